@@ -1,0 +1,68 @@
+# `make` lists what can be done. The first target that needs it creates .venv and installs into it; later runs start
+# at once, until setup.cfg, pyproject.toml or constraints.txt changes.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
+INPUTS := setup.cfg pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+# demo and test install into the same .venv, one after the other.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.installed-demo  ## install what the demo needs and run it
+	$(RUN) examples/attach_to_script.py
+
+.PHONY: test
+test: $(VENV)/.installed-test  ## install what the tests need and run them; ARGS="-k name" to choose
+	$(RUN) -m pytest -q $(ARGS)
+
+.PHONY: check
+check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and docstring examples
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) -m pytest -q --doctest-modules --doctest-ignore-import-errors ignite_hooks  # trackers are not installed
+
+.PHONY: format
+format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixes
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+.PHONY: bench
+bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/
+	@echo "running benchmarks/dispatch.py and benchmarks/imports.py"
+	$(RUN) benchmarks/dispatch.py
+	$(RUN) benchmarks/imports.py
+
+.PHONY: install
+install: $(VENV)/.installed-test  ## only create .venv with everything for the demo and the tests
+
+.PHONY: clean
+clean:  ## remove .venv, caches and build results
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "ignite_hooks needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-demo: $(INPUTS) | $(VENV)/.created
+	@echo "installing into $(VENV): the first time about 1 GB and a minute or two"
+	$(PIP) -e ".[demo]"
+	@touch $@
+
+$(VENV)/.installed-test: $(INPUTS) | $(VENV)/.created
+	@echo "installing into $(VENV): the first time about 1 GB and a minute or two"
+	$(PIP) -e ".[demo,test]"
+	@touch $@
