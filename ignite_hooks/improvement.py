@@ -1,0 +1,191 @@
+"""Is this score better? And the one record of best."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Rule = Literal["greater", "less"]
+
+SPELLINGS: dict[str, Rule] = {"greater": "greater", "max": "greater", "less": "less", "min": "less"}
+# What to propose to a user whose setting has that name.
+PROPOSALS = {"mode": "'max' or 'min'", "rule": "'greater' or 'less'"}
+
+
+def _table(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+LESS = _table(
+    """
+    loss losses error errors err cost regret penalty residual
+    mae mse rmse msle rmsle mape smape
+    perplexity ppl nll bce ce crossentropy cross_entropy xent kl kld divergence
+    wer cer eer ece brier fid kid lpips
+    distance hausdorff chamfer epe latency
+    """
+)
+GREATER = _table(
+    """
+    accuracy accuracies acc f1 fbeta precision recall sensitivity specificity
+    map ap ar iou miou giou dice jaccard auc auroc auprc top
+    psnr ssim ssims bleu rouge meteor ndcg mrr
+    r2 kappa mcc correlation pearson spearman similarity
+    reward elbo throughput fps
+    """
+)
+# Says greater only where no other word decides: an `fid_score` is still a distance.
+WEAKLY_GREATER = _table("score scores")
+# Turn the meaning around or remove it: `neg_mean_squared_error`, `accuracy_drop`, `loss_std`.
+UNDECIDED = _table("neg negative negated minus inverse drop gap reduction std variance")
+
+_PIECE = re.compile(r"IoU\d*|[A-Z]+(?![^\W\d_A-Z])\d*|[A-Z]?[^\W\d_A-Z]+\d*|\d+")
+
+
+def rule_for(metric: str, rule: str = "auto", *, setting: Literal["mode", "rule"] = "mode") -> Rule:
+    """Whether more or less of `metric` is better; `setting` is what the user would have to set.
+
+    >>> rule_for("val_loss"), rule_for("val/mAP50"), rule_for("top1_error"), rule_for("reach", "max")
+    ('less', 'greater', 'less', 'greater')
+    """
+    if rule in SPELLINGS:
+        return SPELLINGS[rule]
+    if rule != "auto":
+        known = ", ".join(repr(spelling) for spelling in SPELLINGS)
+        raise ValueError(f"{setting}: {rule!r} is not one of {known}, 'auto'")
+    decided = _decide(_words(metric))
+    if decided is None:
+        raise ValueError(
+            f"cannot tell whether more or less {metric!r} is better: set {setting} to {PROPOSALS[setting]}"
+        )
+    return decided
+
+
+def is_better(score: float, best: float | None, rule: Rule, min_delta: float = 0.0) -> bool:
+    """Whether `score` improves on `best` by more than `min_delta`; NaN and infinities never do.
+
+    >>> is_better(0.0, None, "greater"), is_better(0.5, 0.5, "less"), is_better(0.8, 0.7, "greater", 0.1)
+    (True, False, False)
+    """
+    if not math.isfinite(score):
+        return False
+    if best is None or not math.isfinite(best):
+        return True
+    gain = score - best if rule == "greater" else best - score
+    if min_delta == 0.0:
+        return gain > 0.0
+    # In floating point 0.8 - 0.7 is a hair more than 0.1, and an improvement of exactly min_delta is none.
+    rounding = 2 * sys.float_info.epsilon * max(abs(score), abs(best))
+    return gain > min_delta + rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The best score of one metric, when it was reached, and the checkpoint that holds it."""
+
+    score: float
+    step: int
+    epoch: int
+    file: str | None = None
+
+
+class Best(Mapping[str, Record]):
+    """The one record of best: metric -> `Record`, shared by evaluation, checkpoint and early stopping.
+
+    >>> best = Best()
+    >>> best.offer("accuracy", 0.971, step=700, epoch=7, rule="greater")
+    True
+    >>> best
+    best(accuracy=0.971 at epoch 7)
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._rules: dict[str, Rule] = {}
+        # The last offer of each. Not saved: an evaluation repeated after a resume may round differently.
+        self._offers: dict[str, tuple[int, float]] = {}
+
+    def watch(self, metric: str, rule: Rule) -> None:
+        """Declare the rule of a metric; the opposite of one already declared is an error."""
+        declared = self._rules.setdefault(metric, rule)
+        if declared != rule:
+            raise ValueError(f"metric {metric!r} is ranked by {declared!r} and {rule!r}: choose one")
+
+    def offer(self, metric: str, score: float, *, step: int, epoch: int, rule: Rule) -> bool:
+        """Rank a score; True when the record of this metric now belongs to this step, whoever offered it."""
+        self.watch(metric, rule)
+        score = float(score)
+        record = self._records.get(metric)
+        offered_step, offered_score = self._offers.get(metric, (None, score))
+        if step == offered_step:
+            if not _same(score, offered_score):
+                both = f"{offered_score!r} and {score!r}"
+                raise ValueError(f"metric {metric!r} has two scores at step {step}: {both}")
+            return record is not None and record.step == step
+        self._offers[metric] = (step, score)
+        if is_better(score, record.score if record else None, rule):
+            record = self._records[metric] = Record(score, step, epoch)
+        return record is not None and record.step == step
+
+    def name_file(self, metric: str, file: str | None) -> None:
+        """Say which checkpoint holds the best of `metric`."""
+        self._records[metric] = replace(self._records[metric], file=file)
+
+    def rule(self, metric: str) -> Rule:
+        return self._rules[metric]
+
+    def state_dict(self) -> dict[str, Any]:
+        records = {metric: asdict(record) for metric, record in self._records.items()}
+        return {metric: {"rule": rule, "record": records.get(metric)} for metric, rule in self._rules.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` says; an empty one starts clean."""
+        self._rules = {metric: entry["rule"] for metric, entry in state.items()}
+        self._records = {
+            metric: Record(**entry["record"]) for metric, entry in state.items() if entry["record"]
+        }
+        self._offers = {}
+
+    def __getitem__(self, metric: str) -> Record:
+        return self._records[metric]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        parts = (f"{metric}={record.score:.6g} at epoch {record.epoch}" for metric, record in self.items())
+        return f"best({', '.join(parts)})"
+
+
+def _words(metric: str) -> list[str]:
+    """`valLoss` -> val, loss; `bbox_mAP50` -> bbox, m, ap; the digit of `f1` is part of the word."""
+    pieces = (piece.lower() for piece in _PIECE.findall(metric))
+    words = (piece if piece in GREATER else piece.rstrip("0123456789") for piece in pieces)
+    return [word for word in words if word]
+
+
+def _decide(words: list[str]) -> Rule | None:
+    if UNDECIDED.intersection(words):
+        return None
+    decision: Rule | None = None
+    for before, word in zip(["", *words], words, strict=False):
+        if word in LESS or f"{before}_{word}" in LESS:
+            decision = "less"
+        elif word in GREATER:
+            # Names end in what they are (`map_loss`), but mmdet's losses begin with it (`loss_iou`): where
+            # a loss ends in the other side, the user decides.
+            decision = None if {"loss", "losses"}.intersection(words) else "greater"
+    if decision is None and WEAKLY_GREATER.intersection(words) and not LESS.intersection(words):
+        return "greater"
+    return decision
+
+
+def _same(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))

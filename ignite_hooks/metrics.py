@@ -1,0 +1,133 @@
+"""Names, steps, lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+from ignite_hooks.errors import MetricError, nearest
+
+# A message that lists a thousand names helps nobody.
+NAMES_SHOWN = 20
+
+
+class Metrics(Mapping[str, Any]):
+    """The latest value of every name, with the step it belongs to.
+
+    Publishing never waits for a device: a one-element tensor becomes a Python number when it is first read.
+    A published tensor must not be changed in place before that.
+
+    >>> metrics = Metrics()
+    >>> metrics.publish({"val/loss": 0.25}, step=100)
+    >>> metrics.number("val_loss"), metrics.step("val/loss"), metrics.fresh("val/loss", 200)
+    (0.25, 100, None)
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._steps: dict[str, int] = {}
+
+    def publish(self, values: Mapping[str, Any], step: int) -> None:
+        """Replace these values; the others stay, with the step they belong to."""
+        for name, value in values.items():
+            # A loss keeps the whole graph of its iteration alive until it is detached.
+            self._values[name] = value.detach() if _is_tensor(value) else value
+            self._steps[name] = step
+
+    def publish_evaluation(
+        self,
+        evaluator_name: str,
+        values: Mapping[str, Any],
+        step: int,
+        *,
+        first: bool,
+        taken: Collection[str],
+    ) -> None:
+        """Publish `<evaluator>_<name>`; from the first evaluator plain `<name>` too, unless it is taken."""
+        plain = {name: value for name, value in values.items() if first and name not in taken}
+        prefixed = {f"{evaluator_name}_{name}": value for name, value in values.items()}
+        self.publish(plain | prefixed, step)
+
+    def find(self, name: str) -> str:
+        """The published name that `name` means: the same, or the same with `/` and `_` exchanged."""
+        if name in self._values:
+            return name
+        alike = [known for known in self._values if known.replace("/", "_") == name.replace("/", "_")]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            raise MetricError(f"metric {name!r} could be any of {', '.join(alike)}: use one of these names")
+        raise MetricError(f"no metric {name!r}: {self._what_exists(name)}")
+
+    def step(self, name: str) -> int:
+        """The step the value of `name` belongs to."""
+        return self._steps[self.find(name)]
+
+    def number(self, name: str) -> float:
+        """The value of `name` as a float; a missing one or one that is no number is a `MetricError`."""
+        found = self.find(name)
+        value = self[found]
+        if not isinstance(value, Real):
+            raise MetricError(f"metric {found!r} is not a number but a {type(value).__name__}")
+        return float(value)
+
+    def fresh(self, name: str, step: int) -> float | None:
+        """The number if it belongs to `step`, None if it is from another one."""
+        return self.number(name) if self.step(name) == step else None
+
+    def clear(self) -> None:
+        self._values.clear()
+        self._steps.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The numbers and their steps; what is no number is not saved."""
+        return {
+            name: {"value": value, "step": self._steps[name]}
+            for name, value in self.items()
+            if isinstance(value, (int, float))
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._values = {name: entry["value"] for name, entry in state.items()}
+        self._steps = {name: entry["step"] for name, entry in state.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        if type(value) in (float, int, bool, str):
+            return value
+        number = self._values[name] = _number_or_value(value)
+        return number
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def _what_exists(self, name: str) -> str:
+        if not self._values:
+            return "nothing has been published yet"
+        names = list(self._values)
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        near = nearest(name, names)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        return f"there are {', '.join(names[:NAMES_SHOWN])}{more}{hint}"
+
+
+def _is_tensor(value: Any) -> bool:
+    # Not by `detach`, which an Ignite `Metric` has too; and by the class, as its instances answer any name.
+    return hasattr(type(value), "numel")
+
+
+def _number_or_value(value: Any) -> Any:
+    if not hasattr(type(value), "item"):
+        return value
+    size = value.numel() if _is_tensor(value) else getattr(value, "size", None)
+    return value.item() if size == 1 else value

@@ -1,0 +1,47 @@
+"""A writer that keeps everything: for tests and for looking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.writers.interface import Writer
+
+
+@dataclass
+class MemoryWriter(Writer):
+    """Keeps what it is given, as it is given, in the order of the calls."""
+
+    scalars: list[tuple[str, Any, int]] = field(default_factory=list)
+    lines: list[tuple[dict[str, Any], int, str, int | None]] = field(default_factory=list)
+    images: list[tuple[str, Any, int]] = field(default_factory=list)
+    texts: list[tuple[str, str, int]] = field(default_factory=list)
+    config: dict[str, Any] | None = None
+    artifacts: list[tuple[str | Path, str | None, str]] = field(default_factory=list)
+    closed: bool = False
+
+    def write_scalar(self, name: str, value: Any, step: int) -> None:
+        self.scalars.append((name, value, step))
+
+    def write_scalars(
+        self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
+    ) -> None:
+        self.lines.append((dict(scalars), step, kind, epoch))
+        super().write_scalars(scalars, step, kind=kind, epoch=epoch)
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        self.images.append((name, image, step))
+
+    def write_text(self, name: str, text: str, step: int) -> None:
+        self.texts.append((name, text, step))
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        self.config = dict(config)
+
+    def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
+        self.artifacts.append((path, name, kind))
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.many import ManyWriters, adapt
+from ignite_hooks.writers.memory import MemoryWriter
+
+
+class Flaky(MemoryWriter):
+    """Fails at the steps it is told to."""
+
+    def __init__(self, *bad_steps: int) -> None:
+        super().__init__()
+        self.bad_steps = bad_steps
+        self.asked: list[int] = []
+
+    def write_scalar(self, name: str, value: Any, step: int) -> None:
+        self.asked.append(step)
+        if step in self.bad_steps:
+            raise OSError(f"disk full at {step}\nand a second line")
+        super().write_scalar(name, value, step)
+
+
+class Duck:
+    """A writer of another family, with the three methods of the specification."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def write_scalar(self, *arguments: Any) -> None:
+        self.calls.append(("scalar", *arguments))
+
+    def write_image(self, *arguments: Any) -> None:
+        self.calls.append(("image", *arguments))
+
+    def write_config(self, *arguments: Any) -> None:
+        self.calls.append(("config", *arguments))
+
+
+def steps(writer: Flaky) -> list[int]:
+    return [step for _, _, step in writer.scalars]
+
+
+def run(many: ManyWriters, count: int = 6) -> None:
+    for step in range(1, count + 1):
+        many.write_scalars({"loss": 0.5}, step)
+        many.flush()
+
+
+def test_everything_reaches_every_writer_in_order() -> None:
+    order: list[str] = []
+
+    class Noting(Writer):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattribute__(self, method: str) -> Any:
+            if method.startswith("write_") or method in ("flush", "close"):
+                return lambda *_, **__: order.append(f"{self.name}.{method}")
+            return super().__getattribute__(method)
+
+    many = ManyWriters([Noting("a"), Noting("b")])
+    many.write_scalar("loss", 0.5, 1)
+    many.write_scalars({"loss": 0.5}, 1, kind="val", epoch=1)
+    many.write_image("cat", None, 1)
+    many.write_figure("plot", None, 1)
+    many.write_histogram("weights", [], 1)
+    many.write_text("note", "hello", 1)
+    many.write_config({})
+    many.write_graph(None, None)
+    many.write_artifact("file")
+    many.flush()
+    many.close()
+    methods = [name for name in vars(Writer) if name.startswith("write_") or name in ("flush", "close")]
+    assert sorted(order) == sorted(f"{writer}.{method}" for method in methods for writer in "ab")
+    assert [entry[0] for entry in order] == ["a", "b"] * len(methods)
+
+
+def test_kind_and_epoch_are_passed_on() -> None:
+    memory = MemoryWriter()
+    ManyWriters([memory]).write_scalars({"acc": 0.9}, 7, kind="val", epoch=2)
+    assert memory.lines == [({"acc": 0.9}, 7, "val", 2)]
+
+
+def test_a_failing_writer_does_not_take_the_others_along() -> None:
+    before, bad, after = Flaky(), Flaky(2), Flaky()
+    many = ManyWriters([before, bad, after])
+    run(many)
+    assert steps(before) == steps(after) == [1, 2, 3, 4, 5, 6]
+    assert steps(bad) == [1, 3, 4, 5, 6]
+    assert many.failures() == {
+        "Flaky#2": {"count": 1, "last": "write_scalars: OSError: disk full at 2", "off": False}
+    }
+
+
+@pytest.mark.parametrize(
+    ("bad_steps", "asked", "off"),
+    [
+        ((1, 2, 3), [1, 2, 3], True),
+        ((2, 3, 4), [1, 2, 3, 4], True),
+        ((1, 2, 4, 5), [1, 2, 3, 4, 5, 6], False),
+        ((), [1, 2, 3, 4, 5, 6], False),
+    ],
+)
+def test_three_failures_in_a_row_switch_a_writer_off(
+    bad_steps: tuple[int, ...], asked: list[int], off: bool
+) -> None:
+    bad = Flaky(*bad_steps)
+    many = ManyWriters([bad])
+    run(many)
+    assert bad.asked == asked
+    assert [report["off"] for report in many.failures().values()] == ([off] if bad_steps else [])
+
+
+def test_a_buffer_that_never_reaches_the_disk_is_a_failure_too() -> None:
+    class Full(MemoryWriter):
+        def flush(self) -> None:
+            raise OSError("disk full")
+
+    many = ManyWriters([Full()])
+    for _ in range(5):
+        many.flush()
+    assert many.failures()["Full"] == {"count": 3, "last": "flush: OSError: disk full", "off": True}
+
+
+def test_the_first_failure_has_a_traceback_and_the_rest_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="ignite_hooks"):
+        run(ManyWriters([Flaky(1, 2, 3)]))
+    assert [(record.name, bool(record.exc_info), record.message) for record in caplog.records] == [
+        ("ignite_hooks", True, "writer Flaky failed in write_scalars: OSError: disk full at 1"),
+        ("ignite_hooks", False, "writer Flaky failed in write_scalars: OSError: disk full at 2"),
+        ("ignite_hooks", False, "writer Flaky failed in write_scalars: OSError: disk full at 3"),
+        ("ignite_hooks", False, "writer Flaky is switched off: 3 failures in a row"),
+    ]
+
+
+def test_a_writer_that_is_switched_off_is_still_closed() -> None:
+    bad = Flaky(1, 2, 3)
+    many = ManyWriters([bad])
+    run(many)
+    assert not bad.closed
+    many.close()
+    assert bad.closed
+
+
+def test_a_failure_to_close_leaves_the_others_closed() -> None:
+    class Stuck(MemoryWriter):
+        def close(self) -> None:
+            raise ConnectionError("server gone")
+
+    memory = MemoryWriter()
+    many = ManyWriters([Stuck(), memory])
+    many.close()
+    assert memory.closed
+    assert many.failures()["Stuck"]["last"] == "close: ConnectionError: server gone"
+
+
+def test_ctrl_c_is_not_a_failure_of_the_writer() -> None:
+    class Interrupted(MemoryWriter):
+        def write_scalar(self, name: str, value: Any, step: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ManyWriters([Interrupted()]).write_scalar("loss", 0.5, 1)
+
+
+def test_a_duck_is_a_writer() -> None:
+    duck = Duck()
+    many = ManyWriters([duck])
+    many.write_scalars({"loss": 0.5, "lr": 0.1}, 7, kind="train", epoch=1)
+    many.write_image("cat", None, 7)
+    many.write_text("note", "hello", 7)
+    many.write_config({"seed": 1})
+    many.flush()
+    many.close()
+    scalars = [("scalar", "loss", 0.5, 7), ("scalar", "lr", 0.1, 7)]
+    assert duck.calls == [*scalars, ("image", "cat", None, 7), ("config", {"seed": 1})]
+    assert many.failures() == {}
+
+
+def test_a_duck_is_asked_for_what_it_has() -> None:
+    class Rich(Duck):
+        def write_scalars(self, scalars: Any, step: int, *, kind: str = "", epoch: Any = None) -> None:
+            self.calls.append(("scalars", scalars, step, kind, epoch))
+
+        def close(self) -> None:
+            self.calls.append(("close",))
+
+    rich = Rich()
+    many = ManyWriters([rich])
+    many.write_scalars({"loss": 0.5}, 7, kind="val", epoch=1)
+    many.close()
+    assert rich.calls == [("scalars", {"loss": 0.5}, 7, "val", 1), ("close",)]
+
+
+def test_a_duck_with_another_write_scalars_gets_its_numbers_one_by_one() -> None:
+    class Other(Duck):
+        def write_scalars(self, scalars: Any, step: int) -> None:
+            raise AssertionError("not with these arguments")
+
+    other = Other()
+    ManyWriters([other]).write_scalars({"loss": 0.5}, 7, kind="val", epoch=1)
+    assert other.calls == [("scalar", "loss", 0.5, 7)]
+
+
+def test_a_writer_needs_no_adapting() -> None:
+    memory = MemoryWriter()
+    assert adapt(memory) is memory
+    assert ManyWriters([memory]).writers == [memory]
+
+
+def test_what_is_not_a_writer_is_refused_by_name() -> None:
+    class Half:
+        def write_scalar(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"^Half is not a writer: it has no write_image, write_config$"):
+        ManyWriters([Half()])
+
+
+def test_a_failing_duck_is_reported_under_its_own_name() -> None:
+    class Broken(Duck):
+        def write_config(self, *arguments: Any) -> None:
+            raise RuntimeError("no")
+
+    many = ManyWriters([Broken(), Broken()])
+    many.write_config({})
+    assert list(many.failures()) == ["Broken", "Broken#2"]
+
+
+def test_nobody_to_write_to_is_fine() -> None:
+    many = ManyWriters([])
+    run(many)
+    many.close()
+    assert many.failures() == {}
