@@ -1,0 +1,86 @@
+"""Configured, ordered, explained hooks for PyTorch-Ignite engines."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ignite_hooks.attach import attach_hooks
+    from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
+    from ignite_hooks.hooks.base_hook import BaseHook, Hook, settings
+    from ignite_hooks.hooks.builder import build_hook, build_hooks, get_default_hooks
+    from ignite_hooks.install import HookEvents
+    from ignite_hooks.loading import load_config
+    from ignite_hooks.points import Priority
+    from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry
+    from ignite_hooks.runner import Runner
+    from ignite_hooks.schedule import scheduled
+    from ignite_hooks.writers.interface import Writer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "attach_hooks": "attach",
+    "CheckpointError": "errors",
+    "ConfigError": "errors",
+    "HookError": "errors",
+    "MetricError": "errors",
+    "BaseHook": "hooks.base_hook",
+    "Hook": "hooks.base_hook",
+    "settings": "hooks.base_hook",
+    "build_hook": "hooks.builder",
+    "build_hooks": "hooks.builder",
+    "get_default_hooks": "hooks.builder",
+    "HookEvents": "install",
+    "load_config": "loading",
+    "Priority": "points",
+    "HOOKS": "registry",
+    "HOOK_REGISTRY": "registry",
+    "HookRegistry": "registry",
+    "WRITERS": "registry",
+    "Runner": "runner",
+    "scheduled": "schedule",
+    "Writer": "writers.interface",
+    "testing": "",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for, so that importing the package costs nothing and loads no backend.
+    if name in _HOME:
+        module = importlib.import_module(f"ignite_hooks.{_HOME[name] or name}")
+        return getattr(module, name) if _HOME[name] else module
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("ignite_hooks.hooks"), name)
+
+
+def __dir__() -> list[str]:
+    registry = importlib.import_module("ignite_hooks.registry")
+    return sorted({*_HOME, *registry.HOOKS, "__version__"})
+
+
+__all__ = [
+    "HOOKS",
+    "HOOK_REGISTRY",
+    "WRITERS",
+    "BaseHook",
+    "CheckpointError",
+    "ConfigError",
+    "Hook",
+    "HookError",
+    "HookEvents",
+    "HookRegistry",
+    "MetricError",
+    "Priority",
+    "Runner",
+    "Writer",
+    "attach_hooks",
+    "build_hook",
+    "build_hooks",
+    "get_default_hooks",
+    "load_config",
+    "scheduled",
+    "settings",
+]
