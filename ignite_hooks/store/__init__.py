@@ -1,0 +1,21 @@
+"""Where checkpoints go: a state becomes plain types, then a file that is whole or not there."""
+
+from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.store.interface import Store
+from ignite_hooks.store.manifest import Entry, Kind, Manifest
+from ignite_hooks.store.memory import MemoryStore
+from ignite_hooks.store.retention import to_delete
+from ignite_hooks.store.snapshot import random_state, set_random_state, to_plain
+
+__all__ = [
+    "Entry",
+    "FolderStore",
+    "Kind",
+    "Manifest",
+    "MemoryStore",
+    "Store",
+    "random_state",
+    "set_random_state",
+    "to_delete",
+    "to_plain",
+]

@@ -1,0 +1,155 @@
+"""Files that appear whole or not at all, and that are opened only where they really are."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+MEGABYTE = 1024 * 1024
+
+
+def temporary_path(folder: Path, name: str) -> Path:
+    """A path nobody else uses, in the folder of the final file: a rename must not cross file systems."""
+    return folder / f"{TEMPORARY}{name}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class HashingFile:
+    """A new file that knows the size and the checksum of what went into it."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.size = 0
+        self.failure: OSError | None = None
+        self._hash = hashlib.sha256()
+        self._descriptor = os.open(path, flags, 0o666)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        rest = view
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            # torch.save reports a failed write as "unexpected pos", without saying why
+            self.failure = self.failure or error
+            raise
+        self.size += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing is buffered; torch.save calls it."""
+
+    def finish(self) -> None:
+        """Put everything on the disk, or raise the first thing that went wrong."""
+        if self.failure:
+            raise self.failure
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[HashingFile]:
+    """A file to write, on the disk when the block ends."""
+    file = HashingFile(path)
+    try:
+        yield file
+        file.finish()
+    except Exception as error:
+        if file.failure and error is not file.failure:
+            raise file.failure from error
+        raise
+    finally:
+        file.close()
+
+
+def remove_temporary(path: Path) -> None:
+    # It cannot be removed where the disk has just failed; the next open() of the folder does it.
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put renames and removals in the folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its final name."""
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace the content of a small file."""
+    temporary = temporary_path(path.parent, path.name)
+    try:
+        with new_file(temporary) as file:
+            file.write(data)
+        publish(temporary, path)
+    except BaseException:
+        remove_temporary(temporary)
+        raise
+
+
+def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
+    """Open a file to read; links, pipes and devices are refused."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer that never comes.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def set_aside(path: Path, word: str) -> Path:
+    """Rename a file that is not ours, or not readable, out of the way: ``name.word-1``, then ``-2``."""
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}.{word}-{number}")):
+        number += 1
+    moved = path.with_name(f"{path.name}.{word}-{number}")
+    os.replace(path, moved)
+    return moved
+
+
+def explain(error: BaseException, folder: Path, needed: int = 0) -> str:
+    """What went wrong on the disk, in words."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return f"disk full, needs {needed / MEGABYTE:.1f} MB, {_free(folder)} free in {folder}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename or folder})"
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free / MEGABYTE:.1f} MB"
+    except OSError:
+        return "an unknown amount"

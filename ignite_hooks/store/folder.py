@@ -1,0 +1,346 @@
+"""Checkpoints in a folder: whole or not there, verified before use, written by one run at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import json
+import logging
+import os
+import pickle
+import socket
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self, cast
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.files import (
+    TEMPORARY,
+    explain,
+    new_file,
+    open_regular,
+    publish,
+    remove_temporary,
+    set_aside,
+    sync_folder,
+    temporary_path,
+)
+from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Entry, Kind, Manifest, check_name
+from ignite_hooks.store.retention import to_delete
+from ignite_hooks.store.snapshot import size_in_bytes, to_plain
+
+LOCK: Final = ".lock"
+NO_LOCKS_HERE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
+
+logger = logging.getLogger(__name__)
+
+
+class FolderStore:
+    """Checkpoints as files in one folder.
+
+    Reading needs nothing; writing needs `open`, which takes the lock of the folder. A save is a line of
+    steps, and a crash between any two of them leaves the previous state or the new one:
+
+        state -> plain types -> temporary file -> manifest announces it -> rename -> manifest lists it
+
+    Args:
+        folder: where the files go; made by `open`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # A script may change its working directory during the run.
+        self.folder = Path(folder).absolute()
+        self._manifest = Manifest()
+        self._release_lock: weakref.finalize[[int], FolderStore] | None = None
+
+    def open(self) -> Self:
+        """Make the folder, take its lock, check that it can be written, finish what a crash interrupted."""
+        if self._release_lock is None:
+            with self._explained(f"write checkpoints in {self.folder}"):
+                _make_folder(self.folder)
+                self._take_lock()
+                try:
+                    self._probe()
+                    self._remove_temporary_files()
+                    self._recover()
+                except BaseException:
+                    self.close()
+                    raise
+        return self
+
+    def save(
+        self,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+    ) -> Path:
+        """Write a state; when it returns, the state survives a crash of the machine."""
+        check_name(name)
+        self._check_open(f"save {name}")
+        numbers = {key: float(value) for key, value in (metrics or {}).items()}
+        plain = to_plain(dict(state))
+        temporary = temporary_path(self.folder, name)
+        with self._explained(f"save {name}", needed=size_in_bytes(plain)):
+            try:
+                size, sha256 = write_state(temporary, plain)
+                self._commit(temporary, Entry(name, size, sha256, epoch, iteration, numbers, kind))
+            except BaseException:
+                remove_temporary(temporary)
+                raise
+        return self.folder / name
+
+    def delete(self, entries: Iterable[Entry]) -> None:
+        """Delete files, if the manifest lists them."""
+        self._check_open("delete")
+        manifest = self._manifest.without(entries)
+        if not manifest.deleting:
+            return
+        with self._explained("delete checkpoints"):
+            manifest.save(self.folder)
+            self._manifest = manifest
+            for entry in manifest.deleting:
+                (self.folder / entry.name).unlink(missing_ok=True)
+                self._manifest = self._manifest.deleted(entry)
+
+    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
+        """Delete periodic checkpoints beyond the newest ``keep``; call it after `save`. Returns what went."""
+        self._check_open("prune")
+        entries = self._manifest.entries
+        # After going back to an older checkpoint, what was just saved is not the newest by iteration.
+        just_saved = [entry.name for entry in entries[-1:]]
+        going = to_delete(entries, keep, {*protected, *just_saved})
+        self.delete(going)
+        return going
+
+    def entries(self) -> list[Entry]:
+        """What the manifest lists, in the order it was saved."""
+        return list(self._current().entries)
+
+    def verify(self, entry: Entry) -> str | None:
+        """Why the file of this entry cannot be used, or None."""
+        try:
+            with open_regular(self.folder / entry.name) as file:
+                return _difference(file, entry)
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint by iteration that verifies; None where nothing was ever saved."""
+        entries = self._current().newest_first()
+        if not entries:
+            self._refuse_to_forget()
+            return None
+        reasons = []
+        for entry in entries:
+            reason = self.verify(entry)
+            if reason is None:
+                return self.folder / entry.name
+            reasons.append(f"{entry.name}: {reason}")
+            logger.warning("%s in %s cannot be used: %s", entry.name, self.folder, reason)
+        raise CheckpointError(f"no checkpoint in {self.folder} can be used: {'; '.join(reasons)}")
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """The state in a file, verified first where our manifest lists it; code in the file is never run."""
+        import torch
+
+        path = Path(path)
+        with self._explained(f"load {path}"):
+            ours = path.parent.resolve() == self.folder.resolve()
+            with open_regular(path, follow_links=not ours) as file:
+                entry = self._listed(path.name) if ours else None
+                if entry and (reason := _difference(file, entry)):
+                    raise CheckpointError(f"cannot load {path}: {reason}")
+                file.seek(0)
+                try:
+                    state = torch.load(file, map_location="cpu", weights_only=True)
+                except pickle.UnpicklingError as error:
+                    # The text of torch recommends to switch the protection off.
+                    reason = "is damaged, or holds more than plain types and tensors"
+                    raise CheckpointError(f"cannot load {path}: {reason}") from error
+        if not isinstance(state, dict):
+            raise CheckpointError(f"cannot load {path}: holds a {type(state).__name__}, expected a dict")
+        return state
+
+    def close(self) -> None:
+        """Give the lock back; may be called twice."""
+        if self._release_lock is not None:
+            self._release_lock()
+            self._release_lock = None
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _commit(self, temporary: Path, entry: Entry) -> None:
+        path = self.folder / entry.name
+        if os.path.lexists(path) and not self._manifest.find(entry.name):
+            logger.warning("%s was not saved by us, renamed to %s", path, set_aside(path, "not-ours").name)
+        announced = self._manifest.announce(entry)
+        try:
+            announced.save(self.folder)
+            publish(temporary, path)
+        except BaseException:
+            self._manifest = self._settled(announced)
+            raise
+        self._manifest = announced.settle(happened=True)
+        self._manifest.save(self.folder)
+
+    def _settled(self, manifest: Manifest) -> Manifest:
+        if manifest.pending is None:
+            return manifest
+        return manifest.settle(happened=self.verify(manifest.pending) is None)
+
+    def _current(self) -> Manifest:
+        if self._release_lock is not None:
+            return self._manifest
+        return self._settled(Manifest.load(self.folder))
+
+    def _listed(self, name: str) -> Entry | None:
+        try:
+            return self._current().find(name)
+        except DamagedManifestError as error:
+            logger.warning("%s cannot be verified: %s", name, error)
+            return None
+
+    def _recover(self) -> None:
+        try:
+            found = Manifest.load(self.folder)
+        except DamagedManifestError as error:
+            moved = set_aside(self.folder / FILE_NAME, "damaged")
+            logger.warning("%s; renamed to %s, starting an empty one", error, moved.name)
+            found = Manifest()
+        self._manifest = self._settled(found)
+        for entry in self._manifest.deleting:
+            # Only what we saved goes: somebody may have put another file there since.
+            if self.verify(entry) is None:
+                (self.folder / entry.name).unlink()
+            self._manifest = self._manifest.deleted(entry)
+        if self._manifest != found:
+            self._manifest.save(self.folder)
+
+    def _refuse_to_forget(self) -> None:
+        damaged = sorted(path.name for path in self.folder.glob(f"{FILE_NAME}.damaged-*"))
+        if damaged:
+            raise CheckpointError(
+                f"nothing in {self.folder} can be verified: its manifest was damaged ({damaged[-1]}); "
+                f"name the file to resume from, or remove {damaged[-1]} to start afresh"
+            )
+
+    def _take_lock(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.folder / LOCK, flags, 0o666)
+        try:
+            self._lock(descriptor)
+            owner = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, owner.encode(), 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Also gives the lock back when a notebook forgets the store without closing it.
+        self._release_lock = weakref.finalize(self, os.close, descriptor)
+        _closed_in_forked_children().add(self)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(f"{self.folder} is in use by {_owner(descriptor)}") from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS_HERE:
+                raise
+            logger.warning("%s cannot be locked (%s): let one run write there", self.folder, error.strerror)
+
+    def _probe(self) -> None:
+        written, renamed = temporary_path(self.folder, "probe"), temporary_path(self.folder, "probe")
+        try:
+            with new_file(written) as file:
+                file.write(bytes(4096))
+            os.replace(written, renamed)
+            sync_folder(self.folder)
+            os.unlink(renamed)
+        except BaseException:
+            remove_temporary(written)
+            remove_temporary(renamed)
+            raise
+
+    def _remove_temporary_files(self) -> None:
+        # Their writer is dead: we hold the lock.
+        for found in list(os.scandir(self.folder)):
+            if found.name.startswith(TEMPORARY) and not found.is_dir(follow_symlinks=False):
+                os.unlink(found.path)
+
+    def _check_open(self, what: str) -> None:
+        if self._release_lock is None:
+            raise CheckpointError(f"cannot {what}: {self.folder} is not open for writing")
+
+    @contextlib.contextmanager
+    def _explained(self, what: str, needed: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"cannot {what}: {explain(error, self.folder, needed)}") from error
+
+
+def write_state(path: Path, plain: dict[str, Any]) -> tuple[int, str]:
+    """Write a plain state into a new file, on disk when it returns. Returns its size and checksum."""
+    import torch
+
+    with new_file(path) as file:
+        torch.save(plain, cast(IO[bytes], file))
+    return file.size, file.sha256
+
+
+def _difference(file: BufferedReader, entry: Entry) -> str | None:
+    size = os.fstat(file.fileno()).st_size
+    if size != entry.size:
+        return f"{size} bytes instead of {entry.size}"
+    if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+        return "wrong checksum"
+    return None
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def _owner(descriptor: int) -> str:
+    try:
+        owner = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {int(owner['pid'])} on {owner['host']}"
+    except (ValueError, TypeError, KeyError, OSError):
+        return "another process"
+
+
+@functools.cache
+def _closed_in_forked_children() -> weakref.WeakSet[FolderStore]:
+    # A DataLoader worker would hold the lock on after its parent was killed.
+    stores: weakref.WeakSet[FolderStore] = weakref.WeakSet()
+
+    def close_all() -> None:
+        for store in list(stores):
+            store.close()
+
+    os.register_at_fork(after_in_child=close_all)
+    return stores

@@ -1,0 +1,196 @@
+"""The list of the files in a folder that are ours, and what each must contain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.files import open_regular, write_whole
+
+Kind = Literal["periodic", "best", "last", "manual", "exception"]
+
+FILE_NAME: Final = "manifest.json"
+FORMAT: Final = 1
+KINDS: Final = get_args(Kind)
+# At equal iteration: what a run saves for resuming, then what somebody asked for, then the rest.
+PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "exception", "best")
+LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_name(name: object) -> str:
+    """The name itself if it can only mean a file of ours in the folder, else an error."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(FILE_NAME):
+        raise CheckpointError(
+            f"{name!r} is not a name for a checkpoint: up to 200 letters, digits and . _ = + @ -, "
+            f"no dot in front, not {FILE_NAME}"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file: what it is called, what it must contain, and which moment of the run it holds."""
+
+    name: str
+    size: int
+    sha256: str
+    epoch: int
+    iteration: int
+    metrics: dict[str, float] = field(default_factory=dict, hash=False)
+    kind: Kind = "periodic"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for what in ("size", "epoch", "iteration"):
+            number = getattr(self, what)
+            if type(number) is not int or number < 0:
+                raise CheckpointError(f"{self.name}: {what} is {number!r}, expected a whole number")
+        if not _SHA256.fullmatch(self.sha256):
+            raise CheckpointError(f"{self.name}: sha256 is {self.sha256!r}, expected 64 hexadecimal digits")
+        if self.kind not in KINDS:
+            raise CheckpointError(f"{self.name}: kind is {self.kind!r}, expected one of {', '.join(KINDS)}")
+        # JSON has one word for all that is not a number; with math.nan itself, equal entries compare equal.
+        finite = {key: number if math.isfinite(number) else math.nan for key, number in self.metrics.items()}
+        object.__setattr__(self, "metrics", finite)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files that are ours, in the order they were saved.
+
+    A crash can fall between two steps on disk, so each step is announced here first: `pending` is a file
+    about to get its name, `deleting` are files about to go. Whoever reads it next looks what has happened.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    pending: Entry | None = None
+    deleting: tuple[Entry, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [entry.name for entry in self.entries]
+        if len(names) != len(set(names)):
+            raise CheckpointError("a name is listed twice")
+
+    def find(self, name: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def newest_first(self) -> list[Entry]:
+        """By iteration; of equal kinds at one iteration, the one saved later first."""
+        latest_first = self.entries[::-1]
+        return sorted(latest_first, key=lambda entry: (-entry.iteration, PREFERENCE.index(entry.kind)))
+
+    def announce(self, entry: Entry) -> Manifest:
+        """The file of this entry is about to get its name."""
+        return Manifest(self.entries, entry, tuple(old for old in self.deleting if old.name != entry.name))
+
+    def settle(self, happened: bool) -> Manifest:
+        """The pending file got its name, or it did not."""
+        if self.pending is None or not happened:
+            return replace(self, pending=None)
+        others = tuple(entry for entry in self.entries if entry.name != self.pending.name)
+        return replace(self, entries=(*others, self.pending), pending=None)
+
+    def without(self, entries: Iterable[Entry]) -> Manifest:
+        """These files are about to be deleted."""
+        going = {(entry.name, entry.sha256) for entry in entries}
+        gone = tuple(entry for entry in self.entries if (entry.name, entry.sha256) in going)
+        kept = tuple(entry for entry in self.entries if entry not in gone)
+        return replace(self, entries=kept, deleting=(*self.deleting, *gone))
+
+    def deleted(self, entry: Entry) -> Manifest:
+        """The file of this entry is gone."""
+        return replace(self, deleting=tuple(other for other in self.deleting if other is not entry))
+
+    def save(self, folder: Path) -> None:
+        """Write the manifest; a reader finds the old one or this one, never a part of it."""
+        content = {
+            "format": FORMAT,
+            "entries": [_to_json(entry) for entry in self.entries],
+            "pending": _to_json(self.pending) if self.pending else None,
+            "deleting": [_to_json(entry) for entry in self.deleting],
+        }
+        content["checksum"] = _checksum(content)
+        write_whole(folder / FILE_NAME, json.dumps(content, indent=1, allow_nan=False).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read the manifest of a folder; empty where there is none, an error where it cannot be trusted."""
+        path = folder / FILE_NAME
+        try:
+            with open_regular(path) as file:
+                data = file.read(LARGEST_MANIFEST + 1)
+            if len(data) > LARGEST_MANIFEST:
+                raise ValueError(f"more than {LARGEST_MANIFEST} bytes")
+            return _from_json(json.loads(data, parse_constant=_refuse_constant))
+        except FileNotFoundError:
+            return cls()
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, OverflowError, RecursionError, CheckpointError) as error:
+            raise DamagedManifestError(f"{path}: {error}") from error
+
+
+class DamagedManifestError(CheckpointError):
+    """A manifest that is not ours or no longer what was written."""
+
+
+def _to_json(entry: Entry) -> dict[str, Any]:
+    metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
+    return {**asdict(entry), "metrics": metrics}
+
+
+def _from_json(content: Any) -> Manifest:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"not a manifest of format {FORMAT}")
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content):
+        raise ValueError("wrong checksum")
+    if set(content) != {"format", "entries", "pending", "deleting"}:
+        raise ValueError(f"unexpected fields: {', '.join(sorted(content))}")
+    pending = content["pending"]
+    return Manifest(
+        tuple(_entry(entry) for entry in _list(content["entries"])),
+        None if pending is None else _entry(pending),
+        tuple(_entry(entry) for entry in _list(content["deleting"])),
+    )
+
+
+def _entry(content: Any) -> Entry:
+    if not isinstance(content, dict) or set(content) != {each.name for each in fields(Entry)}:
+        raise ValueError("an entry with missing or unknown fields")
+    metrics = content["metrics"]
+    if not isinstance(metrics, dict):
+        raise ValueError("metrics are not a mapping")
+    return Entry(**{**content, "metrics": {key: _number(value) for key, value in metrics.items()}})
+
+
+def _number(value: object) -> float:
+    if value is None:
+        return math.nan
+    if type(value) not in (int, float):
+        raise ValueError(f"metric {value!r} is not a number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("entries are not a list")
+    return value
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,92 @@
+"""Checkpoints in memory, for tests and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.manifest import Entry, Kind, Manifest
+from ignite_hooks.store.retention import to_delete
+from ignite_hooks.store.snapshot import size_in_bytes, to_plain
+
+NO_CHECKSUM = "0" * 64
+
+
+class MemoryStore:
+    """Keeps independent copies of the states it is given; a path is only a name here."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, dict[str, Any]] = {}
+        self._manifest = Manifest()
+
+    def open(self) -> Self:
+        return self
+
+    def save(
+        self,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+    ) -> Path:
+        """Keep a copy of a state."""
+        plain = to_plain(dict(state), clone=True)
+        numbers = {key: float(value) for key, value in (metrics or {}).items()}
+        entry = Entry(name, size_in_bytes(plain), NO_CHECKSUM, epoch, iteration, numbers, kind)
+        self.states[name] = plain
+        self._manifest = self._manifest.announce(entry).settle(happened=True)
+        return Path(name)
+
+    def delete(self, entries: Iterable[Entry]) -> None:
+        """Forget these states."""
+        self._manifest = self._manifest.without(entries)
+        for entry in self._manifest.deleting:
+            self.states.pop(entry.name, None)
+            self._manifest = self._manifest.deleted(entry)
+
+    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
+        """Forget the periodic states beyond the newest ``keep``. Returns what went."""
+        just_saved = [entry.name for entry in self._manifest.entries[-1:]]
+        going = to_delete(self._manifest.entries, keep, {*protected, *just_saved})
+        self.delete(going)
+        return going
+
+    def entries(self) -> list[Entry]:
+        return list(self._manifest.entries)
+
+    def verify(self, entry: Entry) -> str | None:
+        """Why the state of this entry cannot be used, or None."""
+        return None if entry.name in self.states else "missing"
+
+    def newest(self) -> Path | None:
+        """The newest state by iteration that is still there."""
+        entries = self._manifest.newest_first()
+        usable = [entry for entry in entries if self.verify(entry) is None]
+        if entries and not usable:
+            raise CheckpointError(f"no checkpoint can be used: {len(entries)} missing")
+        return Path(usable[0].name) if usable else None
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """A copy of the state saved under the name of this path."""
+        name = Path(path).name
+        if name not in self.states:
+            raise CheckpointError(f"cannot load {path}: missing; here are {', '.join(self.states) or 'none'}")
+        plain: dict[str, Any] = to_plain(self.states[name], clone=True)
+        return plain
+
+    def close(self) -> None:
+        """Nothing to give back; what was saved stays readable."""
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

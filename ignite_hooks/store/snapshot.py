@@ -1,0 +1,216 @@
+"""A state as plain types and tensors: all that ``torch.load(weights_only=True)`` opens."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALLOWED = "numbers, text, lists, tuples, sets, dicts and tensors"
+# weights_only=True reads numbers of at most 255 bytes.
+LARGEST_INT_BITS = 2039
+
+
+def to_plain(value: object, place: str = "", *, clone: bool = False) -> Any:
+    """Turn a state into plain types and tensors.
+
+    Tensors are detached and share their memory with the state; ``clone`` makes independent copies on the CPU.
+    Arrays become tensors; paths, dates and enum members become text or their value. Anything else is refused.
+
+    Args:
+        value: the state.
+        place: what messages call it, such as ``hooks.EMAHook``.
+        clone: whether later changes of the state must not show in the result.
+    """
+    try:
+        return _Plain(clone).convert(value, place)
+    except RecursionError:
+        raise CheckpointError(f"{place or 'state'}: cannot be saved: too deep, or contains itself") from None
+
+
+def size_in_bytes(plain: object) -> int:
+    """What the tensors of a plain state will take on disk, shared memory counted once."""
+    import torch
+
+    sizes: dict[int, int] = {}
+    rest = [plain]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            rest.extend(value.values())
+        elif isinstance(value, list | tuple):
+            rest.extend(value)
+        elif isinstance(value, torch.Tensor):
+            if value.layout == torch.strided:
+                storage = value.untyped_storage()
+                sizes[storage.data_ptr() or id(value)] = storage.nbytes()
+            else:
+                sizes[id(value)] = value.numel() * value.element_size()
+    return sum(sizes.values())
+
+
+class _Plain:
+    """One conversion: remembers the copies it made, so that shared weights stay shared."""
+
+    def __init__(self, clone: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._clone = clone
+        self._copies: dict[tuple[object, ...], Tensor] = {}
+        # A copied tensor may die during the conversion and its memory be used again: keep the originals.
+        self._originals: list[Tensor] = []
+
+    def convert(self, value: Any, place: str) -> Any:
+        torch = self._torch
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Enum):
+            return self.convert(value.value, place)
+        if isinstance(value, int):
+            return self._whole(int(value), place)
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, place)
+        if isinstance(value, torch.Size | torch.dtype | torch.device):
+            return value
+        if isinstance(value, dict):
+            return self._dict(value, place)
+        if isinstance(value, list):
+            return [self.convert(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        if isinstance(value, tuple):
+            return tuple(self.convert(item, f"{place}[{index}]") for index, item in enumerate(value))
+        if isinstance(value, set):
+            return {self._key(item, place) for item in value}
+        if isinstance(value, bytes) and value:
+            return bytes(value)
+        if isinstance(value, PurePath):
+            return str(value)
+        if isinstance(value, datetime.date | datetime.time):
+            return value.isoformat()
+        return self._numpy(value, place)
+
+    def _whole(self, value: int, place: str) -> int:
+        if value.bit_length() > LARGEST_INT_BITS:
+            raise _refusal(place, value, f" of {value.bit_length()} bits")
+        return value
+
+    def _dict(self, value: Mapping[Any, Any], place: str) -> dict[Any, Any]:
+        plain: dict[Any, Any] = {}
+        for key, item in value.items():
+            plain_key = self._key(key, place)
+            here = f"{place}.{plain_key}" if place else str(plain_key)
+            if plain_key in plain:
+                raise CheckpointError(f"{here}: cannot be saved: two keys become {plain_key!r}")
+            plain[plain_key] = self.convert(item, here)
+        return plain
+
+    def _key(self, key: object, place: str) -> Any:
+        plain = self.convert(key, place)
+        if isinstance(plain, self._torch.Tensor | list | dict | set):
+            raise _refusal(place, key, " as a key")
+        return plain
+
+    def _tensor(self, value: Tensor, place: str) -> Tensor:
+        tensor = value.detach()
+        if type(tensor) is not self._torch.Tensor or tensor.is_meta:
+            raise _refusal(place, value, " without data" if tensor.is_meta else "")
+        if tensor.layout != self._torch.strided:
+            return tensor.clone().cpu() if self._clone else tensor
+        storage = tensor.untyped_storage()
+        # torch.save writes the whole memory behind a tensor, however small the part that it shows.
+        if not self._clone and storage.nbytes() <= tensor.numel() * tensor.element_size():
+            return tensor
+        key = (tensor.device, storage.data_ptr(), tensor.storage_offset(), tensor.dtype)
+        key += (*tensor.shape, *tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        if key not in self._copies or not storage.data_ptr():
+            self._originals.append(tensor)
+            self._copies[key] = tensor.clone() if tensor.device.type == "cpu" else tensor.to("cpu", copy=True)
+        return self._copies[key]
+
+    def _numpy(self, value: Any, place: str) -> Any:
+        # Only a program that has imported numpy can hold its types.
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            raise _refusal(place, value)
+        if isinstance(value, numpy.generic) and not isinstance(value.item(), numpy.generic):
+            return self.convert(value.item(), place)
+        if isinstance(value, numpy.ndarray):
+            try:
+                return self._torch.from_numpy(numpy.array(value, order="C"))
+            except (TypeError, ValueError) as error:
+                raise _refusal(place, value, f" of {value.dtype}") from error
+        raise _refusal(place, value)
+
+
+def _refusal(place: str, value: object, detail: str = "") -> CheckpointError:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, bytes):
+        # weights_only=True opens bytes, but not empty ones.
+        detail = " without content"
+    return CheckpointError(f"{place or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
+
+
+def random_state() -> dict[str, Any]:
+    """Where the generators of python, numpy, torch and CUDA stand, as plain types."""
+    import torch
+
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {"python": {"version": version, "numbers": list(numbers), "gauss": gauss}}
+    numpy = _numpy()
+    if numpy is not None:
+        name, keys, position, has_gauss, gauss = numpy.random.get_state()
+        state["numpy"] = {
+            "name": str(name),
+            "keys": [int(key) for key in keys],
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "gauss": float(gauss),
+        }
+    state["torch"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put the generators back where `random_state` found them; those it does not mention stay."""
+    import torch
+
+    numpy = _numpy()
+    try:
+        if "python" in state:
+            python = state["python"]
+            random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
+        if "numpy" in state and numpy is not None:
+            words = state["numpy"]
+            keys = numpy.array(words["keys"], dtype=numpy.uint32)
+            position, has_gauss, gauss = words["position"], words["has_gauss"], words["gauss"]
+            numpy.random.set_state((words["name"], keys, position, has_gauss, gauss))
+        if "torch" in state:
+            torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(device_state, device)
+    except Exception as error:
+        raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy

@@ -1,0 +1,43 @@
+"""A state whose number can be read back, and a folder that already holds two of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ignite_hooks.store import FolderStore
+
+
+@pytest.fixture(autouse=True)
+def quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process has written is not lost, so in tests syncing would only take time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def make_state() -> Callable[[int], dict[str, Any]]:
+    def make(number: int) -> dict[str, Any]:
+        return {"number": number, "state_dict": {"weight": torch.full((64,), float(number))}}
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FolderStore]:
+    with FolderStore(tmp_path / "checkpoints") as opened:
+        yield opened
+
+
+@pytest.fixture
+def two_saved(tmp_path: Path, make_state: Callable[[int], dict[str, Any]]) -> Path:
+    """A closed folder: ``epoch_1.pth`` of iteration 10, then ``last.pth`` of iteration 20."""
+    folder = tmp_path / "checkpoints"
+    with FolderStore(folder) as opened:
+        opened.save("epoch_1.pth", make_state(10), kind="periodic", epoch=1, iteration=10)
+        opened.save("last.pth", make_state(20), kind="last", epoch=2, iteration=20)
+    return folder

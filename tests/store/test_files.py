@@ -1,0 +1,89 @@
+"""`files.py`: new files, and what may be opened."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from ignite_hooks.store.files import explain, new_file, open_regular, set_aside, temporary_path
+
+
+def test_a_new_file_knows_its_size_and_checksum(tmp_path: Path) -> None:
+    with new_file(tmp_path / "a") as file:
+        file.write(b"one")
+        file.write(memoryview(b"two"))
+    assert (tmp_path / "a").read_bytes() == b"onetwo"
+    assert (file.size, file.sha256) == (6, hashlib.sha256(b"onetwo").hexdigest())
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: original(descriptor, bytes(data)[:3]))
+    with new_file(tmp_path / "a") as file:
+        assert file.write(b"0123456789") == 10
+    assert (tmp_path / "a").read_bytes() == b"0123456789"
+
+
+def test_a_failed_write_is_not_forgotten_by_whoever_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"), new_file(tmp_path / "a") as file:
+        with contextlib.suppress(OSError):
+            file.write(b"data")
+
+
+@pytest.mark.parametrize("present", ["file", "link"])
+def test_a_new_file_never_opens_what_is_there(tmp_path: Path, present: str) -> None:
+    (tmp_path / "victim").write_text("precious")
+    path = tmp_path / "victim"
+    if present == "link":
+        path = tmp_path / "link"
+        path.symlink_to(tmp_path / "victim")
+    with pytest.raises(FileExistsError), new_file(path):
+        pytest.fail("it was opened")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in "folder", "pipe":
+        with pytest.raises(OSError, match="is not a regular file"):
+            open_regular(tmp_path / name)
+
+
+def test_temporary_names_are_never_the_same(tmp_path: Path) -> None:
+    assert len({temporary_path(tmp_path, "a") for _ in range(100)}) == 100
+
+
+def test_setting_aside_overwrites_nothing(tmp_path: Path) -> None:
+    for text in "one", "two":
+        (tmp_path / "a").write_text(text)
+        set_aside(tmp_path / "a", "old")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a.old-1": "one",
+        "a.old-2": "two",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EIO, "Input/output error", "/runs/a"), "Input/output error (/runs/a)"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error (/nowhere)"),
+        (OSError(errno.ENOSPC, "x"), "disk full, needs 3.0 MB, an unknown amount free in /nowhere"),
+        (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_an_error_is_explained_in_one_line(error: Exception, words: str) -> None:
+    assert explain(error, Path("/nowhere"), needed=3 * 1024 * 1024) == words

@@ -1,0 +1,421 @@
+"""`folder.py` in bad times: killed at every step, full disks, damaged files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store import Entry, FolderStore
+from ignite_hooks.store.manifest import FILE_NAME, Manifest
+
+pytestmark = pytest.mark.faults
+
+STEPS = ("open", "write", "fsync", "replace", "unlink", "ftruncate", "pwrite")
+MakeState = Callable[[int], dict[str, Any]]
+Action = Callable[[FolderStore, MakeState], object]
+
+
+def overwrite(store: FolderStore, make_state: MakeState) -> None:
+    store.save("last.pth", make_state(30), kind="last", epoch=3, iteration=30)
+
+
+def add(store: FolderStore, make_state: MakeState) -> None:
+    store.save("epoch_3.pth", make_state(30), kind="periodic", epoch=3, iteration=30)
+
+
+def add_and_prune(store: FolderStore, make_state: MakeState) -> None:
+    add(store, make_state)
+    store.prune(1)
+
+
+def replace_a_stranger(store: FolderStore, make_state: MakeState) -> None:
+    (store.folder / "best.pth").write_text("theirs")
+    store.save("best.pth", make_state(30), kind="best", epoch=3, iteration=30)
+
+
+def killed_at(step: int, steps: tuple[str, ...], action: Callable[[], object]) -> bool:
+    """Run the action in a forked process that gets SIGKILL just before a step; whether it came that far."""
+    child = os.fork()
+    if child == 0:
+        try:
+            kill_before(step, steps)
+            action()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGKILL), f"the child failed with {code}"
+    return code != 0
+
+
+def kill_before(last: int, steps: tuple[str, ...]) -> None:
+    count = writes = 0
+
+    def counted(name: str) -> Callable[..., Any]:
+        original = getattr(os, name)
+
+        def step(*arguments: Any, **more: Any) -> Any:
+            nonlocal count, writes
+            writes += name == "write"
+            if name == "write" and writes % 4:  # torch.save writes 40 small pieces, all in the temporary file
+                return original(*arguments, **more)
+            count += 1
+            if count == last:
+                if name == "write":  # half of it still arrives
+                    original(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **more)
+
+        return step
+
+    for name in steps:
+        setattr(os, name, counted(name))
+
+
+def number_of_newest(store: FolderStore) -> int:
+    newest = store.newest()
+    assert newest is not None
+    return int(store.load(newest)["number"])
+
+
+def check_resumable(folder: Path, make_state: MakeState) -> int:
+    """The number of the state that a restart finds; the folder must be tidy and writable afterwards."""
+    found = number_of_newest(FolderStore(folder))
+    with FolderStore(folder) as store:
+        assert number_of_newest(store) == found
+        assert [store.verify(entry) for entry in store.entries()] == [None] * len(store.entries())
+        files = {path.name for path in folder.iterdir() if path.read_bytes() != b"theirs"}
+        assert files - {".lock", FILE_NAME} == {entry.name for entry in store.entries()}
+        assert Manifest.load(folder).pending is None
+        store.save("last.pth", make_state(99), kind="last", epoch=9, iteration=99)
+        assert number_of_newest(store) == 99
+    return found
+
+
+@pytest.mark.parametrize(
+    ("action", "steps"),
+    [(overwrite, STEPS), (add, STEPS[2:]), (add_and_prune, STEPS[2:]), (replace_a_stranger, STEPS[2:])],
+)
+def test_killed_at_any_step_the_old_or_the_new_state_is_there(
+    two_saved: Path,
+    tmp_path: Path,
+    make_state: MakeState,
+    action: Action,
+    steps: tuple[str, ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = []
+    for step in range(1, 200):
+        folder = tmp_path / f"killed_{step}"
+        shutil.copytree(two_saved, folder)
+
+        def run(folder: Path = folder) -> None:
+            with FolderStore(folder) as store:
+                action(store, make_state)
+
+        survived = not killed_at(step, steps, run)
+        found.append(check_resumable(folder, make_state))
+        if survived:
+            break
+    print(f"{action.__name__}: {len(found) - 1} kills")
+    assert survived
+    assert set(found) == {20, 30}
+    assert found == sorted(found), "once the new state was there it must stay"
+    assert "cannot be used" not in caplog.text, "an interrupted save is not a damaged file"
+
+
+@pytest.mark.parametrize("step_of_save", [5, 8, 10, 12, 14, 17])  # about one in each part of save and prune
+def test_killed_again_while_recovering_changes_nothing(
+    two_saved: Path, tmp_path: Path, make_state: MakeState, step_of_save: int
+) -> None:
+    def interrupted() -> None:
+        with FolderStore(two_saved) as store:
+            add_and_prune(store, make_state)
+
+    steps = ("fsync", "replace", "unlink")
+    killed_at(step_of_save, steps, interrupted)
+    expected = number_of_newest(FolderStore(two_saved))
+    for step in range(1, 50):
+        folder = tmp_path / f"killed_{step}"
+        shutil.copytree(two_saved, folder)
+        survived = not killed_at(step, steps, FolderStore(folder).open)
+        assert check_resumable(folder, make_state) == expected
+        if survived:
+            return
+    pytest.fail("recovering never came to its end")
+
+
+def test_random_kills_while_saving_lose_at_most_the_save_in_flight(
+    tmp_path: Path, make_state: MakeState
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    folder = tmp_path / "checkpoints"
+    reached = 0
+    for _ in range(12):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                with FolderStore(folder) as store:
+                    for number in range(reached + 1, 10_000):
+                        name = f"epoch_{number}.pth"
+                        store.save(name, make_state(number), kind="periodic", epoch=0, iteration=number)
+                        store.save("last.pth", make_state(number), kind="last", epoch=0, iteration=number)
+                        os.write(writer, b"!")
+                        store.prune(1)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        os.read(reader, 1)
+        signal.sigtimedwait([], draw.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        acknowledged = reached + 1
+        while data := os.read(reader, 4096):
+            acknowledged += len(data)
+        os.close(reader)
+        with FolderStore(folder) as store:
+            reached = number_of_newest(store)
+            assert acknowledged <= reached <= acknowledged + 1
+            assert len(list(folder.glob("*.pth"))) == len(store.entries())
+            store.prune(1)
+            assert len(list(folder.glob("*.pth"))) == len(store.entries()) == 2
+
+
+def save_error(store: FolderStore, make_state: MakeState) -> CheckpointError | None:
+    try:
+        overwrite(store, make_state)
+    except CheckpointError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("open", errno.EROFS),
+        ("write", errno.ENOSPC),
+        ("fsync", errno.EDQUOT),
+        ("fsync", errno.EIO),
+        ("replace", errno.ENOSPC),
+    ],
+)
+@pytest.mark.parametrize("for_good", [True, False], ids=["for good", "once"])
+def test_a_disk_that_fails_at_any_step_costs_only_that_save(
+    two_saved: Path,
+    make_state: MakeState,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    number: int,
+    for_good: bool,
+) -> None:
+    original = getattr(os, name)
+    store = FolderStore(two_saved).open()
+    for failing in range(1, 200):
+        count = 0
+
+        def step(*arguments: Any, **more: Any) -> Any:
+            nonlocal count
+            count += 1
+            reading = name == "open" and not arguments[1] & os.O_CREAT
+            if not reading and (count == failing or (for_good and count > failing)):  # noqa: B023
+                raise OSError(number, os.strerror(number))
+            return original(*arguments, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, step)
+            error = save_error(store, make_state)
+        if error is not None:
+            assert isinstance(error.__cause__, OSError)
+            assert error.__cause__.errno == number
+            full = "disk full, needs 0.0 MB, " if number in (errno.ENOSPC, errno.EDQUOT) else ""
+            assert str(error).startswith(f"cannot save last.pth: {full}")
+        assert not list(two_saved.glob(".tmp-*"))
+        restarted = FolderStore(two_saved)
+        assert number_of_newest(store) == number_of_newest(restarted)
+        assert number_of_newest(store) in (20, 30)
+        for reader in store, restarted:
+            assert [reader.verify(entry) for entry in reader.entries()] == [None, None]
+        if count < failing:
+            break
+        store.save("last.pth", make_state(20), kind="last", epoch=2, iteration=20)
+    store.close()
+    assert error is None, "every step was tried"
+    assert failing > 2
+
+
+def test_interrupting_a_save_removes_its_temporary_file(
+    store: FolderStore, make_state: MakeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        overwrite(store, make_state)
+    assert not list(store.folder.glob(".tmp-*"))
+
+
+def test_a_file_that_cannot_be_deleted_now_goes_later(
+    two_saved: Path, make_state: MakeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", "epoch_1.pth")
+
+    with FolderStore(two_saved) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", refuse)
+            with pytest.raises(CheckpointError, match="cannot delete checkpoints: Operation not permitted"):
+                store.delete(store.entries()[:1])
+        overwrite(store, make_state)
+        assert [entry.name for entry in store.entries()] == ["last.pth"]
+        assert (two_saved / "epoch_1.pth").exists()
+    with FolderStore(two_saved):
+        assert not (two_saved / "epoch_1.pth").exists()
+
+
+def test_a_file_put_in_the_place_of_a_deleted_one_stays(two_saved: Path) -> None:
+    entry, last = FolderStore(two_saved).entries()
+    Manifest((last,), deleting=(entry,)).save(two_saved)
+    (two_saved / "epoch_1.pth").write_text("theirs")
+    with FolderStore(two_saved) as store:
+        assert [each.name for each in store.entries()] == ["last.pth"]
+    assert (two_saved / "epoch_1.pth").read_text() == "theirs"
+
+
+def flip(data: bytes, draw: random.Random) -> bytes:
+    damaged = bytearray(data)
+    damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    return bytes(damaged)
+
+
+def zero(data: bytes, draw: random.Random) -> bytes:
+    start = draw.choice([place for place in range(len(data)) if data[place]])
+    return data[:start] + bytes(min(64, len(data) - start)) + data[start + 64 :]
+
+
+def cut(data: bytes, draw: random.Random) -> bytes:
+    return data[: draw.randrange(len(data))]
+
+
+def empty(data: bytes, draw: random.Random) -> bytes:
+    return b""
+
+
+def append(data: bytes, draw: random.Random) -> bytes:
+    return data + draw.randbytes(draw.randrange(1, 64))
+
+
+def swap(data: bytes, draw: random.Random) -> bytes:
+    middle = draw.randrange(1, len(data))
+    return data[middle:] + data[:middle]
+
+
+def missing(data: bytes, draw: random.Random) -> None:
+    return None
+
+
+DAMAGES = [flip, zero, cut, empty, append, swap, missing]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_never_accepted(
+    two_saved: Path,
+    damage: Callable[[bytes, random.Random], bytes | None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    path = two_saved / "last.pth"
+    data = path.read_bytes()
+    for _ in range(20):
+        damaged = damage(data, draw)
+        path.unlink(missing_ok=True)
+        if damaged is not None:
+            path.write_bytes(damaged)
+        with FolderStore(two_saved) as store:
+            with pytest.raises(CheckpointError, match=r"cannot load .*last\.pth"):
+                store.load(path)
+            caplog.clear()
+            assert store.newest() == two_saved / "epoch_1.pth"
+            assert [record.levelname for record in caplog.records] == ["WARNING"]
+            assert "last.pth" in caplog.text
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_never_makes_a_wrong_state_acceptable(
+    two_saved: Path, tmp_path: Path, damage: Callable[[bytes, random.Random], bytes | None]
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    (two_saved / "epoch_1.pth").write_bytes(flip((two_saved / "epoch_1.pth").read_bytes(), draw))
+    honest = FolderStore(two_saved).entries()
+    data = (two_saved / FILE_NAME).read_bytes()
+    for trial in range(10):
+        folder = tmp_path / f"trial_{trial}"
+        shutil.copytree(two_saved, folder)
+        damaged = damage(data, draw)
+        (folder / FILE_NAME).unlink()
+        if damaged is not None:
+            (folder / FILE_NAME).write_bytes(damaged)
+        with FolderStore(folder) as store:
+            assert store.entries() in ([], honest)
+            if damaged is None:
+                assert store.newest() is None
+            elif store.entries():
+                assert number_of_newest(store) == 20
+            else:
+                with pytest.raises(CheckpointError, match="manifest was damaged"):
+                    store.newest()
+
+
+def test_when_all_are_bad_it_is_an_error_that_names_each(two_saved: Path) -> None:
+    (two_saved / "epoch_1.pth").unlink()
+    (two_saved / "last.pth").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"last\.pth: 1 bytes instead of \d+; epoch_1\.pth: missing"):
+        FolderStore(two_saved).newest()
+
+
+def test_a_checksum_alone_finds_a_flipped_bit_in_the_weights(store: FolderStore) -> None:
+    state = {"state_dict": {"weight": torch.zeros(10_000)}}
+    path = store.save("a.pth", state, kind="last", epoch=0, iteration=1)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert torch.load(path, weights_only=True)["state_dict"]["weight"].count_nonzero() == 1
+    assert store.verify(store.entries()[0]) == "wrong checksum"
+
+
+def test_an_entry_never_saved_is_missing(store: FolderStore) -> None:
+    assert store.verify(Entry("a.pth", 1, "0" * 64, 0, 0)) == "missing"
+
+
+def test_after_a_damaged_manifest_a_fresh_run_goes_on(two_saved: Path, make_state: MakeState) -> None:
+    (two_saved / FILE_NAME).write_text("damaged")
+    with FolderStore(two_saved) as store:
+        overwrite(store, make_state)
+        assert number_of_newest(store) == 30
+        assert store.load(two_saved / "last.pth.not-ours-1")["number"] == 20
+
+
+def test_a_file_can_be_named_although_the_manifest_is_damaged(
+    two_saved: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (two_saved / FILE_NAME).write_text("damaged")
+    assert FolderStore(two_saved).load(two_saved / "last.pth")["number"] == 20
+    assert "last.pth cannot be verified" in caplog.text

@@ -1,0 +1,181 @@
+"""`manifest.py`: the list of what is ours, and what it refuses to read."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store import Entry, FolderStore, Manifest
+from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, _checksum
+
+OUTSIDE = [
+    "../victim",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "..",
+    ".",
+    ".hidden",
+    "",
+    "a b",
+    "a\n",
+    "ü",
+    "a\0",
+    "x" * 201,
+]
+GOOD = Entry("epoch_1.pth", 10, "ab" * 32, 1, 100, {"val/loss": 0.5}, "periodic")
+
+
+def write_signed(folder: Path, content: dict[str, Any]) -> None:
+    content["checksum"] = _checksum(content)
+    (folder / FILE_NAME).write_text(json.dumps(content))
+
+
+def signed_content(**changes: Any) -> dict[str, Any]:
+    entry = {"name": "a.pth", "size": 1, "sha256": "0" * 64, "epoch": 1, "iteration": 1, "metrics": {}}
+    return {"format": 1, "entries": [entry | {"kind": "best"} | changes], "pending": None, "deleting": []}
+
+
+def test_it_reads_what_it_wrote(tmp_path: Path) -> None:
+    other = replace(GOOD, name="best@acc=0.9+x.pth", kind="best", metrics={"acc": 1.0, "n": 3})
+    manifest = Manifest((GOOD,), pending=other, deleting=(replace(GOOD, name="old.pth"),))
+    manifest.save(tmp_path)
+    assert Manifest.load(tmp_path) == manifest
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_no_file_is_an_empty_manifest(tmp_path: Path) -> None:
+    assert Manifest.load(tmp_path / "nowhere") == Manifest()
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_not_finite_is_null_in_the_file(tmp_path: Path, number: float) -> None:
+    manifest = Manifest((replace(GOOD, metrics={"loss": number}),))
+    manifest.save(tmp_path)
+    text = (tmp_path / FILE_NAME).read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["entries"][0]["metrics"] == {"loss": None}
+    assert Manifest.load(tmp_path) == manifest
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, FILE_NAME, f"{FILE_NAME}.damaged-1", None, 3])
+def test_a_name_that_could_mean_another_file_is_refused(name: Any) -> None:
+    with pytest.raises(CheckpointError, match="is not a name for a checkpoint"):
+        replace(GOOD, name=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"name": name} for name in OUTSIDE),
+        {"name": None},
+        {"size": "1"},
+        {"size": 1.0},
+        {"size": True},
+        {"size": -1},
+        {"epoch": None},
+        {"iteration": [1]},
+        {"sha256": "0" * 63},
+        {"sha256": 0},
+        {"sha256": None},
+        {"kind": "newest"},
+        {"kind": ["best"]},
+        {"kind": None},
+        {"metrics": []},
+        {"metrics": {"a": "1"}},
+        {"metrics": {"a": True}},
+        {"metrics": {"a": 10**400}},
+        {"path": "/etc"},
+    ],
+    ids=repr,
+)
+def test_a_wrong_entry_is_damage_even_with_a_right_checksum(tmp_path: Path, changes: dict[str, Any]) -> None:
+    write_signed(tmp_path, signed_content(**changes))
+    with pytest.raises(DamagedManifestError):
+        Manifest.load(tmp_path)
+
+
+def test_the_unchanged_entry_of_these_tests_is_read(tmp_path: Path) -> None:
+    write_signed(tmp_path, signed_content())
+    assert [entry.name for entry in Manifest.load(tmp_path).entries] == ["a.pth"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "{",
+        '{"format": 2}',
+        '{"format": NaN}',
+        '{"name": "a web page"}',
+        "[" * 100_000,
+        "9" * 9999,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_foreign_file_is_set_aside_and_nothing_is_lost(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    with FolderStore(tmp_path) as store:
+        assert store.entries() == []
+    assert (tmp_path / f"{FILE_NAME}.damaged-1").read_text() == text
+    assert "starting an empty one" in caplog.text
+
+
+def test_a_second_damage_does_not_overwrite_the_first(tmp_path: Path) -> None:
+    for text in "one", "two":
+        (tmp_path / FILE_NAME).write_text(text)
+        FolderStore(tmp_path).open().close()
+    assert (tmp_path / f"{FILE_NAME}.damaged-1").read_text() == "one"
+    assert (tmp_path / f"{FILE_NAME}.damaged-2").read_text() == "two"
+
+
+@pytest.mark.parametrize("where", ["entries", "pending", "deleting"])
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_manifest_never_reaches_outside_its_folder(tmp_path: Path, where: str, absolute: bool) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    content = signed_content(name=str(victim) if absolute else "../victim", kind="periodic", size=8)
+    (entry,) = content.pop("entries")
+    places = {"entries": [entry], "pending": entry, "deleting": [entry]}
+    write_signed(folder, content | {"entries": [], where: places[where]})
+    with FolderStore(folder) as store:
+        store.prune(0)
+        store.delete(store.entries())
+    assert victim.read_text() == "precious"
+
+
+def test_a_name_listed_twice_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="twice"):
+        Manifest((GOOD, GOOD))
+
+
+def test_any_damage_is_noticed_or_harmless(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    manifest = Manifest((GOOD, replace(GOOD, name="last.pth", kind="last")))
+    manifest.save(tmp_path)
+    data = (tmp_path / FILE_NAME).read_bytes()
+    noticed = 0
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        (tmp_path / FILE_NAME).write_bytes(damaged)
+        try:
+            assert Manifest.load(tmp_path) == manifest
+        except DamagedManifestError:
+            noticed += 1
+    assert noticed > 100  # the others hit white space
