@@ -106,8 +106,6 @@ class Best(Mapping[str, Record]):
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
         self._rules: dict[str, Rule] = {}
-        # The last offer of each. Not saved: an evaluation repeated after a resume may round differently.
-        self._offers: dict[str, tuple[int, float]] = {}
 
     def watch(self, metric: str, rule: Rule) -> None:
         """Declare the rule of a metric; the opposite of one already declared is an error."""
@@ -118,17 +116,9 @@ class Best(Mapping[str, Record]):
     def offer(self, metric: str, score: float, *, step: int, epoch: int, rule: Rule) -> bool:
         """Rank a score; True when the record of this metric now belongs to this step, whoever offered it."""
         self.watch(metric, rule)
-        score = float(score)
         record = self._records.get(metric)
-        offered_step, offered_score = self._offers.get(metric, (None, score))
-        if step == offered_step:
-            if not _same(score, offered_score):
-                both = f"{offered_score!r} and {score!r}"
-                raise ValueError(f"metric {metric!r} has two scores at step {step}: {both}")
-            return record is not None and record.step == step
-        self._offers[metric] = (step, score)
-        if is_better(score, record.score if record else None, rule):
-            record = self._records[metric] = Record(score, step, epoch)
+        if is_better(float(score), record.score if record else None, rule):
+            record = self._records[metric] = Record(float(score), step, epoch)
         return record is not None and record.step == step
 
     def name_file(self, metric: str, file: str | None) -> None:
@@ -143,12 +133,11 @@ class Best(Mapping[str, Record]):
         return {metric: {"rule": rule, "record": records.get(metric)} for metric, rule in self._rules.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` says; an empty one starts clean."""
-        self._rules = {metric: entry["rule"] for metric, entry in state.items()}
-        self._records = {
-            metric: Record(**entry["record"]) for metric, entry in state.items() if entry["record"]
-        }
-        self._offers = {}
+        """Take up the records; one that was ranked by the opposite of a rule declared here is left out."""
+        self._records = {}
+        for metric, entry in state.items():
+            if self._rules.setdefault(metric, entry["rule"]) == entry["rule"] and entry["record"]:
+                self._records[metric] = Record(**entry["record"])
 
     def __getitem__(self, metric: str) -> Record:
         return self._records[metric]
@@ -185,7 +174,3 @@ def _decide(words: list[str]) -> Rule | None:
     if decision is None and WEAKLY_GREATER.intersection(words) and not LESS.intersection(words):
         return "greater"
     return decision
-
-
-def _same(first: float, second: float) -> bool:
-    return first == second or (math.isnan(first) and math.isnan(second))

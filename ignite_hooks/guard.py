@@ -1,0 +1,69 @@
+"""Stands in for ``engine.run`` while hooks are attached."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+Opened = Callable[["Engine", object], AbstractContextManager[None]]
+
+
+class Guard:
+    """Every way in which a run can begin or end passes through here, so nothing of it is missed.
+
+    Listening to events alone would not do: an exception listener makes Ignite swallow exceptions,
+    ``terminate(skip_completed=True)`` fires no last event, and handlers are to be seated before the first.
+
+    Args:
+        engine: The engine whose ``run`` is wrapped; it is held weakly.
+        opened: Gives the context in which a run happens, from the engine and its data.
+    """
+
+    def __init__(self, engine: Engine, opened: Opened) -> None:
+        self._engine = weakref.ref(engine)
+        self._opened = opened
+        self._shadowed = vars(engine).get("run")
+        self.__wrapped__ = type(engine).run
+        self.__doc__ = type(engine).run.__doc__
+
+    @classmethod
+    def put(cls, engine: Engine, opened: Opened, role: str) -> Guard:
+        """Guard an engine, which must not be guarded yet."""
+        if isinstance(vars(engine).get("run"), Guard):
+            raise ConfigError(
+                f"the {role} already has hooks attached: "
+                "call runner.detach() first, or runner.register_hook(...) to add one"
+            )
+        guard = cls(engine, opened)
+        engine.run = guard  # type: ignore[method-assign]
+        return guard
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        engine = self._engine()
+        if engine is None:
+            raise ReferenceError("this engine is gone")
+        data = args[0] if args else kwargs.get("data")
+        with self._opened(engine, data):
+            if self._shadowed is not None:
+                return self._shadowed(*args, **kwargs)
+            return type(engine).run(engine, *args, **kwargs)
+
+    def remove(self) -> None:
+        """Give the engine its own ``run`` back."""
+        engine = self._engine()
+        if engine is not None and vars(engine).get("run") is self:
+            del engine.run
+            if self._shadowed is not None:
+                engine.run = self._shadowed  # type: ignore[method-assign]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # A copy of an engine is a plain engine: this guard would run the original.
+        copy = memo.get(id(self._engine()))
+        return self if copy is None else type(copy).run.__get__(copy)

@@ -1,0 +1,491 @@
+"""Slots -> Ignite handlers: seated when a run starts, gone when it ends. Nothing else registers handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+from ignite.engine import Engine, EventEnum, Events
+from ignite.metrics import Metric
+
+from ignite_hooks import checkpoint as checkpoints
+from ignite_hooks.calls import Calls
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean
+from ignite_hooks.guard import Guard
+from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.improvement import rule_for
+from ignite_hooks.iterations import IterationBox
+from ignite_hooks.plan import Plan, problems_of
+from ignite_hooks.points import CHECKPOINT_POINTS
+from ignite_hooks.report import Report
+from ignite_hooks.runner import Runner
+from ignite_hooks.signals import Signals
+
+
+class HookEvents(EventEnum):
+    """The checkpoint points as Ignite events, registered on the trainer.
+
+    Example:
+        >>> HookEvents.BEFORE_SAVE_CHECKPOINT == "BEFORE_SAVE_CHECKPOINT"
+        False
+    """
+
+    BEFORE_SAVE_CHECKPOINT = "hook_before_save_checkpoint"
+    AFTER_SAVE_CHECKPOINT = "hook_after_save_checkpoint"
+    AFTER_LOAD_CHECKPOINT = "hook_after_load_checkpoint"
+
+    @property
+    def name(self) -> str:
+        """Prefixed: Ignite compares events by name, and these must never equal one of another make."""
+        return f"HOOK_{self._name_}"
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class Seats:
+    """The handlers we have on one engine while it runs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._taken: list[tuple[Any, Callable[..., Any]]] = []
+
+    def take(self, event: Any, handler: Callable[..., Any], where: str = "last") -> None:
+        """Add a handler as the first, the last, or the one right after the last metric of its event."""
+        handlers = self._engine._event_handlers
+        before = list(handlers.get(event, []))
+        self._engine.add_event_handler(event, handler)
+        ours = handlers[event][-1]
+        at = {"first": 0, "last": len(before), "after metrics": _after_metrics(before)}[where]
+        # A new list: Ignite may be going through the old one.
+        handlers[event] = [*before[:at], ours, *before[at:]]
+        self._taken.append((event, ours))
+
+    def leave(self) -> None:
+        """Take every handler away again."""
+        for event, ours in self._taken:
+            take_away(self._engine, {event: [ours]})
+        self._taken.clear()
+
+
+class Installation:
+    """The hooks of one runner on their engines."""
+
+    def __init__(self, runner: Runner, trainer: Engine, now: Callable[[], float] = time.monotonic) -> None:
+        self.runner = runner
+        self.stop_reason: str | None = None
+        self.resume_from: str | Path | bool | None = None
+        self.plan = Plan({})
+        self.calls = Calls(runner, _agree, now)
+        self._now = now
+        self._started_at = 0.0
+        self._running = False
+        self._began = False
+        self.aborting = False
+        self._failed_with: BaseException | None = None
+        self._seats: Seats | None = None
+        self._boxes: dict[str, IterationBox] = {}
+        self._undo: list[Callable[[], None]] = []
+        # The trainer owns the installation through its guard; everything else knows it weakly.
+        self._undo.append(Guard.put(trainer, lambda _engine, _data: self.training(), "trainer").remove)
+        events = list(trainer._allowed_events)
+        trainer.register_events(*HookEvents)
+        self._undo.append(lambda: _restore_events(runner.trainer, events))
+        runner._host_ref = weakref.ref(self)
+
+    # -- hooks and evaluators come and go ---------------------------------------------------------------------
+
+    def register(self, hook: Any, priority: object = None, name: str | None = None) -> None:
+        """Add a hook, after checking that it can run here."""
+        name = name or getattr(hook, "name", None) or type(hook).__name__
+        if name in self.runner.hooks.by_name:
+            raise ConfigError([Problem(name, "there is already a hook of this name: give one of them a name")])
+        before = getattr(hook, "priority", None)
+        if priority is not None:
+            hook.priority = priority
+        problems = problems_of(hook)
+        if problems:
+            hook.priority = before
+            raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+        hook.runner = self.runner
+        for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
+            self.runner.best.watch(metric, rule_for(metric, rule))
+        self.runner.hooks.by_name = {**self.runner.hooks.by_name, name: hook}
+        attached = getattr(type(hook), "attached", None)
+        if callable(attached):
+            with self._remembering_handlers():
+                attached(hook)
+        self.refresh()
+
+    def remove(self, name: str) -> None:
+        """Take a hook away."""
+        if name not in self.runner.hooks:
+            raise KeyError(f"no hook is called {name!r}{did_you_mean(name, self.runner.hooks)}")
+        gone = self.runner.hooks[name]
+        self.runner.hooks.by_name = {n: hook for n, hook in self.runner.hooks.by_name.items() if hook is not gone}
+        self.refresh()
+
+    def add_evaluator(self, name: str, engine: Engine) -> None:
+        """Seat the evaluation points on an engine whenever it runs."""
+        if not name.isidentifier():
+            raise ConfigError([Problem(f"evaluators.{name}", "a name of letters, digits and _ is needed")])
+        me = weakref.ref(self)
+
+        def opened(running: Engine, data: object) -> AbstractContextManager[None]:
+            installation = me()
+            return contextlib.nullcontext() if installation is None else installation.evaluation(name, running, data)
+
+        self._undo.append(Guard.put(engine, opened, f"evaluator {name!r}").remove)
+        self.runner.evaluators[name] = engine
+
+    def refresh(self) -> None:
+        """Make the plan anew; the point that is being handled goes on with the old one."""
+        self.plan = Plan(self.runner.hooks.by_name, self.runner.progress)
+        if self._running:
+            self.calls.prepare(self.plan)
+            self._seat_iterations()
+            for box in self._boxes.values():
+                box.fill()
+
+    @contextlib.contextmanager
+    def _remembering_handlers(self) -> Iterator[None]:
+        """What a handler of another make registers in here is undone by ``detach``."""
+        engines = [self.runner.trainer, *self.runner.evaluators.values()]
+        before = [{event: list(handlers) for event, handlers in e._event_handlers.items()} for e in engines]
+        yield
+        for engine, seen in zip(engines, before, strict=True):
+            new = {
+                event: [h for h in handlers if not any(h is old for old in seen.get(event, []))]
+                for event, handlers in engine._event_handlers.items()
+            }
+            reference = weakref.ref(engine)
+            self._undo.append(lambda new=new, reference=reference: take_away(reference(), new))  # type: ignore[misc]
+
+    # -- a run ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
+        trainer = self.runner.trainer
+        with Signals(self._on_signal):
+            if not self._running:
+                self._open(trainer)
+            try:
+                yield
+            except BaseException as error:
+                # Ignite keeps the generator of a failed run, and the next run would return None at once.
+                trainer._internal_run_generator = None
+                self._on_exception(error)
+                self._close(failed=True)
+                raise
+            interrupted = getattr(trainer, "_internal_run_generator", None) is not None
+            if not interrupted:
+                self._close()
+
+    def _open(self, trainer: Engine) -> None:
+        self.stop_reason, self.aborting, self._began, self._failed_with = None, False, False, None
+        self.calls.off.clear()
+        self.calls.report = Report()
+        self.runner.publish_epoch()
+        self._started_at = self._now()
+        self.plan = Plan(self.runner.hooks.by_name, self.runner.progress)
+        self.calls.prepare(self.plan)
+        self._seats = seats = Seats(trainer)
+        seats.take(Events.STARTED, self._on_started, "first")
+        seats.take(Events.EPOCH_STARTED, self._on_epoch_started, "first")
+        seats.take(Events.EPOCH_COMPLETED, self._on_train_epoch, "after metrics")
+        seats.take(Events.EPOCH_COMPLETED, self._on_epoch_completed)
+        seats.take(Events.TERMINATE, self._close_epoch)
+        seats.take(Events.COMPLETED, self._on_completed)
+        if Events.EXCEPTION_RAISED in trainer._event_handlers:
+            # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
+            seats.take(Events.EXCEPTION_RAISED, self._on_exception, "first")
+        self._running = True
+        self._seat_iterations()
+
+    def _seat_iterations(self) -> None:
+        """Seat the handlers of the trainer's iterations; the first only while a hook answers it."""
+        if self._seats is None:
+            return
+        trainer = self.runner.trainer
+        if "after_train_iter" not in self._boxes:
+            box = IterationBox(self.calls, trainer, "after_train_iter", self._stop_if_wanted)
+            self._boxes["after_train_iter"] = box
+            self._seats.take(Events.ITERATION_COMPLETED, box.handler)
+        if "before_train_iter" not in self._boxes and self.plan.at("before_train_iter"):
+            box = IterationBox(self.calls, trainer, "before_train_iter")
+            self._boxes["before_train_iter"] = box
+            self._seats.take(Events.ITERATION_STARTED, box.handler, "first")
+
+    def _on_started(self) -> None:
+        self._began = True
+        self.calls.meet("before_run")
+        if self.resume_from:
+            self._resume()
+        self._begin_epoch_at(int(self.runner.trainer.state.iteration))
+        self.calls.start_clocks()
+        for box in self._boxes.values():
+            box.start()
+        self.calls.meet("before_train")
+        self._stop_if_wanted()
+
+    def _resume(self) -> None:
+        wanted, self.resume_from = self.resume_from or "auto", None
+        runner = self.runner
+        if wanted is True or wanted == "auto":
+            path = checkpoints.newest(runner)
+            if path is None:
+                runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
+                return
+        else:
+            path = Path(wanted) if Path(wanted).exists() else runner.folder(str(wanted))
+        checkpoints.load(runner, path)
+        runner.resumed_from = path
+        state = runner.trainer.state
+        runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
+
+    def _begin_epoch_at(self, iteration: int) -> None:
+        # An epoch that is resumed in its middle began earlier.
+        length = self.runner.epoch_length
+        self.runner.epoch_began_at = iteration - (iteration % length if length else 0)
+
+    def _on_epoch_started(self) -> None:
+        self._close_epoch()
+        self._begin_epoch_at(int(self.runner.trainer.state.iteration))
+        self.runner.in_epoch = True
+        self.calls.meet("before_epoch")
+        self.calls.meet("before_train_epoch")
+        self._stop_if_wanted()
+
+    def _on_train_epoch(self) -> None:
+        self.runner.publish_epoch()
+        self.calls.meet("after_train_epoch")
+
+    def _on_epoch_completed(self) -> None:
+        self.calls.meet("after_epoch")
+        self.runner.in_epoch = False
+        self._stop_if_wanted()
+
+    def _close_epoch(self) -> None:
+        """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
+        if self.runner.in_epoch:
+            self._on_train_epoch()
+            self._on_epoch_completed()
+
+    def _on_completed(self) -> None:
+        self._close_epoch()
+        self.calls.meet("after_train")
+        self.calls.meet("after_run")
+
+    def _on_exception(self, error: BaseException) -> None:
+        if self._failed_with is error or isinstance(error, GeneratorExit) or not self._began:
+            return
+        self._failed_with = error
+        self._count(unfinished=True)
+        self.runner.in_iteration = False
+        self.calls.meet("on_exception", {"exception": error}, quietly=True)
+
+    def _close(self, failed: bool = False) -> None:
+        """What ends every run, exactly once."""
+        if not self._running:
+            return
+        self._running = False
+        self.calls.report.seconds = self._now() - self._started_at
+        self.runner.in_iteration = False
+        self._count()
+        try:
+            if self._began:
+                self._say_goodbye(failed)
+                self.calls.meet("cleanup", quietly=failed, to_the_end=True)
+        finally:
+            self.runner.in_epoch = False
+            self._boxes = {}
+            self._failed_with = None
+            self.calls.forget()
+            if self._seats is not None:
+                self._seats.leave()
+                self._seats = None
+            self.runner.close_outputs()
+
+    def _say_goodbye(self, failed: bool) -> None:
+        runner, state = self.runner, self.runner.trainer.state
+        if self.calls.report.rows():
+            runner.logger.info("what the hooks cost:\n%s", self.calls.report)
+        how = "failed" if failed else "stopped" if self.stop_reason else "ended"
+        words = [f"run {how} after {checkpoints.finished_epochs(runner)} epochs, {state.iteration} iterations"]
+        words += [self.stop_reason] if self.stop_reason else []
+        runner.logger.info("; ".join([*words, *self.calls.report.failure_lines()]))
+
+    def _count(self, unfinished: bool = False) -> None:
+        trainer = self.runner.trainer
+        for point, box in self._boxes.items():
+            box.count(unfinished and point.startswith("after_") and trainer.last_event_name == Events.ITERATION_STARTED)
+
+    def stop(self, reason: str) -> None:
+        """Ask for the end of the run; the running iteration is finished."""
+        if self._running and self.stop_reason is None:
+            self.stop_reason = reason
+        for box in self._boxes.values():
+            box.next_due = 0
+
+    def _on_signal(self, name: str) -> None:
+        self.aborting = True
+        self.stop(f"{name} received")
+
+    def _stop_if_wanted(self) -> None:
+        if self.stop_reason is not None:
+            self.runner.trainer.terminate()
+
+    # -- an evaluation ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def evaluation(self, name: str, engine: Engine, data: object) -> Iterator[None]:
+        """Around ``evaluator.run``: seat, run, publish; ``after_val`` comes however it ends."""
+        runner = self.runner
+        if self._is_training_data(name, data):
+            # Scripts measure the training data with the same evaluator; that is no validation.
+            yield
+            measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
+            runner.metrics.publish(measured, runner.global_step)
+            return
+        if not self._running:
+            self.calls.prepare(self.plan)
+        kind = "test" if name == "test" else "val"
+        seats = Seats(engine)
+        outer = runner.evaluating, runner.in_iteration
+        runner.evaluating, runner.in_iteration = name, False
+        begun = False
+
+        def on_started() -> None:
+            nonlocal begun
+            begun = True
+            for box in boxes.values():
+                box.start()
+            self.calls.meet(f"before_{kind}")
+
+        def on_epoch_completed() -> None:
+            runner.publish_evaluation(name, engine)
+            self.calls.meet(f"after_{kind}_epoch")
+
+        def finish(quietly: bool = False) -> None:
+            nonlocal begun
+            if begun:
+                begun = False
+                self.calls.meet(f"after_{kind}", quietly=quietly)
+
+        def abort_if_wanted() -> None:
+            if self.aborting:
+                engine.terminate()
+
+        boxes = {
+            f"{name}.before": IterationBox(self.calls, engine, f"before_{kind}_iter"),
+            f"{name}.after": IterationBox(self.calls, engine, f"after_{kind}_iter", abort_if_wanted),
+        }
+        seats.take(Events.STARTED, on_started, "first")
+        seats.take(Events.EPOCH_STARTED, lambda: self.calls.meet(f"before_{kind}_epoch"), "first")
+        if self.plan.at(f"before_{kind}_iter"):
+            seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
+        seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)
+        seats.take(Events.EPOCH_COMPLETED, on_epoch_completed)
+        seats.take(Events.COMPLETED, finish)
+        self._boxes |= boxes
+        try:
+            try:
+                yield
+            except BaseException:
+                engine._internal_run_generator = None
+                finish(quietly=True)
+                raise
+            finish()
+        finally:
+            for key, box in boxes.items():
+                box.count()
+                self._boxes.pop(key, None)
+            seats.leave()
+            runner.evaluating, runner.in_iteration = outer
+            if not self._running:
+                self.calls.forget()
+
+    def _is_training_data(self, name: str, data: object) -> bool:
+        """Whether the data is known to be for training: nothing is guessed where the script did not name its loaders."""
+        runner = self.runner
+        train, mine = runner.get_service("train_loader"), runner.get_service(f"{name}_loader")
+        train = runner.trainer.state.dataloader if train is None and mine is not None else train
+        return data is not None and data is train and data is not mine
+
+    # -- calling by hand --------------------------------------------------------------------------------------
+
+    def call(self, point: str, payload: Mapping[str, Any]) -> None:
+        """Call a point; the checkpoint points fire their Ignite event too."""
+        if not self._running:
+            self.calls.prepare(self.plan)
+        self.calls.meet(point, payload)
+        if point in CHECKPOINT_POINTS:
+            self._fire(HookEvents[point.upper()])
+
+    def _fire(self, event: HookEvents) -> None:
+        trainer = self.runner.trainer
+        last = trainer.last_event_name
+        try:
+            trainer.fire_event(event)
+        finally:
+            # Ignite's own handlers and many scripts read this name after us.
+            trainer.last_event_name = last
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Calls, time and failures so far."""
+        self._count()
+        return self.calls.report
+
+    def close(self) -> None:
+        """End a run that was interrupted and does not go on."""
+        self._close()
+
+    def detach(self) -> None:
+        """Leave the engines as they were."""
+        self._close()
+        while self._undo:
+            self._undo.pop()()
+        for hook in self.runner.hooks.values():
+            hook.runner = None
+
+
+def take_away(engine: Engine | None, handlers: Mapping[Any, list[Any]]) -> None:
+    """Remove entries of handler lists; an event without any is forgotten, as Ignite goes by the presence of the key."""
+    if engine is None:
+        return
+    for event, gone in handlers.items():
+        left = [entry for entry in engine._event_handlers.get(event, []) if not any(entry is g for g in gone)]
+        if left or not gone:
+            engine._event_handlers[event] = left
+        else:
+            engine._event_handlers.pop(event, None)
+
+
+def _after_metrics(handlers: list[Any]) -> int:
+    metrics = [i for i, (handler, *_) in enumerate(handlers) if isinstance(getattr(handler, "__self__", None), Metric)]
+    return max(metrics, default=-1) + 1
+
+
+def _restore_events(trainer: Engine, events: list[Any]) -> None:
+    trainer._allowed_events = events
+    for event in HookEvents:
+        trainer._event_handlers.pop(event, None)
+
+
+def _agree(mask: int, pause: int) -> tuple[int, int]:
+    """The answer of rank 0."""
+    if idist.get_world_size() == 1:
+        return mask, pause
+    import torch
+
+    answer: Any = idist.broadcast(torch.tensor([mask, pause], dtype=torch.int64, device=idist.device()), src=0)
+    return int(answer[0]), int(answer[1])

@@ -1,0 +1,160 @@
+"""The one handler of an iteration event, and what makes it cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.schedule import NEVER
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+    from ignite_hooks.calls import Call, Calls
+
+TIMED_EVERY = 100
+"""Of the calls that come at every iteration, one in this many is timed."""
+
+
+class IterationBox:
+    """Everything hooks do at one iteration event of one engine.
+
+    Below ``next_due`` only the hooks are called that act at every iteration. At it, all are gone through in
+    order, calls are timed, and the next such iteration is found.
+
+    Args:
+        calls: The calls of the run.
+        engine: The engine whose iterations are counted.
+        point: The point of this event.
+        afterwards: Called after everything that was due; the place to stop a run.
+    """
+
+    def __init__(self, calls: Calls, engine: Engine, point: str, afterwards: Callable[[], None] | None = None) -> None:
+        self._calls, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
+        self.next_due = 0
+        self._counted = 0
+        self._all: list[Call] = []
+        self._always: list[Call] = []
+        self._quick: list[tuple[Callable[..., Any], list[Any]]] = []
+        self._sets = calls.at(point)[1]
+        self.handler = self._make_handler()
+        self.fill()
+
+    def fill(self) -> None:
+        """Take up the calls of the plan as it is now."""
+        self.count()
+        n = int(self._engine.state.iteration)
+        self._all, self._sets = self._calls.at(self.point)
+        for call in self._all:
+            when = call.slot.when
+            call.next_due = n + 1 if when is None or when.unit == "second" else when.following(n)
+        self._make_quick()
+        self.next_due = 0
+
+    def _make_quick(self) -> None:
+        """What is left to do in an iteration in which nothing is due."""
+        off = self._calls.off
+        self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
+        self._quick = [(self._asking(c) if c.slot.decides else c.function, c.arguments) for c in self._always]
+
+    def start(self) -> None:
+        """Begin to count at the iteration the engine is at now."""
+        self._counted = int(self._engine.state.iteration)
+        self.fill()
+
+    def count(self, unfinished: bool = False) -> None:
+        """Enter the calls that were made without being timed; an unfinished iteration had none."""
+        passed = int(self._engine.state.iteration) - self._counted - unfinished
+        if passed > 0:
+            self._count(passed)
+
+    def _count(self, passed: int) -> None:
+        self._counted += passed
+        for call in self._always:
+            if not call.slot.decides:
+                call.tally.calls += passed
+
+    def _asking(self, call: Call) -> Callable[..., Any]:
+        owner: Any = call.slot.owner
+        engine = self._engine
+
+        def ask(*arguments: Any) -> None:
+            if owner.should_trigger(engine.state.iteration - 1):
+                call.tally.calls += 1
+                call.function(*arguments)
+
+        return ask
+
+    def _make_handler(self) -> Callable[[], None]:
+        engine, runner = self._engine, self._calls.runner
+
+        def on_iteration() -> None:
+            n = engine.state.iteration
+            if n >= self.next_due:
+                self._slowly(n)
+            elif self._quick:
+                sets = self._sets
+                runner.in_iteration = True
+                if sets.changing:
+                    sets.gather()
+                try:
+                    for function, arguments in self._quick:
+                        function(*arguments)
+                except Exception as error:
+                    self._go_on_after(error, function, arguments)
+                if sets.changing:
+                    sets.release()
+                runner.in_iteration = False
+                if self.next_due == 0 and self._afterwards is not None:
+                    self._afterwards()
+
+        return on_iteration
+
+    def _go_on_after(self, error: Exception, function: Callable[..., Any], arguments: list[Any]) -> None:
+        """Treat the failure of a quick call, then make the calls that come after it."""
+        at = next(i for i, (f, a) in enumerate(self._quick) if f is function and a is arguments)
+        failed, *rest = self._always[at:]
+        self.count()
+        self._calls.fail(failed, error)
+        for call in rest:
+            if call.slot.hook not in self._calls.off:
+                call.tally.calls -= 1
+                self._calls.make(call)
+        self._make_quick()
+
+    def _slowly(self, n: int) -> None:
+        calls, runner = self._calls, self._calls.runner
+        self._count(n - 1 - self._counted)
+        self._counted = n
+        runner.in_iteration = True
+        fired = calls.fired("iter", n) if self._engine is runner.trainer else frozenset[object]()
+        before, sets = self._all, self._sets
+        sets.gather()
+        try:
+            for call in before:
+                if self._is_due(call, n, fired) and call.slot.hook not in calls.off:
+                    calls.make(call)
+        finally:
+            sets.release()
+            runner.in_iteration = False
+        if before is self._all:
+            if calls.off:
+                self._make_quick()
+            due = [call.next_due for call in self._all if call.next_due > n]
+            self.next_due = min([*due, calls.next_look, n + TIMED_EVERY if self._always else NEVER])
+        if self._afterwards is not None:
+            self._afterwards()
+
+    @staticmethod
+    def _is_due(call: Call, n: int, fired: frozenset[object]) -> bool:
+        slot = call.slot
+        if slot.decides:
+            return bool(slot.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
+        if slot.acts_always:
+            return True
+        if slot.when is None or slot.when.unit == "second":
+            return slot in fired
+        if n < call.next_due:
+            return False
+        call.next_due = slot.when.following(n)
+        return True

@@ -1,0 +1,110 @@
+"""Names -> classes; the modules of our own hooks are imported when they are named."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ignite_hooks.errors import did_you_mean
+
+Class = TypeVar("Class", bound=Callable[..., Any])
+
+
+class Registry:
+    """Classes by name. All the usual spellings of registering work.
+
+    Example:
+        >>> TOYS = Registry("toy", {})
+        >>> @TOYS.register_module()
+        ... class Ball: ...
+        >>> @TOYS.register("Rope")
+        ... class AnyRope: ...
+        >>> TOYS.get("Ball").__name__, sorted(TOYS)
+        ('Ball', ['Ball', 'Rope'])
+    """
+
+    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._modules = dict(built_in)
+        self._classes: dict[str, Callable[..., Any]] = {}
+
+    def register(
+        self, name: str | Iterable[str] | Class | None = None, *, force: bool = False, module: Class | None = None
+    ) -> Any:
+        """Register a class, as a decorator with or without a name, or by a call with ``module``."""
+        if module is not None:
+            return self._add(module, name if isinstance(name, str) or not callable(name) else None, force)
+        if callable(name) and not isinstance(name, str):
+            return self._add(name, None, force)
+        names = name
+        return lambda cls: self._add(cls, names, force)
+
+    register_module = register
+
+    def _add(self, cls: Class, names: str | Iterable[str] | None, force: bool) -> Class:
+        if not callable(cls):
+            raise TypeError(f"only a class can be a {self.kind}, not {cls!r}")
+        wanted = [names] if isinstance(names, str) else list(names or [getattr(cls, "__name__", "")])
+        for name in wanted:
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"a {self.kind} is registered under a name, not {name!r}")
+            taken = self._modules.get(name) or getattr(self._classes.get(name), "__module__", None)
+            # A notebook cell that is run again defines the same class again.
+            again = taken == "__main__" == getattr(cls, "__module__", None)
+            if taken and not force and not again and self._classes.get(name) is not cls:
+                raise KeyError(f"{self.kind} {name!r} is already registered by {taken}: use another name or force=True")
+        for name in wanted:
+            self._modules.pop(name, None)
+            self._classes[name] = cls
+        return cls
+
+    def get(self, name: str) -> Callable[..., Any]:
+        """The class of this name; a LookupError names the nearest."""
+        if name not in self._classes and name in self._modules:
+            # The class stays known as built in, so that its name stays taken.
+            return getattr(importlib.import_module(self._modules[name]), name)  # type: ignore[no-any-return]
+        if name not in self._classes:
+            hint = did_you_mean(name, self) or f"; there are {', '.join(self)}"
+            raise LookupError(f"no {self.kind} is called {name!r}{hint}")
+        return self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._classes, *self._modules}))
+
+    def __len__(self) -> int:
+        return len({*self._classes, *self._modules})
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self)})"
+
+
+_HERE = "ignite_hooks.hooks."
+
+HOOKS = Registry(
+    "hook",
+    {
+        "CheckpointHook": _HERE + "checkpoint_hook",
+        "EarlyStoppingHook": _HERE + "early_stopping_hook",
+        "EvalHook": _HERE + "eval_hook",
+        "IterTimerHook": _HERE + "iter_timer_hook",
+        "LambdaHook": _HERE + "lambda_hook",
+        "LoggerHook": _HERE + "logger_hook",
+        "RuntimeInfoHook": _HERE + "runtime_info_hook",
+    },
+)
+"""Every hook that a configuration can name."""
+
+HookRegistry = HOOK_REGISTRY = HOOKS
+
+WRITERS = Registry(
+    "writer",
+    {
+        "JsonlWriter": "ignite_hooks.writers.jsonl",
+        "MemoryWriter": "ignite_hooks.writers.memory",
+    },
+)
+"""Every writer that a configuration can name."""

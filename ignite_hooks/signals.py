@@ -1,0 +1,73 @@
+"""SIGINT and SIGTERM during a run: the first ends it in order, the second at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+WATCHED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """Handlers for the time of a run; afterwards the script's own are back and the signal takes its course.
+
+    Args:
+        on_first: Called with the name of the first signal; it must only set a flag.
+    """
+
+    def __init__(self, on_first: Callable[[str], None]) -> None:
+        self._on_first = on_first
+        self._before: dict[int, Any] = {}
+        self._pid = os.getpid()
+        self.received: int | None = None
+
+    def __enter__(self) -> Signals:
+        self.received = None
+        if threading.current_thread() is threading.main_thread():
+            for number in WATCHED:
+                current = signal.getsignal(number)
+                # A signal that is ignored stays ignored; a handler that is not Python's cannot be put back.
+                if current not in (None, signal.SIG_IGN):
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        before = dict(self._before)
+        self._restore()
+        if self.received is not None:
+            _deliver(self.received, before[self.received])
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+        self._before.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            return  # A forked data loader worker leaves the decision to the run.
+        if self.received is None:
+            self.received = number
+            self._on_first(signal.Signals(number).name)
+            return
+        before = dict(self._before)
+        self._restore()
+        self.received = None
+        _deliver(number, before[number])
+
+
+def _deliver(number: int, handler: Any) -> None:
+    """Do what would have happened had nobody watched."""
+    if callable(handler) and handler is not signal.default_int_handler:
+        handler(number, sys._getframe(1))
+    elif number == signal.SIGINT:
+        raise KeyboardInterrupt
+    else:
+        raise SystemExit(128 + number)
