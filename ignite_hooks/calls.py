@@ -90,7 +90,7 @@ class Calls:
             except CannotSupply as error:
                 problems.append(Problem("", str(error)))
                 continue
-            tally = self.report.tallies.setdefault((slot.hook, point), Tally())
+            tally = self.report.tallies.setdefault((slot.hook, slot.method), Tally())
             calls.append(Call(slot, function, sets.of(sources), tally))
         return calls, sets
 

@@ -34,16 +34,23 @@ class Guard:
         self.__doc__ = type(engine).run.__doc__
 
     @classmethod
-    def put(cls, engine: Engine, opened: Opened, role: str) -> Guard:
-        """Guard an engine, which must not be guarded yet."""
+    def put(cls, engine: Engine, opened: Opened, role: str) -> Callable[[], None]:
+        """Guard an engine, which must not be guarded yet; returns what takes the guard away again."""
         if isinstance(vars(engine).get("run"), Guard):
             raise ConfigError(
                 f"the {role} already has hooks attached: "
                 "call runner.detach() first, or runner.register_hook(...) to add one"
             )
-        guard = cls(engine, opened)
-        engine.run = guard  # type: ignore[method-assign]
-        return guard
+        engine.run = cls(engine, opened)  # type: ignore[method-assign]
+        reference = weakref.ref(engine)
+
+        # It must not hold the guard: the guard of a trainer holds what will call this.
+        def take_away() -> None:
+            guard = getattr(reference(), "run", None)
+            if isinstance(guard, Guard):
+                guard.remove()
+
+        return take_away
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         engine = self._engine()

@@ -79,21 +79,18 @@ class Installation:
 
     def __init__(self, runner: Runner, trainer: Engine, now: Callable[[], float] = time.monotonic) -> None:
         self.runner = runner
-        self.stop_reason: str | None = None
-        self.resume_from: str | Path | bool | None = None
-        self.plan = Plan({})
+        runner.plan = Plan({})
         self.calls = Calls(runner, _agree, now)
         self._now = now
         self._started_at = 0.0
         self._running = False
         self._began = False
-        self.aborting = False
         self._failed_with: BaseException | None = None
         self._seats: Seats | None = None
         self._boxes: dict[str, IterationBox] = {}
         self._undo: list[Callable[[], None]] = []
         # The trainer owns the installation through its guard; everything else knows it weakly.
-        self._undo.append(Guard.put(trainer, lambda _engine, _data: self.training(), "trainer").remove)
+        self._undo.append(Guard.put(trainer, lambda _engine, _data: self.training(), "trainer"))
         events = list(trainer._allowed_events)
         trainer.register_events(*HookEvents)
         self._undo.append(lambda: _restore_events(runner.trainer, events))
@@ -141,17 +138,26 @@ class Installation:
             installation = me()
             return contextlib.nullcontext() if installation is None else installation.evaluation(name, running, data)
 
-        self._undo.append(Guard.put(engine, opened, f"evaluator {name!r}").remove)
+        self._undo.append(Guard.put(engine, opened, f"evaluator {name!r}"))
         self.runner.evaluators[name] = engine
 
     def refresh(self) -> None:
         """Make the plan anew; the point that is being handled goes on with the old one."""
-        self.plan = Plan(self.runner.hooks.by_name, self.runner.progress)
+        self.runner.plan = self._make_plan()
         if self._running:
-            self.calls.prepare(self.plan)
+            self.calls.prepare(self.runner.plan)
             self._seat_iterations()
             for box in self._boxes.values():
                 box.fill()
+
+    def _make_plan(self) -> Plan:
+        runner = weakref.ref(self.runner)
+
+        def progress() -> tuple[int, int]:
+            known = runner()
+            return (0, 0) if known is None else known.progress()
+
+        return Plan(self.runner.hooks.by_name, progress)
 
     @contextlib.contextmanager
     def _remembering_handlers(self) -> Iterator[None]:
@@ -189,13 +195,13 @@ class Installation:
                 self._close()
 
     def _open(self, trainer: Engine) -> None:
-        self.stop_reason, self.aborting, self._began, self._failed_with = None, False, False, None
+        self.runner.stop_reason, self.runner.aborting, self._began, self._failed_with = None, False, False, None
         self.calls.off.clear()
-        self.calls.report = Report()
+        self.calls.report = self.runner.last_report = Report()
         self.runner.publish_epoch()
         self._started_at = self._now()
-        self.plan = Plan(self.runner.hooks.by_name, self.runner.progress)
-        self.calls.prepare(self.plan)
+        self.runner.plan = self._make_plan()
+        self.calls.prepare(self.runner.plan)
         self._seats = seats = Seats(trainer)
         seats.take(Events.STARTED, self._on_started, "first")
         seats.take(Events.EPOCH_STARTED, self._on_epoch_started, "first")
@@ -218,17 +224,28 @@ class Installation:
             box = IterationBox(self.calls, trainer, "after_train_iter", self._stop_if_wanted)
             self._boxes["after_train_iter"] = box
             self._seats.take(Events.ITERATION_COMPLETED, box.handler)
-        if "before_train_iter" not in self._boxes and self.plan.at("before_train_iter"):
+        if "before_train_iter" not in self._boxes and self.runner.plan.at("before_train_iter"):
             box = IterationBox(self.calls, trainer, "before_train_iter")
             self._boxes["before_train_iter"] = box
             self._seats.take(Events.ITERATION_STARTED, box.handler, "first")
 
+    @property
+    def running(self) -> bool:
+        """Whether a run has begun that has not ended."""
+        return self._running
+
     def _on_started(self) -> None:
         self._began = True
+        if not self.runner.global_step:
+            # What a former run of this engine measured belongs to steps that are yet to come in this one.
+            self.runner.metrics.clear()
+            self.runner.best.load_state_dict({})
+            self.runner.publish_epoch()
         self.calls.meet("before_run")
-        if self.resume_from:
+        if self.runner.resume_from:
             self._resume()
-        self._begin_epoch_at(int(self.runner.trainer.state.iteration))
+        # At the border of two epochs the state speaks of the one that has ended.
+        self._begin_epoch_at(max(0, self.runner.global_step - 1))
         self.calls.start_clocks()
         for box in self._boxes.values():
             box.start()
@@ -236,7 +253,7 @@ class Installation:
         self._stop_if_wanted()
 
     def _resume(self) -> None:
-        wanted, self.resume_from = self.resume_from or "auto", None
+        wanted, self.runner.resume_from = self.runner.resume_from or "auto", None
         runner = self.runner
         if wanted is True or wanted == "auto":
             path = checkpoints.newest(runner)
@@ -305,7 +322,8 @@ class Installation:
                 self.calls.meet("cleanup", quietly=failed, to_the_end=True)
         finally:
             self.runner.in_epoch = False
-            self._boxes = {}
+            while self._boxes:
+                self._boxes.popitem()[1].close()
             self._failed_with = None
             self.calls.forget()
             if self._seats is not None:
@@ -317,9 +335,9 @@ class Installation:
         runner, state = self.runner, self.runner.trainer.state
         if self.calls.report.rows():
             runner.logger.info("what the hooks cost:\n%s", self.calls.report)
-        how = "failed" if failed else "stopped" if self.stop_reason else "ended"
+        how = "failed" if failed else "stopped" if self.runner.stop_reason else "ended"
         words = [f"run {how} after {checkpoints.finished_epochs(runner)} epochs, {state.iteration} iterations"]
-        words += [self.stop_reason] if self.stop_reason else []
+        words += [self.runner.stop_reason] if self.runner.stop_reason else []
         runner.logger.info("; ".join([*words, *self.calls.report.failure_lines()]))
 
     def _count(self, unfinished: bool = False) -> None:
@@ -329,17 +347,17 @@ class Installation:
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run; the running iteration is finished."""
-        if self._running and self.stop_reason is None:
-            self.stop_reason = reason
+        if self._running and self.runner.stop_reason is None:
+            self.runner.stop_reason = reason
         for box in self._boxes.values():
             box.next_due = 0
 
     def _on_signal(self, name: str) -> None:
-        self.aborting = True
+        self.runner.aborting = True
         self.stop(f"{name} received")
 
     def _stop_if_wanted(self) -> None:
-        if self.stop_reason is not None:
+        if self.runner.stop_reason is not None:
             self.runner.trainer.terminate()
 
     # -- an evaluation ----------------------------------------------------------------------------------------
@@ -355,7 +373,7 @@ class Installation:
             runner.metrics.publish(measured, runner.global_step)
             return
         if not self._running:
-            self.calls.prepare(self.plan)
+            self.calls.prepare(self.runner.plan)
         kind = "test" if name == "test" else "val"
         seats = Seats(engine)
         outer = runner.evaluating, runner.in_iteration
@@ -380,7 +398,7 @@ class Installation:
                 self.calls.meet(f"after_{kind}", quietly=quietly)
 
         def abort_if_wanted() -> None:
-            if self.aborting:
+            if self.runner.aborting:
                 engine.terminate()
 
         boxes = {
@@ -389,7 +407,7 @@ class Installation:
         }
         seats.take(Events.STARTED, on_started, "first")
         seats.take(Events.EPOCH_STARTED, lambda: self.calls.meet(f"before_{kind}_epoch"), "first")
-        if self.plan.at(f"before_{kind}_iter"):
+        if self.runner.plan.at(f"before_{kind}_iter"):
             seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
         seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)
         seats.take(Events.EPOCH_COMPLETED, on_epoch_completed)
@@ -405,8 +423,8 @@ class Installation:
             finish()
         finally:
             for key, box in boxes.items():
-                box.count()
                 self._boxes.pop(key, None)
+                box.close()
             seats.leave()
             runner.evaluating, runner.in_iteration = outer
             if not self._running:
@@ -417,14 +435,18 @@ class Installation:
         runner = self.runner
         train, mine = runner.get_service("train_loader"), runner.get_service(f"{name}_loader")
         train = runner.trainer.state.dataloader if train is None and mine is not None else train
-        return data is not None and data is train and data is not mine
+        chosen = any(
+            getattr(hook, "evaluates", None) == name and getattr(hook, "loader", None) is data
+            for hook in runner.hooks.values()
+        )
+        return data is not None and data is train and data is not mine and not chosen
 
     # -- calling by hand --------------------------------------------------------------------------------------
 
     def call(self, point: str, payload: Mapping[str, Any]) -> None:
         """Call a point; the checkpoint points fire their Ignite event too."""
         if not self._running:
-            self.calls.prepare(self.plan)
+            self.calls.prepare(self.runner.plan)
         self.calls.meet(point, payload)
         if point in CHECKPOINT_POINTS:
             self._fire(HookEvents[point.upper()])

@@ -62,6 +62,11 @@ class IterationBox:
         self._counted = int(self._engine.state.iteration)
         self.fill()
 
+    def close(self) -> None:
+        """Count for the last time, and let go of the engine: the handler and this box hold each other."""
+        self.count()
+        del self.handler
+
     def count(self, unfinished: bool = False) -> None:
         """Enter the calls that were made without being timed; an unfinished iteration had none."""
         passed = int(self._engine.state.iteration) - self._counted - unfinished

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ignite_hooks import checkpoint as checkpoints
-from ignite_hooks.errors import ConfigError, did_you_mean
+from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
 from ignite_hooks.improvement import Best
 from ignite_hooks.metrics import Metrics
 
@@ -47,11 +47,8 @@ LOGGER_NAME = "ignite_hooks"
 class Host(Protocol):
     """What seats hooks on the engines; the runner passes on to it what is about more than looking."""
 
-    plan: Plan
-    stop_reason: str | None
-    aborting: bool
-    resume_from: str | Path | bool | None
-
+    @property
+    def running(self) -> bool: ...
     def register(self, hook: object, priority: object = None) -> None: ...
     def remove(self, name: str) -> None: ...
     def refresh(self) -> None: ...
@@ -98,6 +95,11 @@ class RunLogger(logging.Logger):
         self.parent = parent
         self.writer = writer
 
+    def isEnabledFor(self, level: int) -> bool:
+        """Never from the cache: nobody clears that of a logger outside of the standard table when a level changes."""
+        self._cache.clear()
+        return super().isEnabledFor(level)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("write_"):
             return getattr(self.writer, name)
@@ -137,6 +139,14 @@ class Runner:
         self._stores: dict[Path, Store] = {}
         self._host_ref: Callable[[], Host | None] = lambda: None
         # Kept by whoever seats the hooks, and read at every iteration.
+        self.plan: Plan
+        """Which hook runs where, in which order and how often; print it."""
+        self.stop_reason: str | None = None
+        """Why the run was stopped before its end."""
+        self.aborting = False
+        """Whether the run ends because of a signal and has no time for anything but saving."""
+        self.last_report: Any = None
+        self.resume_from: str | Path | bool | None = None
         self.resumed_from: Path | None = None
         self.in_iteration = False
         self.in_epoch = False
@@ -213,7 +223,9 @@ class Runner:
     def epoch_complete(self) -> bool:
         """Whether the epoch has all its iterations: False where a run was stopped in the middle of one."""
         state = self.trainer.state
-        return not state.epoch_length or (state.iteration - self.epoch_began_at) >= state.epoch_length
+        # While the length is unknown, the first epoch still goes on.
+        length = state.epoch_length
+        return length is not None and state.iteration - self.epoch_began_at >= length
 
     @property
     def batch_idx(self) -> int:
@@ -237,18 +249,6 @@ class Runner:
         """The losses of the last training step by name, as they are, on their device."""
         return losses_of(self.trainer.state.output)
 
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the run was stopped before its end."""
-        host = self._host_ref()
-        return None if host is None else host.stop_reason
-
-    @property
-    def aborting(self) -> bool:
-        """Whether the run ends because of a signal and has no time for anything but saving."""
-        host = self._host_ref()
-        return host is not None and host.aborting
-
     # -- metrics ----------------------------------------------------------------------------------------------
 
     @property
@@ -266,6 +266,25 @@ class Runner:
             self._seen.update(new)
             self._metrics.publish(new, iteration)
         return self._metrics
+
+    def fresh(self, metric: str) -> float | None:
+        """The number of a metric, if it was published at this step of a run; a missing metric is an error.
+
+        No error while the evaluator it belongs to has not had its turn: ``val_hard`` may run before ``val``.
+        """
+        if not self._host.running:
+            return None
+        try:
+            return self.metrics.fresh(metric, self.global_step)
+        except MetricError:
+            if self.evaluating is None or self.evaluating == self._evaluator_of(metric):
+                raise
+            return None
+
+    def _evaluator_of(self, metric: str) -> str | None:
+        """The evaluator whose name begins the name of a metric, else the first."""
+        own = [name for name in self.evaluators if metric.replace("/", "_").startswith(f"{name}_")]
+        return max(own, key=len, default=next((name for name in self.evaluators if name != "test"), None))
 
     def publish_epoch(self) -> None:
         """Take the trainer's metrics of the epoch that ends as new, even where they did not change."""
@@ -336,11 +355,6 @@ class Runner:
 
     # -- what a hook may do -----------------------------------------------------------------------------------
 
-    @property
-    def plan(self) -> Plan:
-        """Which hook runs where, in which order and how often; print it."""
-        return self._host.plan
-
     def register_hook(self, hook: object, priority: object = None) -> None:
         """Add a hook; during a run it is called from the next point on."""
         self._host.register(hook, priority)
@@ -363,7 +377,8 @@ class Runner:
 
     def report(self) -> Any:
         """Calls, time and failures of every hook and point; print it."""
-        return self._host.report()
+        host = self._host_ref()
+        return self.last_report if host is None else host.report()
 
     def detach(self) -> None:
         """Take every hook off the engines and leave them as they were."""
@@ -392,7 +407,11 @@ class Runner:
     def save_checkpoint(self, name: str | None = None) -> Path:
         """Write a checkpoint now."""
         name = name or f"iter_{self.global_step}.pth"
-        return checkpoints.save(self, name, kind="manual")
+        try:
+            return checkpoints.save(self, name, kind="manual")
+        finally:
+            if not self._host.running:
+                self.close_outputs()
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
@@ -400,7 +419,7 @@ class Runner:
 
     def resume(self, path: str | Path = "auto") -> None:
         """Go on from a checkpoint when the run starts; ``"auto"`` takes the newest that is whole."""
-        self._host.resume_from = path
+        self.resume_from = path
 
     def close_outputs(self) -> None:
         """Flush and close what the run wrote to; a later write opens it again."""

@@ -29,16 +29,14 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "a").read_bytes() == b"0123456789"
 
 
-def test_a_failed_write_is_not_forgotten_by_whoever_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_is_not_forgotten_by_whoever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space left"), new_file(tmp_path / "a") as file:
-        with contextlib.suppress(OSError):
-            file.write(b"data")
+    expected = pytest.raises(OSError, match="No space left")
+    with expected, new_file(tmp_path / "a") as file, contextlib.suppress(OSError):
+        file.write(b"data")
 
 
 @pytest.mark.parametrize("present", ["file", "link"])

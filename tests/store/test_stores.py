@@ -64,9 +64,7 @@ def test_a_name_saved_again_is_replaced(any_store: Store, make_state: MakeState)
     assert any_store.load(path)["number"] == 2
 
 
-def test_a_state_that_is_not_plain_is_refused_and_nothing_changes(
-    any_store: Store, make_state: MakeState
-) -> None:
+def test_a_state_that_is_not_plain_is_refused_and_nothing_changes(any_store: Store, make_state: MakeState) -> None:
     save(any_store, make_state, 1)
     with pytest.raises(CheckpointError, match=r"^hook\.lambda: cannot be saved: function"):
         any_store.save("b.pth", {"hook": {"lambda": lambda: 1}}, kind="best", epoch=0, iteration=2)
