@@ -32,7 +32,7 @@ def run_with(hook: BaseHook, log: Log, work_dir: Path) -> tuple[Any, BaseExcepti
 @pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
 def test_a_hook_that_raises_ends_the_run_with_its_place_and_the_original_as_cause(point: str, tmp_path: Path) -> None:
     log: Log = []
-    runner, error = run_with(failing(point, at=3, name="Bad"), log, tmp_path)
+    _runner, error = run_with(failing(point, at=3, name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
     assert (error.hook, error.point, error.epoch, error.iteration) == ("Bad", point, 1, 3)
     assert str(error) == f"Bad.{point} failed at epoch 1, iteration 3: ValueError: boom"
@@ -217,7 +217,7 @@ def test_a_run_after_a_failed_one_works(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    trainer, evaluator, _data, val_data, _ = small_run()
     log: Log = []
     runner = attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
     with pytest.raises(RuntimeError, match="shapes"):
@@ -230,7 +230,7 @@ def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path)
 
 def test_a_failure_in_cleanup_lets_the_others_clean_up_and_is_raised_at_the_end(tmp_path: Path) -> None:
     log: Log = []
-    runner, error = run_with(failing("cleanup", at=1, name="Bad"), log, tmp_path)
+    _runner, error = run_with(failing("cleanup", at=1, name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
     assert [name for name, at, *_ in log if at == "cleanup"] == ["first", "last"]
 
@@ -323,7 +323,7 @@ def test_marked_methods_obey_the_schedule_and_the_others_do_not(tmp_path: Path) 
         (True, [("epoch", 1), ("val", 1), ("epoch", 3)]),
     ]:
         log.clear()
-        trainer, evaluator, _, val_data, _ = small_run()
+        _trainer, evaluator, _, val_data, _ = small_run()
         step = Engine(lambda engine, batch: batch)
         hooks = [Mixed(interval=2, by_epoch=by_epoch)]
         attach_hooks(step, hooks, evaluators=evaluator, work_dir=tmp_path / str(by_epoch))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from ignite.metrics import Accuracy, Average, Loss, RunningAverage
+from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
 from tests.tools import Log, echo_trainer, recorder, small_run
@@ -47,7 +47,7 @@ def test_a_hook_is_called_at_every_point_in_the_order_of_the_specification(tmp_p
 
 
 def test_an_evaluator_called_test_reaches_the_test_points(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    trainer, evaluator, _data, val_data, _ = small_run()
     log: Log = []
     attach_hooks(trainer, [recorder(log)], evaluators={"test": evaluator}, work_dir=tmp_path)
     evaluator.run(val_data)
@@ -241,8 +241,7 @@ def test_detach_leaves_the_engines_as_they_were_and_attaching_again_works(tmp_pa
 
     def look() -> Any:
         return [
-            (handlers_of(engine), list(engine._allowed_events), sorted(vars(engine)))
-            for engine in (trainer, evaluator)
+            (handlers_of(engine), list(engine._allowed_events), sorted(vars(engine))) for engine in (trainer, evaluator)
         ]
 
     before = look()
@@ -387,7 +386,9 @@ def test_every_epoch_that_begins_is_closed_and_cleanup_comes_once(
 def test_an_interrupted_run_is_cleaned_up_when_it_ends_and_not_before(tmp_path: Path) -> None:
     log: Log = []
     trainer = echo_trainer()
-    runner = attach_hooks(trainer, [recorder(log, points=["before_run", "after_train_iter", "cleanup"])], work_dir=tmp_path)
+    runner = attach_hooks(
+        trainer, [recorder(log, points=["before_run", "after_train_iter", "cleanup"])], work_dir=tmp_path
+    )
     trainer.add_event_handler(Events.ITERATION_COMPLETED(every=2), trainer.interrupt)
     trainer.run([1, 2, 3], max_epochs=1)
     assert [point for _, point, *_ in log] == ["before_run", *["after_train_iter"] * 2]
@@ -429,7 +430,9 @@ def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
     log: Log = []
     trainer = echo_trainer()
-    attach_hooks(trainer, [recorder(log, points=["before_run", "after_epoch", "after_run", "cleanup"])], work_dir=tmp_path)
+    attach_hooks(
+        trainer, [recorder(log, points=["before_run", "after_epoch", "after_run", "cleanup"])], work_dir=tmp_path
+    )
     trainer.run([1, 2], max_epochs=1)
     trainer.run([1, 2], max_epochs=3)
     assert [step[1:3] for step in log] == [
@@ -441,7 +444,9 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
 # -- hooks and services that come and go ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["before_epoch", "before_train_iter", "after_train_iter", "after_epoch", "after_val_iter"])
+@pytest.mark.parametrize(
+    "point", ["before_epoch", "before_train_iter", "after_train_iter", "after_epoch", "after_val_iter"]
+)
 def test_a_hook_can_be_added_and_removed_while_any_point_is_handled(point: str, tmp_path: Path) -> None:
     trainer, evaluator, data, val_data, _ = small_run()
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
