@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
-    from ignite_hooks.hooks.base_hook import BaseHook, Hook, settings
+    from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.hooks.builder import build_hook, build_hooks, get_default_hooks
     from ignite_hooks.install import HookEvents
     from ignite_hooks.loading import load_config
@@ -28,7 +28,6 @@ _HOME = {
     "MetricError": "errors",
     "BaseHook": "hooks.base_hook",
     "Hook": "hooks.base_hook",
-    "settings": "hooks.base_hook",
     "build_hook": "hooks.builder",
     "build_hooks": "hooks.builder",
     "get_default_hooks": "hooks.builder",
@@ -82,5 +81,4 @@ __all__ = [
     "get_default_hooks",
     "load_config",
     "scheduled",
-    "settings",
 ]

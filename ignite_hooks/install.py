@@ -205,7 +205,7 @@ class Installation:
         self._seats = seats = Seats(trainer)
         seats.take(Events.STARTED, self._on_started, "first")
         seats.take(Events.EPOCH_STARTED, self._on_epoch_started, "first")
-        seats.take(Events.EPOCH_COMPLETED, self._on_train_epoch, "after metrics")
+        seats.take(Events.EPOCH_COMPLETED, self._on_train_epoch_completed, "after metrics")
         seats.take(Events.EPOCH_COMPLETED, self._on_epoch_completed)
         seats.take(Events.TERMINATE, self._close_epoch)
         seats.take(Events.COMPLETED, self._on_completed)
@@ -221,7 +221,7 @@ class Installation:
             return
         trainer = self.runner.trainer
         if "after_train_iter" not in self._boxes:
-            box = IterationBox(self.calls, trainer, "after_train_iter", self._stop_if_wanted)
+            box = IterationBox(self.calls, trainer, "after_train_iter", self._stop_in_epoch)
             self._boxes["after_train_iter"] = box
             self._seats.take(Events.ITERATION_COMPLETED, box.handler)
         if "before_train_iter" not in self._boxes and self.runner.plan.at("before_train_iter"):
@@ -244,8 +244,7 @@ class Installation:
         self.calls.meet("before_run")
         if self.runner.resume_from:
             self._resume()
-        # At the border of two epochs the state speaks of the one that has ended.
-        self._begin_epoch_at(max(0, self.runner.global_step - 1))
+        self._begin_epoch_at(self.runner.global_step)
         self.calls.start_clocks()
         for box in self._boxes.values():
             box.start()
@@ -263,7 +262,7 @@ class Installation:
         else:
             path = Path(wanted) if Path(wanted).exists() else runner.folder(str(wanted))
         checkpoints.load(runner, path)
-        runner.resumed_from = path
+        runner.resumed_from, runner.epoch_complete = path, True
         state = runner.trainer.state
         runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
 
@@ -274,11 +273,19 @@ class Installation:
 
     def _on_epoch_started(self) -> None:
         self._close_epoch()
-        self._begin_epoch_at(int(self.runner.trainer.state.iteration))
-        self.runner.in_epoch = True
+        if self.runner.trainer._dataloader_iter is None:
+            self._begin_epoch_at(self.runner.global_step)
+        else:
+            # The one before may have been ended early: this one has its full length all the same.
+            self.runner.epoch_began_at = self.runner.global_step
+        self.runner.in_epoch, self.runner.epoch_complete = True, False
         self.calls.meet("before_epoch")
         self.calls.meet("before_train_epoch")
         self._stop_if_wanted()
+
+    def _on_train_epoch_completed(self) -> None:
+        self.runner.epoch_complete = True
+        self._on_train_epoch()
 
     def _on_train_epoch(self) -> None:
         self.runner.publish_epoch()
@@ -355,6 +362,11 @@ class Installation:
     def _on_signal(self, name: str) -> None:
         self.runner.aborting = True
         self.stop(f"{name} received")
+
+    def _stop_in_epoch(self) -> None:
+        # After the last iteration the end of the epoch comes at once, and the script may act on it.
+        if not self.runner.at_last_batch:
+            self._stop_if_wanted()
 
     def _stop_if_wanted(self) -> None:
         if self.runner.stop_reason is not None:

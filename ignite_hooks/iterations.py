@@ -35,7 +35,9 @@ class IterationBox:
         self._counted = 0
         self._all: list[Call] = []
         self._always: list[Call] = []
-        self._quick: list[tuple[Callable[..., Any], list[Any]]] = []
+        self._quick: list[tuple[Callable[..., Any], int]] = []
+        self._lists: list[list[Any]] = []
+        self._values: list[tuple[Any, ...]] | None = None
         self._sets = calls.at(point)[1]
         self.handler = self._make_handler()
         self.fill()
@@ -52,10 +54,21 @@ class IterationBox:
         self.next_due = 0
 
     def _make_quick(self) -> None:
-        """What is left to do in an iteration in which nothing is due."""
+        """What is left to do in an iteration in which nothing is due: functions, and which arguments each receives.
+
+        A tuple is cheaper to call with than a list, so the arguments are made tuples: once and for all where none of
+        them changes, else once per event.
+        """
         off = self._calls.off
         self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
-        self._quick = [(self._asking(c) if c.slot.decides else c.function, c.arguments) for c in self._always]
+        lists = {id(call.arguments): call.arguments for call in self._always}
+        self._lists = list(lists.values())
+        self._values = None if self._sets.changing else list(map(tuple, self._lists))
+        which = {key: i for i, key in enumerate(lists)}
+        self._quick = [
+            (self._asking(call) if call.slot.decides else call.function, which[id(call.arguments)])
+            for call in self._always
+        ]
 
     def start(self) -> None:
         """Begin to count at the iteration the engine is at now."""
@@ -98,16 +111,19 @@ class IterationBox:
             if n >= self.next_due:
                 self._slowly(n)
             elif self._quick:
-                sets = self._sets
+                # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
+                always, quick, sets, values = self._always, self._quick, self._sets, self._values
+                changing = values is None
                 runner.in_iteration = True
-                if sets.changing:
+                if values is None:
                     sets.gather()
+                    values = list(map(tuple, self._lists))
                 try:
-                    for function, arguments in self._quick:
-                        function(*arguments)
+                    for function, which in quick:
+                        function(*values[which])
                 except Exception as error:
-                    self._go_on_after(error, function, arguments)
-                if sets.changing:
+                    self._go_on_after(error, always[quick.index((function, which)) :])
+                if changing:
                     sets.release()
                 runner.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
@@ -115,10 +131,9 @@ class IterationBox:
 
         return on_iteration
 
-    def _go_on_after(self, error: Exception, function: Callable[..., Any], arguments: list[Any]) -> None:
-        """Treat the failure of a quick call, then make the calls that come after it."""
-        at = next(i for i, (f, a) in enumerate(self._quick) if f is function and a is arguments)
-        failed, *rest = self._always[at:]
+    def _go_on_after(self, error: Exception, calls: list[Call]) -> None:
+        """Treat the failure of a quick call, the first of these, then make the calls that come after it."""
+        failed, *rest = calls
         self.count()
         self._calls.fail(failed, error)
         for call in rest:

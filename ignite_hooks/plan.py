@@ -293,7 +293,7 @@ NOTES = ("reads", "writes", "saves")
 
 
 def _next(slot: Slot, iterations: int, epochs: int) -> str:
-    if slot.when is None or slot.decides or slot.when.unit == "second":
+    if slot.when is None or slot.acts_always or slot.decides or slot.when.unit == "second":
         return ""
     n = slot.when.following(epochs if slot.when.unit == "epoch" else iterations)
     return f"{slot.when.unit} {n}"

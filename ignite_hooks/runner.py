@@ -150,6 +150,8 @@ class Runner:
         self.resumed_from: Path | None = None
         self.in_iteration = False
         self.in_epoch = False
+        self.epoch_complete = True
+        """Whether the last epoch came to its end: False within one, and where a run was stopped in the middle of one."""
         self.epoch_began_at = 0
 
     @property
@@ -177,7 +179,7 @@ class Runner:
     @property
     def epoch(self) -> int:
         """How many epochs have finished; the index of the running one."""
-        return max(0, self.trainer.state.epoch - self.in_epoch)
+        return max(0, self.trainer.state.epoch - (self.in_epoch or not self.epoch_complete))
 
     @property
     def iter(self) -> int:
@@ -220,12 +222,10 @@ class Runner:
         return self.trainer.state.epoch_length
 
     @property
-    def epoch_complete(self) -> bool:
-        """Whether the epoch has all its iterations: False where a run was stopped in the middle of one."""
-        state = self.trainer.state
-        # While the length is unknown, the first epoch still goes on.
-        length = state.epoch_length
-        return length is not None and state.iteration - self.epoch_began_at >= length
+    def at_last_batch(self) -> bool:
+        """Whether the running epoch has had all the iterations it is known to have."""
+        length = self.epoch_length
+        return length is not None and self.global_step - self.epoch_began_at >= length
 
     @property
     def batch_idx(self) -> int:

@@ -523,3 +523,33 @@ def test_evaluations_of_the_training_data_are_no_validations(tmp_path: Path) -> 
     assert len(log) == 2
     assert {"train_accuracy", "val_accuracy", "accuracy"} <= set(runner.metrics)
     assert runner.metrics["accuracy"] == runner.metrics["val_accuracy"]
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3], iter(range(100))], ids=["a list", "an iterator of unknown length"])
+def test_an_epoch_that_is_cut_short_is_not_a_finished_one(data: Any, tmp_path: Path) -> None:
+    seen: Log = []
+
+    class Looker(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 2:
+                runner.stop("enough")
+
+        def after_train_epoch(self, runner: Any) -> None:
+            seen.append(("closing", runner.epoch, runner.epoch_complete))
+
+        def after_run(self, runner: Any) -> None:
+            seen.append(("after", runner.epoch, runner.epoch_complete))
+
+    trainer = echo_trainer()
+    attach_hooks(trainer, [Looker()], work_dir=tmp_path)
+    trainer.run(data, max_epochs=3)
+    assert trainer.state.iteration == 2
+    assert seen == [("closing", 0, False), ("after", 0, False)]
+
+
+def test_an_epoch_that_the_script_shortens_is_a_finished_one(tmp_path: Path) -> None:
+    trainer, _, data, _, model = small_run()
+    attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: engine.terminate_epoch())
+    trainer.run(data, max_epochs=2)
+    assert {"epoch_1.pth", "epoch_2.pth", "last.pth"} <= {path.name for path in tmp_path.iterdir()}
