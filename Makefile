@@ -43,6 +43,10 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/
 	$(RUN) benchmarks/dispatch.py
 	$(RUN) benchmarks/imports.py
 
+.PHONY: schema
+schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed
+	$(RUN) -m ignite_hooks schema > configs/schema.json
+
 .PHONY: install
 install: $(VENV)/.installed-test  ## only create .venv with everything for the demo and the tests
 
