@@ -1,0 +1,113 @@
+"""What every hook is, and typed settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks import BaseHook, Hook, attach_hooks
+from ignite_hooks.hooks.base_hook import answered_methods, settings
+from ignite_hooks.points import POINTS
+from tests.tools import echo_trainer
+
+
+@dataclass
+class Progress:
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+
+@settings
+class Typed(BaseHook):
+    """A hook of typed fields."""
+
+    interval: int = 10
+    loud: bool = False
+    state: Progress = field(init=False, default_factory=Progress)
+
+    def after_epoch(self) -> None: ...
+
+    def before_run(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("made", "interval", "given"),
+    [
+        (lambda: Typed(), 10, set()),
+        (lambda: Typed(interval=3), 3, {"interval"}),
+        (lambda: Typed({"interval": 3}), 3, {"interval"}),
+        (lambda: Typed({"interval": 3}, loud=True), 3, {"interval", "loud"}),
+        (lambda: Typed(frequency=7), 7, {"interval"}),
+        (lambda: Typed(name="n", priority=3, on_error="warn"), 10, {"name", "priority", "on_error"}),
+    ],
+)
+def test_settings_come_by_name_or_as_one_mapping(made: Any, interval: int, given: set[str]) -> None:
+    hook = made()
+    assert hook.interval == interval
+    assert hook.given == given
+
+
+def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:
+    with pytest.raises(TypeError, match="intervall"):
+        Typed(intervall=3)
+    with pytest.raises(TypeError):
+        Typed(3)  # type: ignore[arg-type]
+
+
+def test_only_what_is_overridden_is_answered_in_the_order_of_a_run() -> None:
+    assert Typed().get_triggered_stages() == ["before_run", "after_epoch"]
+    assert BaseHook().get_triggered_stages() == []
+    assert answered_methods(BaseHook) == ()
+    assert Hook is BaseHook
+
+
+def test_every_point_has_a_default_that_takes_anything_and_does_nothing() -> None:
+    for point in POINTS:
+        assert getattr(BaseHook(), point)(1, two=2) is None
+        assert getattr(BaseHook, point).__doc__
+
+
+def test_state_is_saved_and_loaded_without_code_in_the_hook() -> None:
+    hook, other = Typed(), Typed()
+    hook.state.count, hook.state.names = 3, ["a"]
+    saved = hook.state_dict()
+    assert saved == {"count": 3, "names": ["a"]}
+    other.load_state_dict({**saved, "from another version": 1})
+    assert other.state == hook.state
+    other.state.names.append("b")
+    assert hook.state.names == ["a"]
+    assert BaseHook().state_dict() == {}
+
+
+def test_a_hook_knows_its_runner_while_it_is_attached(tmp_path: Path) -> None:
+    hook = Typed()
+    with pytest.raises(RuntimeError, match="Typed is not attached"):
+        hook.runner
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [hook], work_dir=tmp_path, mine=5)
+    assert hook.runner is runner
+    assert hook.get_service("mine") == 5
+    assert hook.get_service("other", "none") == "none"
+    runner.detach()
+    with pytest.raises(RuntimeError, match="not attached"):
+        hook.runner
+
+
+def test_a_hook_that_never_called_its_parents_constructor_works(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Own(BaseHook):
+        def __init__(self, interval: int = 2) -> None:
+            self.interval = interval
+
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            if self.every_n_train_iters(runner, self.interval):
+                seen.append(outputs)
+
+    trainer = echo_trainer()
+    attach_hooks(trainer, [Own()], work_dir=tmp_path)
+    trainer.run([1, 2, 3, 4])
+    assert seen == [2, 4]

@@ -1,0 +1,173 @@
+"""The whole journey: from a configuration to files on disk, in a script that stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ignite_hooks
+from ignite_hooks import ConfigError, attach_hooks
+from tests.tools import Log, recorder, small_run
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_one_line_with_the_default_hooks_leaves_checkpoints_numbers_and_a_log(tmp_path: Path) -> None:
+    trainer, _, data, val_data, _ = small_run()
+    runner = attach_hooks(trainer, work_dir=tmp_path, val_loader=val_data)
+    trainer.run(data, max_epochs=3)
+    assert list(runner.hooks) == ["runtime_info", "timer", "logger", "checkpoint", "eval"]
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"epoch_1.pth", "epoch_2.pth", "epoch_3.pth", "last.pth", "manifest.json", "metrics.jsonl"} <= files
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    evaluations = [line for line in lines if line["kind"] == "val"]
+    assert [line["step"] for line in evaluations] == [3, 6, 9]
+    assert evaluations[-1]["scalars"]["accuracy"] == runner.metrics["val_accuracy"]
+    best = torch.load(tmp_path / str(runner.best["accuracy"].file), weights_only=True)
+    assert {"meta", "state_dict", "optimizer"} <= set(best)
+    assert "Epoch" in next((tmp_path / "logs").iterdir()).read_text()
+
+
+def test_the_same_configuration_in_every_format_gives_the_same_plan(tmp_path: Path) -> None:
+    texts = {
+        "yaml": "hooks:\n  - {type: CheckpointHook, interval: 2, save_best: false}\n  - type: LoggerHook\n",
+        "json": '{"hooks": [{"type": "CheckpointHook", "interval": 2, "save_best": false}, {"type": "LoggerHook"}]}',
+        "toml": '[[hooks]]\ntype = "CheckpointHook"\ninterval = 2\nsave_best = false\n[[hooks]]\ntype = "LoggerHook"\n',
+        "py": "hooks = [dict(type='CheckpointHook', interval=2, save_best=False), dict(type='LoggerHook')]\n",
+    }
+    digests = set()
+    for suffix, text in texts.items():
+        path = tmp_path / f"config.{suffix}"
+        path.write_text(text)
+        digests.add(attach_hooks(small_run()[0], path, work_dir=tmp_path).plan.digest)
+    assert len(digests) == 1
+
+
+def test_every_mistake_is_told_at_once_and_nothing_is_attached(tmp_path: Path) -> None:
+    trainer, *_ = small_run()
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "hoks: []\nhooks:\n  - {type: EarlyStoppingHook, monitr: val_loss}\n  - {type: LogerHook}\n"
+        "  - {type: CheckpointHook, interval: 0, max_keep_ckpts: two, rule: best}\nseed: -1\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        attach_hooks(trainer, path, work_dir=tmp_path)
+    places = [problem.place for problem in caught.value.problems]
+    assert places == [
+        "hoks",
+        "seed",
+        "hooks[0].monitr",
+        "hooks[1].type",
+        "hooks[2].interval",
+        "hooks[2].max_keep_ckpts",
+        "hooks[2].rule",
+    ]
+    assert all(len(str(problem)) < 200 and "\n" not in str(problem) for problem in caught.value.problems)
+    assert "did you mean 'monitor'?" in str(caught.value)
+    assert "did you mean 'LoggerHook'?" in str(caught.value)
+    assert "run" not in vars(trainer)
+
+
+def test_a_run_that_is_killed_is_resumed_as_if_it_had_not_been(tmp_path: Path) -> None:
+    def train(folder: Path, epochs: int, resume: Any) -> tuple[dict[str, Any], Any]:
+        trainer, _, data, val_data, model = small_run()
+        runner = attach_hooks(trainer, work_dir=folder, val_loader=val_data, resume=resume)
+        trainer.run(data, max_epochs=epochs)
+        return {name: value.clone() for name, value in model.state_dict().items()}, runner
+
+    whole, whole_runner = train(tmp_path / "whole", 5, None)
+    train(tmp_path / "parts", 2, None)
+    parts, runner = train(tmp_path / "parts", 5, "auto")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert dict(runner.best) == dict(whole_runner.best)
+    files = [sorted(path.name for path in (tmp_path / name).glob("*.pth")) for name in ("whole", "parts")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+def test_the_example_trains_a_real_model(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    command = [sys.executable, "examples/attach_to_script.py", "--epochs", "3", "--work-dir", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("best accuracy 0.9")
+    assert "run ended after 3 epochs, 72 iterations" in done.stderr
+    assert (tmp_path / "last.pth").exists()
+
+
+def test_importing_the_package_loads_nothing_and_starts_nothing() -> None:
+    code = (
+        "import sys, threading, ignite_hooks as ih; ih.BaseHook, ih.HOOKS, ih.load_config\n"
+        "heavy = {'torch', 'ignite', 'matplotlib', 'tensorboard', 'wandb', 'mlflow', 'clearml', 'pydantic'}\n"
+        "heavy &= set(sys.modules)\n"
+        "print(sorted(heavy), threading.active_count())\n"
+        "from ignite_hooks import attach_hooks\n"
+        "print(sorted({'matplotlib', 'tensorboard', 'wandb', 'mlflow', 'clearml'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[] 1", "[]"]
+
+
+def test_every_public_name_is_there() -> None:
+    for name in ignite_hooks.__all__:
+        assert getattr(ignite_hooks, name) is not None
+    for name in ignite_hooks.HOOKS:
+        assert getattr(ignite_hooks, name) is ignite_hooks.HOOKS.get(name)
+        assert name in dir(ignite_hooks)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ignite_hooks.nothing
+
+
+def test_only_install_registers_handlers() -> None:
+    users = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "ignite_hooks").rglob("*.py")
+        if "add_event_handler(" in path.read_text() or ".on(Events" in path.read_text()
+    ]
+    assert set(users) <= {"ignite_hooks/install.py", "ignite_hooks/testing.py"}
+
+
+def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says(tmp_path: Path) -> None:
+    trainer, _, data, val_data, _ = small_run()
+    log: Log = []
+    configuration = [
+        {
+            "type": "CheckpointHook",
+            "interval": 1,
+            "max_keep_ckpts": 3,
+            "save_best": True,
+            "best_metric": "accuracy",
+            "rule": "greater",
+        },
+        {"type": "LoggerHook", "interval": 50},
+        {"type": "EvalHook", "interval": 1, "save_best": True, "metric": "accuracy"},
+        {
+            "type": "EarlyStoppingHook",
+            "monitor": "val_loss",
+            "patience": 10,
+            "mode": "min",
+            "restore_best_weights": True,
+        },
+        recorder(log),
+    ]
+    runner = attach_hooks(trainer, configuration, work_dir=tmp_path, val_loader=val_data)
+    priorities = {slot.hook: slot.priority for slot in runner.plan.at("after_val_epoch")}
+    assert priorities == {
+        "EarlyStoppingHook": 90,
+        "EvalHook": 70,
+        "CheckpointHook": 60,
+        "LoggerHook": 50,
+        "recorder": 50,
+    }
+    trainer.run(data, max_epochs=2)
+    assert (tmp_path / "last.pth").exists()
