@@ -240,7 +240,7 @@ class Foreseen:
         self.plan = plan
         self.epochs, self.iterations, self.evaluation_iterations = epochs, iterations, evaluation_iterations
         self.epoch = self.iteration = 0
-        self.evaluated_at = 0
+        self._evaluated_at: dict[int, int] = {}
 
     def run(self) -> Iterator[Step]:
         """Every call in order."""
@@ -265,7 +265,11 @@ class Foreseen:
                 continue
             yield Step(point, slot.hook, self.epoch, self.iteration)
             for nested in getattr(slot.owner, "foreseen", lambda _, __: ())(slot.method, self):
-                yield from self.evaluate(nested) if nested in ("val", "test") else self.meet(nested)
+                if nested in ("val", "test"):
+                    self._evaluated_at[id(slot.owner)] = self.iteration
+                    yield from self.evaluate(nested)
+                else:
+                    yield from self.meet(nested)
 
     def due(self, slot: Slot) -> bool:
         """Whether a slot fires where the walk is now."""
@@ -276,9 +280,12 @@ class Foreseen:
             return True
         return slot.when.unit != "second" and slot.when.due(n)
 
+    def has_just_evaluated(self, hook: object) -> bool:
+        """Whether this hook has evaluated at the iteration where the walk is now."""
+        return self._evaluated_at.get(id(hook)) == self.iteration
+
     def evaluate(self, kind: str) -> Iterator[Step]:
         """The calls of an evaluation."""
-        self.evaluated_at = self.iteration
         yield from self.meet(f"before_{kind}")
         yield from self.meet(f"before_{kind}_epoch")
         for _ in range(self.evaluation_iterations):

@@ -1,0 +1,250 @@
+"""What holds for every hook of ours: places, promises, words, configurations; and that what is planned happens."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ignite_hooks import HOOKS, BaseHook, attach_hooks
+from ignite_hooks.hooks.base_hook import COMMON_SETTINGS
+from ignite_hooks.plan import Step
+from ignite_hooks.points import POINTS
+from ignite_hooks.schedule import SCHEDULE_WORDS
+from ignite_hooks.settings import describe
+from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "configs").glob("**/*.yaml"))
+NAMES = list(HOOKS)
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("CheckpointHook", {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1, "best_metric": "loss"}),
+    ("EarlyStoppingHook", {"monitor": "accuracy", "restore_best_weights": False}),
+    ("EvalHook", {"interval": 5}),
+    ("EvalHook", {"every": "2 iter", "efficient_test": True}),
+    ("IterTimerHook", {"interval": 2, "log_eta": False}),
+    ("LambdaHook", {"after_epoch": lambda epoch: None}),
+    ("LoggerHook", {"interval": 2, "by_epoch": False, "ignore_last": False}),
+]
+"""What hooks are checked with besides their defaults."""
+
+NOT_CONFIGURED = ("LambdaHook",)
+"""Hooks that are made in Python only."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    # On tensors this small threads only wait for each other.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cls(name: str) -> Any:
+    """The class of this name, where it is ours and this is its own name."""
+    found: Any = HOOKS.get(name)
+    if not found.__module__.startswith("ignite_hooks."):
+        pytest.skip("registered by another test")
+    if found.__name__ != name:
+        pytest.skip(f"another name of {found.__name__}")
+    return found
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def test_names_of_files_follow_from_names_of_classes() -> None:
+    assert snake("CheckpointHook") == "checkpoint_hook"
+    assert snake("EMAHook") == "ema_hook"
+    assert snake("DistSamplerSeedHook") == "dist_sampler_seed_hook"
+
+
+# -- every hook ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_name_leads_to_five_places(name: str, cls: Any) -> None:
+    module = cls.__module__.rpartition(".")[2]
+    places = [ROOT / "ignite_hooks" / "hooks" / f"{module}.py", ROOT / "tests" / "hooks" / f"test_{module}.py"]
+    if name not in NOT_CONFIGURED:
+        places.append(ROOT / "configs" / f"{snake(name)}.yaml")
+        assert re.search(rf"type: {name}\b", places[-1].read_text() if places[-1].exists() else f"type: {name}")
+    assert [str(place) for place in places if not place.exists()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_keeps_the_promises_of_every_hook(name: str, cls: Any) -> None:
+    check_hook(cls)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), VARIANTS, ids=lambda value: value if isinstance(value, str) else ", ".join(value)
+)
+def test_it_keeps_them_with_other_settings_too(name: str, cls: Any, settings: dict[str, Any]) -> None:
+    check_hook(cls, **settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_it_is_for_and_what_each_setting_does(name: str, cls: Any) -> None:
+    described = describe(cls)
+    assert described.purpose.endswith("."), "the docstring begins with a sentence"
+    by_itself = set(COMMON_SETTINGS) - set(SCHEDULE_WORDS)
+    assert [s.name for s in described.settings if not s.help and s.name not in by_itself] == []
+
+
+# -- every configuration ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_configuration_is_built_planned_and_run(path: Path, tmp_path: Path) -> None:
+    run = tiny_run(batches=2)
+    evaluators = {} if "EvalHook" in path.read_text() else {"val": run.evaluator}
+    runner = attach_hooks(run.trainer, path, evaluators=evaluators, work_dir=tmp_path, **run.services)
+    assert len(runner.plan) > 0
+    assert all(name in str(runner.plan) for name in runner.hooks)
+    run.trainer.run(run.data, max_epochs=2)
+    assert run.trainer.state.iteration == 4
+    assert runner.report().failures == {}
+
+
+def test_there_are_configurations() -> None:
+    assert CONFIGS
+
+
+# -- what is planned happens -----------------------------------------------------------------------------------
+
+
+class EveryThird(BaseHook):
+    """Decides by itself, and is seen by the recorders at the points it leads to."""
+
+    def should_trigger(self, step: int) -> bool:
+        return step % 3 == 0
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.call_hook("before_save_checkpoint", checkpoint={})
+
+    def foreseen(self, method: str, run: Any) -> tuple[str, ...]:
+        return ("before_save_checkpoint",)
+
+
+def assert_it_happens_as_planned(hooks: list[dict[str, Any]], recorders: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Every call of the recorders, in the order of the plan: which hook, which point, when."""
+    run = tiny_run(batches=3, val_batches=2)
+    log: list[tuple[str, str, int, int]] = []
+    seen = [RecordingHook(log=log, **settings) for settings in recorders]
+    services = run.services | {"test_loader": run.val_data}
+    # Hooks stand among the recorders, so that ties of priority matter.
+    mixed = [thing for pair in zip([*hooks, *[None] * len(seen)], [*seen, *[None] * len(hooks)]) for thing in pair]  # noqa: B905
+    given = [thing for thing in mixed if thing is not None]
+    runner = attach_hooks(run.trainer, given, work_dir=tmp_path, **services)
+    names = [settings["name"] for settings in recorders]
+    planned = [step for step in runner.plan.timeline(2, 3, 2) if step.hook in names]
+    run.trainer.run(run.data, max_epochs=2)
+    happened = [Step(point, name, epoch, iteration) for name, point, epoch, iteration in log]
+    assert happened == planned
+    assert {step.hook for step in happened} == set(names)
+
+
+RECORDERS: list[dict[str, Any]] = [{"name": "a"}, {"name": "b", "priority": 10}, {"name": "c", "priority": "LOWEST"}]
+EVAL: dict[str, Any] = {"type": "EvalHook"}
+CHECKPOINT: dict[str, Any] = {"type": "CheckpointHook", "save_best": False}
+CASES: dict[str, list[dict[str, Any]]] = {
+    "nothing else": [],
+    "evaluation every epoch": [EVAL],
+    "evaluation every second epoch": [EVAL | {"interval": 2}],
+    "evaluation by iteration": [EVAL | {"by_epoch": False, "interval": 2}],
+    "evaluation by iteration, with a rest": [EVAL | {"by_epoch": False, "interval": 4}],
+    "evaluation from the second epoch on": [EVAL | {"start": 2}],
+    "evaluation that never begins": [EVAL | {"start": 3}],
+    "evaluation only at the end": [EVAL | {"interval": 5}],
+    "evaluation by another word": [EVAL | {"every": "2 iter"}],
+    "a test": [EVAL | {"name": "test", "save_best": False}],
+    "a test beside the evaluation": [EVAL, EVAL | {"name": "test", "interval": 2, "save_best": False}],
+    "the evaluation beside a test": [EVAL | {"name": "test", "save_best": False}, EVAL | {"interval": 5}],
+    "checkpoints every epoch": [CHECKPOINT],
+    "checkpoints every second epoch, none at the end": [CHECKPOINT | {"interval": 2, "save_last": False}],
+    "checkpoints by iteration": [CHECKPOINT | {"by_epoch": False, "interval": 2, "start": 1}],
+    "checkpoints and evaluation": [CHECKPOINT | {"every": "2 iter"}, EVAL],
+    "evaluation and checkpoints at one iteration": [EVAL | {"every": "3 iter"}, CHECKPOINT | {"every": "3 iter"}],
+    "a hook that decides by itself": [{"type": EveryThird}],
+    "all of ours": [EVAL, CHECKPOINT, {"type": "LoggerHook"}, {"type": "IterTimerHook"}, {"type": "RuntimeInfoHook"}],
+}
+
+
+@pytest.mark.parametrize("hooks", [pytest.param(hooks, id=name) for name, hooks in CASES.items()])
+def test_a_run_happens_as_planned(hooks: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert_it_happens_as_planned(hooks, RECORDERS, tmp_path)
+
+
+SCHEDULES: list[dict[str, Any]] = [
+    {"interval": 2},
+    {"interval": 2, "start": 1},
+    {"interval": 2, "begin": 5},
+    {"interval": 4, "start": 2},
+    {"frequency": 3},
+    {"every": "2 iter"},
+    {"every": "2 epoch"},
+    {"by_epoch": True},
+    {"by_epoch": True, "interval": 2},
+    {"by_epoch": True, "interval": 2, "start": 1},
+    {"by_epoch": False, "start": 6},
+    {"start": 7},
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_schedules_happen_as_planned(schedule: dict[str, Any], tmp_path: Path) -> None:
+    assert_it_happens_as_planned([EVAL], [{"name": "scheduled", **schedule}, {"name": "always"}], tmp_path)
+
+
+@pytest.mark.parametrize("schedule", [{}, {"interval": 2}, {"by_epoch": True, "interval": 2}], ids=str)
+def test_hooks_of_epochs_alone_happen_as_planned(schedule: dict[str, Any], tmp_path: Path) -> None:
+    points = ["before_run", "before_epoch", "after_train_epoch", "after_val_epoch", "after_epoch"]
+    assert_it_happens_as_planned([EVAL], [{"name": "of epochs", "points": points, **schedule}], tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_mixture_happens_as_planned(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    ours: list[dict[str, Any]] = [EVAL | {"save_best": False}, CHECKPOINT, {"type": EveryThird}, {"type": "LoggerHook"}]
+    hooks = [
+        {**hook, "priority": draw.randrange(101), **({} if hook["type"] is EveryThird else draw.choice(SCHEDULES))}
+        for hook in draw.sample(ours, draw.randint(1, 4))
+    ]
+    hooks = [{word: value for word, value in hook.items() if understands(hook["type"], word)} for hook in hooks]
+    recorders: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "priority": draw.choice([10, 50, 50, 90, {"after_train_iter": 5, "before_val": 80}]),
+            "points": ["before_run", *draw.sample(list(POINTS), 8)],
+            **draw.choice([{}, *SCHEDULES]),
+        }
+        for name in ("a", "b", "c")
+    ]
+    assert_it_happens_as_planned(
+        hooks,
+        [recorder | {"priority": understood_priority(recorder)} for recorder in recorders],
+        tmp_path,
+    )
+
+
+def understands(type_: Any, word: str) -> bool:
+    described = describe(HOOKS.get(type_) if isinstance(type_, str) else type_)
+    return word == "type" or word in {setting.name for setting in (*described.settings, *described.common)}
+
+
+def understood_priority(recorder: dict[str, Any]) -> Any:
+    """A mapping names only points that the hook answers."""
+    priority = recorder["priority"]
+    if not isinstance(priority, dict):
+        return priority
+    return {point: value for point, value in priority.items() if point in recorder["points"]}
