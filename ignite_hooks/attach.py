@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 
-from ignite_hooks.config import Settings, default_set, read_config
+from ignite_hooks.config import Settings, checked_resume, default_set, read_config
 from ignite_hooks.discovery import discover
-from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
 from ignite_hooks.registry import WRITERS
 from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
-from ignite_hooks.settings import check_settings
+from ignite_hooks.settings import check_settings, describe
 from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
-from ignite_hooks.writers.many import ManyWriters
+from ignite_hooks.writers.many import ManyWriters, adapt
 
 
 def attach_hooks(
@@ -39,7 +41,7 @@ def attach_hooks(
 
     Args:
         trainer: The engine that trains; nothing about it has to be special.
-        cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None for the default hooks.
+        cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None: the default hooks.
         evaluators: The engines that evaluate, by name; one engine alone is called ``val``.
         work_dir: Where files go; the configuration's ``work_dir`` otherwise, else a new folder under ``work_dirs``.
         resume: ``True`` or ``"auto"`` goes on from the newest whole checkpoint, a path from that one.
@@ -64,14 +66,22 @@ def attach_hooks(
     """
     if not isinstance(trainer, Engine):
         raise TypeError(f"attach_hooks needs an Ignite Engine to attach to, not {type(trainer).__name__}")
+    if evaluators is not None and not isinstance(evaluators, (Engine, Mapping)):
+        raise TypeError(f"evaluators is an Ignite Engine or a mapping of names to these, not {shown(evaluators)}")
+    engines = {"val": evaluators} if isinstance(evaluators, Engine) else dict(evaluators or {})
     # The first call into ignite.distributed is a collective where the process group was made outside of it.
     idist.sync()
-    engines = {"val": evaluators} if isinstance(evaluators, Engine) else dict(evaluators or {})
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
-    settings = read_config(cfg, defaults=default_set(evaluates=evaluates, distributed=idist.get_world_size() > 1))
-    problems = [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
-    writers = _writers(settings, problems)
+    problems: list[Problem] = []
+    settings = read_config(
+        cfg, defaults=default_set(evaluates=evaluates, distributed=idist.get_world_size() > 1), problems=problems
+    )
+    resume = checked_resume(resume, problems)
+    resume = settings.resume if resume is None else resume
+    problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
+    folder = Path(work_dir or settings.work_dir or _new_folder(settings, resume)).absolute()
+    writers = _writers(settings, folder, problems)
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
     hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
     problems += wrong
@@ -79,7 +89,6 @@ def attach_hooks(
         raise ConfigError(problems, settings.source)
 
     _warn_of_old_torch()
-    folder = Path(work_dir or settings.work_dir or _new_folder(settings, resume)).absolute()
     if settings.seed is not None:
         from ignite.utils import manual_seed
 
@@ -96,7 +105,7 @@ def attach_hooks(
     except BaseException:
         installation.detach()
         raise
-    installation.resume_from = settings.resume if resume is None else resume
+    runner.resume_from = resume
     return runner
 
 
@@ -104,45 +113,60 @@ def _wrong_services(services: Mapping[str, Any]) -> list[Problem]:
     return [Problem(name, "is a service of every run and cannot be given") for name in ALWAYS_THERE if name in services]
 
 
-def _wrong_evaluators(engines: Mapping[str, Any], trainer: Engine) -> list[Problem]:
+def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Problem]:
     problems = []
     for name, engine in engines.items():
+        place = below("evaluators", name)
+        if not isinstance(name, str) or not name.isidentifier():
+            problems.append(Problem(place, f"a name of letters, digits and _ is needed, not {shown(name)}"))
         if not isinstance(engine, Engine):
-            problems.append(Problem(f"evaluators.{name}", f"an Ignite Engine is needed, not {type(engine).__name__}"))
+            problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(f"evaluators.{name}", "is the trainer: an evaluator is an engine of its own"))
+            problems.append(Problem(place, "is the trainer: an evaluator is an engine of its own"))
         elif sum(engine is other for other in engines.values()) > 1:
-            problems.append(Problem(f"evaluators.{name}", "is the engine of another name too: give each its own"))
+            problems.append(Problem(place, "is the engine of another name too: give each its own"))
     return problems
 
 
-def _writers(settings: Settings, problems: list[Problem]) -> list[Any]:
-    writers = []
-    for i, wanted in enumerate(settings.writers):
-        if not isinstance(wanted, Mapping):
-            writers.append(wanted)
-            continue
-        given = dict(wanted)
+def _writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
+    writers: list[Writer] = []
+    for entry in settings.writers:
         try:
-            cls = WRITERS.get(given.pop("type"))
-        except LookupError as error:
-            problems.append(Problem(f"writers[{i}].type", str(error.args[0])))
-            continue
-        wrong = check_settings(cls, given, f"writers[{i}]")
-        problems += wrong
-        if not wrong:
-            writers.append(cls(**given))
+            wanted = entry.wanted
+            if isinstance(wanted, Mapping):
+                wanted = _made_writer(dict(wanted), entry.place, folder, problems)
+            if wanted is not None:
+                writers.append(adapt(wanted))
+        except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+            problems.append(Problem(entry.place, one_line(error)))
     return writers
+
+
+def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list[Problem]) -> Any:
+    type_ = given.pop("type")
+    try:
+        cls: Any = WRITERS.get(type_) if isinstance(type_, str) else type_
+    except LookupError as error:
+        problems.append(Problem(f"{place}.type", str(error.args[0])))
+        return None
+    if wrong := check_settings(cls, given, place, hook=False):
+        problems += wrong
+        return None
+    for setting in describe(cls).settings:
+        takes_path = Path in (setting.annotation, *get_args(setting.annotation))
+        if takes_path and isinstance(given.get(setting.name), (str, Path)):
+            given[setting.name] = folder / given[setting.name]
+    return cls(**given)
 
 
 def _new_folder(settings: Settings, resume: object) -> Path:
     """A folder no run has used; to resume, the one the newest run has used."""
     stem = Path(settings.source).stem if settings.source else "run"
     root = Path("work_dirs")
-    used = [1] if (root / stem).exists() else []
-    used += [int(n) for path in root.glob(f"{stem}-*") if (n := path.name.removeprefix(f"{stem}-")).isdigit()]
-    wants_to_resume = settings.resume if resume is None else resume
-    number = max(used, default=0) + (not wants_to_resume or not used)
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    used = [1] if stem in names else []
+    used += [int(name[len(stem) + 1 :]) for name in names if re.fullmatch(rf"{re.escape(stem)}-[1-9][0-9]*", name)]
+    number = max(used, default=0) + (not resume or not used)
     return root / (stem if number == 1 else f"{stem}-{number}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, nearest
+from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, nearest, shown
 from ignite_hooks.loading import load_config, plain
 
 OURS = (
@@ -23,13 +23,25 @@ OURS = (
 )
 """The keys at top level that are ours; every other belongs to the script."""
 
-SCRIPTS = ("model", "models", "dataset", "data", "training", "train", "evaluation", "optimizer", "scheduler", "imports")
+SCRIPTS = (
+    "model",
+    "models",
+    "dataset",
+    "data",
+    "training",
+    "train",
+    "evaluation",
+    "optimizer",
+    "scheduler",
+    "imports",
+    "speed",
+)
 """Keys of scripts and of BaseTrainer that may look like ours."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One hook as the configuration asks for it: a mapping with a type, or a ready object."""
+    """One hook or writer as the configuration asks for it: a mapping with a type, or a ready object."""
 
     place: str
     wanted: Any
@@ -41,7 +53,7 @@ class Settings:
     """A configuration, read."""
 
     entries: tuple[Entry, ...]
-    writers: tuple[Any, ...] = ()
+    writers: tuple[Entry, ...] = ()
     work_dir: str | None = None
     resume: bool | str | None = None
     seed: int | None = None
@@ -70,13 +82,20 @@ def default_set(*, evaluates: bool = False, distributed: bool = False) -> dict[s
 
 
 def read_config(
-    cfg: str | Path | Mapping[str, Any] | Sequence[Any] | None, *, defaults: Mapping[str, Mapping[str, Any]]
+    cfg: str | Path | Mapping[str, Any] | Sequence[Any] | None,
+    *,
+    defaults: Mapping[str, Mapping[str, Any]],
+    problems: list[Problem] | None = None,
 ) -> Settings:
     """Read what ``attach_hooks`` takes; the caller's objects are not changed.
 
+    Problems of the outer form are added to ``problems``, so that the hooks can be checked too before all of them are
+    reported; the hooks themselves are checked where they are built.
+
     Raises:
-        ConfigError: With every problem of the outer form; the hooks themselves are checked where they are built.
+        ConfigError: What cannot be read at all; without a list of ``problems``, with any of them.
     """
+    found: list[Problem] = [] if problems is None else problems
     source = ""
     if isinstance(cfg, (str, Path)):
         source = str(cfg)
@@ -87,31 +106,35 @@ def read_config(
     if isinstance(content, list):
         content = {"hooks": content}
     if not isinstance(content, dict):
-        message = f"a path, a mapping, a list of hooks or None is needed, not {type(cfg).__name__}"
+        message = f"a path, a mapping, a list of hooks or None is needed, not {_kind(cfg)}"
         raise ConfigError([Problem("cfg", message)], source)
-    problems: list[Problem] = []
-    _check_keys(content, problems)
-    entries = _entries(content, defaults, problems)
+    _check_keys(content, found)
+    entries = _entries(content, defaults, found)
     settings = Settings(
         tuple(entries),
-        tuple(_writers(content, problems)),
-        _work_dir(content, problems),
-        _resume(content, problems),
-        _seed(content, problems),
+        tuple(_writers(content, found)),
+        _work_dir(content, found),
+        checked_resume(content.get("resume"), found),
+        _seed(content, found),
         source,
         content,
     )
-    if problems:
-        raise ConfigError(problems, source)
+    if found and problems is None:
+        raise ConfigError(found, source)
     return settings
 
 
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> None:
     for key in content:
-        if key not in OURS and key not in SCRIPTS:
-            near = nearest(str(key), OURS, cutoff=0.8)
-            if near:
-                problems.append(Problem(str(key), f"not a key of ours, did you mean {near!r}?"))
+        if key not in OURS and key not in SCRIPTS and (meant := _nearly_ours(key)):
+            message = f"did you mean {meant!r}? A key of your own needs a name that looks less like it"
+            problems.append(Problem(below("", key), message))
+
+
+def _nearly_ours(key: object) -> str | None:
+    """The key of ours that was meant by another: one with a letter too many or too few, or two letters exchanged."""
+    exchanged = [ours for ours in OURS if isinstance(key, str) and key[:1] == ours[0] and sorted(key) == sorted(ours)]
+    return exchanged[0] if exchanged else nearest(key, OURS, cutoff=0.8)
 
 
 def _entries(
@@ -119,7 +142,7 @@ def _entries(
 ) -> list[Entry]:
     if "hooks" in content and "default_hooks" in content:
         problems.append(Problem("default_hooks", "give either 'hooks' (exactly these) or 'default_hooks', not both"))
-    if content.get("hooks") is not None or "hooks" in content:
+    if "hooks" in content:
         entries = _listed(content["hooks"], "hooks", problems)
     else:
         entries = _merged(content.get("default_hooks"), defaults, problems)
@@ -148,50 +171,55 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
         problems.append(Problem("default_hooks", message))
         value = {}
     wanted: dict[str, Any] = {name: dict(entry) for name, entry in defaults.items()}
-    mentioned = set()
+    known = default_set(evaluates=True, distributed=True)
     for name, entry in (value or {}).items():
-        place = f"default_hooks.{name}"
-        mentioned.add(name)
-        if entry is None:
-            if name not in default_set(evaluates=True, distributed=True):
-                problems.append(
-                    Problem(place, f"there is no such default hook to remove{did_you_mean(name, defaults)}")
-                )
+        place = below("default_hooks", name)
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        if not isinstance(name, str):
+            problems.append(Problem(place, "the name of a hook is text: put it in quotes"))
+        elif entry is None:
+            if name not in known:
+                problems.append(Problem(place, f"no default hook has this name, so it cannot be removed{hint}"))
             wanted.pop(name, None)
-        elif not isinstance(entry, dict):
+        elif not isinstance(entry, dict) or "type" in entry:
             wanted[name] = entry
-        elif "type" in entry:
-            wanted[name] = entry
-        elif name in default_set(evaluates=True, distributed=True):
-            known = default_set(evaluates=True, distributed=True)[name]
-            wanted[name] = {**known, **entry}
+        elif name in known:
+            wanted[name] = {**known[name], **entry}
         else:
-            hint = did_you_mean(name, default_set(evaluates=True, distributed=True))
-            problems.append(Problem(place, f"needs 'type': it is not one of the default hooks{hint}"))
+            problems.append(Problem(place, f"no default hook has this name, so it needs 'type'{hint}"))
     entries = []
     for name, entry in wanted.items():
-        if _is_entry(entry, f"default_hooks.{name}", problems):
-            entries.append(Entry(f"default_hooks.{name}", entry, name))
+        place = below("default_hooks", name)
+        if _is_entry(entry, place, problems):
+            entries.append(Entry(place, entry, name))
     return entries
 
 
 def _is_entry(wanted: Any, place: str, problems: list[Problem]) -> bool:
     if isinstance(wanted, dict):
-        if not isinstance(wanted.get("type"), (str, type)) and not callable(wanted.get("type")):
-            found = did_you_mean("type", [key for key in wanted if isinstance(key, str) and len(key) < 8])
-            message = "needs 'type', the name of a hook" + (f"{found}" if found and "type" not in wanted else "")
-            problems.append(Problem(place, message))
-            return False
-        return True
-    if wanted is None or isinstance(wanted, (int, float, str, list, bool, type)):
+        return _has_type(wanted, place, "the name of a hook", problems)
+    if wanted is None or isinstance(wanted, (int, float, str, list, bool)):
         problems.append(Problem(place, f"a mapping with 'type' or a hook object is needed, not {_kind(wanted)}"))
         return False
     return True
 
 
-def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[Any]:
+def _has_type(wanted: dict[str, Any], place: str, what: str, problems: list[Problem]) -> bool:
+    """Whether a mapping says of which class it is; classes themselves may stand for their name."""
+    type_ = wanted.get("type")
+    if "type" not in wanted:
+        slip = next((key for key in wanted if nearest(key, ["type"], cutoff=0.7)), None)
+        problems.append(Problem(place, f"needs 'type', {what}" + (f": it has {slip!r}" if slip else "")))
+    elif not isinstance(type_, str) and not callable(type_):
+        problems.append(Problem(f"{place}.type", f"{what} is needed, not {_kind(type_)}"))
+    else:
+        return True
+    return False
+
+
+def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[Entry]:
     if "writers" in content and "writer" in content:
-        problems.append(Problem("writer", "says the same as 'writers': give one of them"))
+        problems.append(Problem("writer", "another name for 'writers': give one of them"))
     value = content.get("writers", content.get("writer"))
     if value is None:
         return []
@@ -201,41 +229,51 @@ def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[Any]:
         place = f"writers[{i}]"
         if isinstance(wanted, str):
             wanted = {"type": wanted}
-        if isinstance(wanted, dict) and not isinstance(wanted.get("type"), str):
-            problems.append(Problem(place, "needs 'type', the name of a writer"))
-        elif isinstance(wanted, (int, float, list, bool)) or wanted is None:
-            problems.append(Problem(place, f"a mapping with 'type' or a writer object is needed, not {_kind(wanted)}"))
+        if isinstance(wanted, dict):
+            fits = _has_type(wanted, place, "the name of a writer", problems)
         else:
-            found.append(wanted)
+            fits = wanted is not None and not isinstance(wanted, (int, float, list, bool))
+            if not fits:
+                message = f"a mapping with 'type' or a writer object is needed, not {_kind(wanted)}"
+                problems.append(Problem(place, message))
+        if fits:
+            found.append(Entry(place, wanted))
     return found
 
 
 def _work_dir(content: Mapping[str, Any], problems: list[Problem]) -> str | None:
     given = {key: content[key] for key in ("work_dir", "experiment_dir") if content.get(key) is not None}
-    for key, value in given.items():
-        if not isinstance(value, (str, Path)) or not str(value).strip() or "\0" in str(value):
-            problems.append(Problem(key, f"the path of a folder is needed, not {value!r}"))
-    if len(given) == 2 and len({str(value) for value in given.values()}) == 2:
-        problems.append(Problem("experiment_dir", "says the same as 'work_dir': give one of them"))
-    return str(next(iter(given.values()))) if given else None
+    fitting = {key: str(value) for key, value in given.items() if _is_path(value)}
+    for key in [key for key in given if key not in fitting]:
+        problems.append(Problem(key, f"the path of a folder is needed, not {shown(given[key])}"))
+    if len(set(fitting.values())) == 2:
+        problems.append(Problem("experiment_dir", "another name for 'work_dir', which says something else: give one"))
+    return next(iter(fitting.values()), None)
 
 
-def _resume(content: Mapping[str, Any], problems: list[Problem]) -> bool | str | None:
-    value = content.get("resume")
-    if value is None or isinstance(value, bool) or (isinstance(value, (str, Path)) and str(value).strip()):
-        return str(value) if isinstance(value, Path) else value
-    problems.append(Problem("resume", f"true, false, 'auto' or the path of a checkpoint is needed, not {value!r}"))
+def checked_resume(value: Any, problems: list[Problem]) -> bool | str | None:
+    """What ``resume`` says; anything but true, false and a path is added to the problems."""
+    if value is None or isinstance(value, bool):
+        return value
+    if _is_path(value):
+        return str(value)
+    problems.append(Problem("resume", f"true, false, 'auto' or the path of a checkpoint is needed, not {shown(value)}"))
     return None
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, Path)) and str(value).strip() != "" and "\0" not in str(value)
 
 
 def _seed(content: Mapping[str, Any], problems: list[Problem]) -> int | None:
     value = content.get("seed")
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32):
         return value
-    problems.append(Problem("seed", f"a whole number from 0 to 4294967295 is needed, not {value!r}"))
+    problems.append(Problem("seed", f"a whole number from 0 to 4294967295 is needed, not {shown(value)}"))
     return None
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: f"the text {value!r}", bool: repr(value), type(None): "nothing"}
-    return names.get(type(value), repr(value))
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return f"the text {shown(value)}" if isinstance(value, str) else "null" if value is None else shown(value)

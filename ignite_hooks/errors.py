@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
@@ -45,6 +45,10 @@ class HookError(RuntimeError):
         place = f"epoch {epoch}, iteration {iteration}"
         super().__init__(f"{hook}.{point} failed at {place}: {type(cause).__name__}: {cause}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An error of a worker process arrives pickled; its cause may not be, and its message says enough.
+        return (type(self).__new__, (type(self), *self.args), vars(self))
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, or a file that cannot be trusted."""
@@ -54,19 +58,53 @@ class MetricError(LookupError):
     """A metric that a hook watches does not exist."""
 
 
-def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(word: object, words: Iterable[object], cutoff: float = 0.6) -> str | None:
     """The known word that looks most like a misspelt one.
 
     Example:
         >>> nearest("monitr", ["patience", "monitor"])
         'monitor'
     """
-    by_lower = {known.lower(): known for known in words}
-    found = get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    by_lower = {str(known).lower(): str(known) for known in words}
+    found = get_close_matches(str(word).lower()[:100], by_lower, n=1, cutoff=cutoff) if isinstance(word, str) else []
     return by_lower[found[0]] if found else None
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: object, words: Iterable[object]) -> str:
     """``, did you mean 'monitor'?``, or nothing where no known word is near."""
     found = nearest(word, words)
     return f", did you mean {found!r}?" if found else ""
+
+
+def shown(value: object, longest: int = 60) -> str:
+    """A value in a message: on one line and not longer than it has to be.
+
+    Example:
+        >>> shown("a\\nb"), shown(list(range(100)), 20)
+        ("'a\\\\nb'", '[0, 1, 2, 3, 4, 5...')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a repr of someone else's; a whole number of thousands of digits has none either
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def below(place: str, key: object) -> str:
+    """The place of a key in a mapping.
+
+    Example:
+        >>> below("hooks[0]", "interval"), below("hooks[0]", "two words")
+        ('hooks[0].interval', "hooks[0]['two words']")
+    """
+    if not isinstance(key, str) or not key.replace("-", "_").isidentifier() or len(key) > 60:
+        return f"{place}[{shown(key)}]"
+    return f"{place}.{key}" if place else key
+
+
+def one_line(error: BaseException) -> str:
+    """The message of someone else's error, with its kind where the message alone would say too little."""
+    text = " ".join(str(error.args[0] if type(error) is KeyError and error.args else error).split())
+    text = text if len(text) <= 200 else f"{text[:197]}..."
+    known = isinstance(error, (ConfigError, ImportError)) or type(error) in (ValueError, TypeError)
+    return text if known and text else f"{type(error).__name__}: {text}".rstrip(": ")

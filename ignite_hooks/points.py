@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-from ignite_hooks.errors import nearest
+from ignite_hooks.errors import nearest, shown
 
 EngineKind = Literal["train", "val", "test"]
 
@@ -39,10 +40,12 @@ class Priority(IntEnum):
                 return int(cls[name])
             near = nearest(name, cls.__members__)
             hint = f"did you mean {near}?" if near else f"choose one of {', '.join(cls.__members__)}"
-            raise ValueError(f"{priority!r} is not a priority, {hint}")
+            raise ValueError(f"{shown(priority)} is not a priority, {hint}")
         if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 100:
             return int(priority)
-        raise ValueError(f"{priority!r} is not a priority: give a name or a whole number from 0 to 100")
+        raise ValueError(
+            f"{shown(priority)} is not a priority: give a name such as HIGH, or a whole number from 0 to 100"
+        )
 
 
 @dataclass(frozen=True)
@@ -134,12 +137,12 @@ def misspelt_points(methods: Iterable[str]) -> dict[str, str]:
         >>> misspelt_points(["after_train_itr", "after_train_iter", "after_lunch", "reset"])
         {'after_train_itr': 'after_train_iter'}
     """
-    known = [*POINTS, *ALIASES]
-    found = {}
-    for method in methods:
-        if method.startswith("_") or method in POINTS or method in ALIASES:
-            continue
-        near = nearest(method, known, cutoff=0.85)
-        if near and not set(near.split("_")) < set(method.split("_")):
-            found[method] = near
-    return found
+    return {method: meant for method in methods if (meant := _meant_point(method))}
+
+
+@functools.cache  # every hook has the methods of BaseHook
+def _meant_point(method: str) -> str | None:
+    if method.startswith("_") or method in POINTS or method in ALIASES:
+        return None
+    near = nearest(method, [*POINTS, *ALIASES], cutoff=0.85)
+    return near if near and not set(near.split("_")) < set(method.split("_")) else None

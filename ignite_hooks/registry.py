@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ignite_hooks.errors import did_you_mean
+from ignite_hooks.errors import did_you_mean, shown
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 
@@ -33,6 +33,8 @@ class Registry:
         self, name: str | Iterable[str] | Class | None = None, *, force: bool = False, module: Class | None = None
     ) -> Any:
         """Register a class, as a decorator with or without a name, or by a call with ``module``."""
+        if name is not None and not callable(name) and not isinstance(name, Iterable):
+            raise TypeError(f"a {self.kind} is registered under a name, or a list of names, not {shown(name)}")
         if module is not None:
             return self._add(module, name if isinstance(name, str) or not callable(name) else None, force)
         if callable(name) and not isinstance(name, str):
@@ -44,11 +46,12 @@ class Registry:
 
     def _add(self, cls: Class, names: str | Iterable[str] | None, force: bool) -> Class:
         if not callable(cls):
-            raise TypeError(f"only a class can be a {self.kind}, not {cls!r}")
-        wanted = [names] if isinstance(names, str) else list(names or [getattr(cls, "__name__", "")])
+            raise TypeError(f"only a class can be registered as a {self.kind}, not {shown(cls)}")
+        own = [getattr(cls, "__name__", "")]
+        wanted = [names] if isinstance(names, str) else list(names or own)
         for name in wanted:
             if not isinstance(name, str) or not name:
-                raise TypeError(f"a {self.kind} is registered under a name, not {name!r}")
+                raise TypeError(f"a {self.kind} is registered under a name, not {shown(name)}")
             taken = self._modules.get(name) or getattr(self._classes.get(name), "__module__", None)
             # A notebook cell that is run again defines the same class again.
             again = taken == "__main__" == getattr(cls, "__module__", None)
@@ -65,8 +68,10 @@ class Registry:
             # The class stays known as built in, so that its name stays taken.
             return getattr(importlib.import_module(self._modules[name]), name)  # type: ignore[no-any-return]
         if name not in self._classes:
-            hint = did_you_mean(name, self) or f"; there are {', '.join(self)}"
-            raise LookupError(f"no {self.kind} is called {name!r}{hint}")
+            names = ", ".join(self)
+            all_of_them = f"; there are {names}" if len(names) <= 100 else "; 'ignite-hooks list' shows all"
+            hint = did_you_mean(name, self) or all_of_them
+            raise LookupError(f"no {self.kind} is called {shown(name)}{hint}")
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
@@ -88,12 +93,15 @@ HOOKS = Registry(
     "hook",
     {
         "CheckpointHook": _HERE + "checkpoint_hook",
+        "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
         "EvalHook": _HERE + "eval_hook",
         "IterTimerHook": _HERE + "iter_timer_hook",
         "LambdaHook": _HERE + "lambda_hook",
+        "LogHook": _HERE + "logger_hook",
         "LoggerHook": _HERE + "logger_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
+        "SyncBuffersHook": _HERE + "sync_buffers_hook",
     },
 )
 """Every hook that a configuration can name."""

@@ -10,13 +10,16 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from ignite_hooks.errors import Problem, did_you_mean
-from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, answered_methods, own_method
+from annotated_types import Ge
+
+from ignite_hooks.errors import Problem, below, did_you_mean, nearest, shown
+from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook, PriorityLike, answered_methods, own_method
 from ignite_hooks.plan import notes_of
-from ignite_hooks.points import EPOCH_POINTS, ITERATION_POINTS, point_named
-from ignite_hooks.schedule import SCHEDULE_WORDS, is_scheduled
+from ignite_hooks.points import EPOCH_POINTS, ITERATION_POINTS, Priority, misspelt_points, point_named
+from ignite_hooks.schedule import SCHEDULE_WORDS, is_scheduled, parse_every
 
 REQUIRED = inspect.Parameter.empty
 Style = Literal["settings", "keywords", "config"]
@@ -25,11 +28,11 @@ COMMON_TYPES: dict[str, Any] = {
     "name": str | None,
     "priority": int | str | Mapping[str, int | str],
     "on_error": Literal["raise", "warn", "disable"],
-    "interval": int,
-    "frequency": int,
+    "interval": Annotated[int, Ge(1)],
+    "frequency": Annotated[int, Ge(1)],
     "by_epoch": bool,
-    "start": int,
-    "begin": int,
+    "start": Annotated[int, Ge(0)],
+    "begin": Annotated[int, Ge(0)],
     "every": str,
 }
 COMMON_HELP = {
@@ -91,7 +94,7 @@ def describe(cls: Any) -> Description:
         getattr(cls, "__name__", str(cls)),
         _purpose(cls),
         settings,
-        tuple(Setting(w, COMMON_TYPES[w], None, COMMON_HELP[w]) for w in common if w not in own),
+        tuple(_common(cls, word, settings) for word in common if word not in own),
         style,
         closed,
         notes["reads"],
@@ -99,6 +102,16 @@ def describe(cls: Any) -> Description:
         notes["saves"],
         tuple(dict.fromkeys(point_named(method).name for method in methods)),
     )
+
+
+def _common(cls: Any, word: str, settings: Sequence[Setting]) -> Setting:
+    """A setting that every hook has; the other spelling of a hook's own setting has its type."""
+    for own in settings:
+        if own.name == SPELLINGS.get(word):
+            return Setting(word, own.annotation, own.default, COMMON_HELP[word])
+    defaults = {"priority": Priority.NORMAL, "on_error": "raise"}
+    default = getattr(cls, word, defaults.get(word)) if word in defaults else None
+    return Setting(word, COMMON_TYPES[word], default, COMMON_HELP[word])
 
 
 def _takes(cls: Any, word: str, own: set[str]) -> bool:
@@ -109,16 +122,21 @@ def _takes(cls: Any, word: str, own: set[str]) -> bool:
     marked = any(is_scheduled(own_method(cls, method)) for method in methods)
     paced = marked or bool({point_named(method).name for method in methods} & (ITERATION_POINTS | EPOCH_POINTS))
     own_meaning = own_method(cls, "when") is not None or "when" in vars(cls)
-    return paced and not own_meaning and word in ("every", "interval", "start", "by_epoch")
+    return paced and not own_meaning
 
 
 def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tuple[Setting, ...]]:
-    if dataclasses.is_dataclass(cls):
-        return "settings", True, tuple(_from_fields(cls, helps))
-    constructor = getattr(cls, "__init__", cls) if isinstance(cls, type) else cls
+    constructor: Any = getattr(cls, "__init__", cls) if isinstance(cls, type) else cls
+    if dataclasses.is_dataclass(cls) and _made_by_dataclass(cls):
+        # `@settings` takes the settings of every hook too; a plain dataclass only its own fields.
+        style: Style = "settings" if hasattr(constructor, "__wrapped__") else "keywords"
+        return style, True, tuple(_from_fields(cls, helps))
     if constructor in (BaseHook.__init__, object.__init__):
         return "keywords", constructor is object.__init__ and not issubclass(cls, BaseHook), ()
-    parameters = list(inspect.signature(constructor).parameters.values())
+    try:
+        parameters = list(inspect.signature(constructor).parameters.values())
+    except (ValueError, TypeError):  # written in C, without a signature
+        return "keywords", False, ()
     parameters = parameters[1:] if isinstance(cls, type) else parameters
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if len(by_name) == 1 and by_name[0].name in ("config", "cfg"):
@@ -127,6 +145,12 @@ def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tupl
     settings = [Setting(p.name, hints.get(p.name, Any), p.default, helps.get(p.name, "")) for p in by_name]
     closed = not any(p.kind is p.VAR_KEYWORD for p in parameters)
     return "keywords", closed, tuple(settings)
+
+
+def _made_by_dataclass(cls: Any) -> bool:
+    """Whether the constructor takes the fields, and is not one that a subclass has written itself."""
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    return "__dataclass_fields__" in vars(owner)
 
 
 def _from_fields(cls: Any, helps: Mapping[str, str]) -> typing.Iterator[Setting]:
@@ -151,7 +175,7 @@ def _hints(thing: Any) -> dict[str, Any]:
     for name, annotation in getattr(thing, "__annotations__", {}).items():
         if isinstance(annotation, str):
             try:
-                annotation = eval(annotation, vars(module) if module else {})  # noqa: S307 - the class's own source
+                annotation = eval(annotation, vars(module) if module else {})  # the class's own source
             except (NameError, AttributeError, TypeError, SyntaxError):
                 annotation = Any
         found[name] = annotation
@@ -181,25 +205,44 @@ def _argument_help(cls: Any) -> dict[str, str]:
     return helps
 
 
-def check_settings(cls: Any, given: Mapping[str, Any], place: str) -> list[Problem]:
-    """Everything that is wrong with the settings given to a class, each with its place."""
+def check_settings(cls: Any, given: Mapping[Any, Any], place: str, *, hook: bool = True) -> list[Problem]:
+    """Everything that is wrong with the settings given to a class, each with its place.
+
+    Args:
+        cls: The class, which is read with ``describe``.
+        given: The settings.
+        place: Where they stand.
+        hook: Whether the settings that every hook has are understood too.
+    """
     known = describe(cls)
-    types_ = {setting.name: setting for setting in (*known.common, *known.settings)}
+    own = {setting.name: setting for setting in known.settings}
+    types_ = {setting.name: setting for setting in known.common if hook} | own
     problems = []
     for name, value in given.items():
-        if name not in types_:
-            if known.closed:
-                hint = did_you_mean(name, types_) or f"; it has {', '.join(s.name for s in known.settings) or 'none'}"
-                problems.append(Problem(f"{place}.{name}", f"not a setting of {known.name}{hint}"))
-        elif message := misfit(value, types_[name]):
-            problems.append(Problem(f"{place}.{name}", message))
+        if name in types_:
+            if message := misfit(value, types_[name]):
+                problems.append(Problem(below(place, name), message))
+        elif not isinstance(name, str):
+            problems.append(Problem(below(place, name), "the name of a setting is text"))
+        elif known.closed:
+            hint = did_you_mean(name, types_) or f"; it has {', '.join(own) or 'none'}"
+            problems.append(Problem(below(place, name), f"not a setting of {known.name}{hint}"))
+        elif slip := _slip(name, types_):
+            problems.append(Problem(below(place, name), f"not a setting of {known.name}, did you mean {slip!r}?"))
     for setting in known.settings:
         if setting.required and setting.name not in given and SPELLINGS.get(setting.name) not in given:
             problems.append(Problem(f"{place}.{setting.name}", f"missing: {known.name} needs it{_about(setting)}"))
     for word, other in (("frequency", "interval"), ("begin", "start"), ("every", "interval"), ("every", "frequency")):
-        if word in given and other in given and not {word, other} <= {s.name for s in known.settings}:
+        both = given.get(word) is not None and given.get(other) is not None
+        if both and not {word, other} <= own.keys():
             problems.append(Problem(f"{place}.{word}", f"says the same as {other!r}: give one of them"))
     return problems
+
+
+def _slip(name: str, known: Mapping[str, Setting]) -> str | None:
+    """The setting that is meant by a name that a class which takes any name would take; a plural is not a slip."""
+    near = nearest(name, known, cutoff=0.85)
+    return None if near is None or name == f"{near}s" else near
 
 
 def _about(setting: Setting) -> str:
@@ -215,7 +258,11 @@ def misfit(value: Any, setting: Setting) -> str:
     """Why a value does not fit a setting, or nothing."""
     if is_reference(value) or (value is None and setting.default is None):
         return ""
-    adapter = _adapter(_checkable(setting.annotation))
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"a smaller number is needed, not one of more than {len(str(LARGEST)) - 1} digits"
+    if setting.name == "priority" and setting.annotation in _PRIORITIES:
+        return _wrong_priority(value)
+    adapter = type_adapter(setting.annotation)
     if adapter is None:
         return ""
     from pydantic import ValidationError
@@ -223,19 +270,46 @@ def misfit(value: Any, setting: Setting) -> str:
     try:
         adapter.validate_python(value)
     except ValidationError:
-        return f"{in_words(setting.annotation)} is needed, not {_short(value)}"
+        return f"{in_words(setting.annotation)} is needed, not {shown(value)}"
+    return _wrong_common(value, setting)
+
+
+LARGEST = 10**100
+"""Numbers beyond it are slips, and cannot be printed either."""
+
+_PRIORITIES = (PriorityLike, COMMON_TYPES["priority"])
+
+
+def _wrong_priority(value: Any) -> str:
+    values = value if isinstance(value, Mapping) else {"": value}
+    slips = misspelt_points(point for point in values if isinstance(point, str))
+    for point, priority in values.items():
+        if not isinstance(point, str) or point in slips:
+            meant = f", did you mean {slips[point]!r}?" if point in slips else ""
+            return f"{shown(point)} is not a point{meant}"
+        try:
+            Priority.value_of(priority)
+        except ValueError as error:
+            return f"{point}: {error}" if point else str(error)
+    return ""
+
+
+def _wrong_common(value: Any, setting: Setting) -> str:
+    """What the type of a setting that every hook has does not say."""
+    if setting.annotation is COMMON_TYPES["every"] and setting.name == "every":
+        try:
+            parse_every(value)
+        except ValueError as error:
+            return str(error)
+    if setting.annotation is COMMON_TYPES["name"] and setting.name == "name" and value == "":
+        return "a name of at least one letter is needed, not ''"
     return ""
 
 
 def fitted(value: Any, setting: Setting) -> Any:
     """The value as the type of its setting: a list from a file where a tuple is wanted."""
-    adapter = None if is_reference(value) or value is None else _adapter(_checkable(setting.annotation))
+    adapter = None if is_reference(value) or value is None else type_adapter(setting.annotation)
     return value if adapter is None else adapter.validate_python(value)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @functools.cache
@@ -245,7 +319,9 @@ def _adapter_cached(annotation: Any) -> Any:
     return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
 
 
-def _adapter(annotation: Any) -> Any:
+def type_adapter(annotation: Any) -> Any:
+    """What holds plain data against an annotation; None where anything fits."""
+    annotation = _checkable(annotation)
     if annotation is Any:
         return None
     try:
@@ -260,16 +336,22 @@ _CONTAINERS = (list, dict, Mapping, Sequence)
 
 def _checkable(annotation: Any) -> Any:
     """The part of an annotation that plain data can be held against; the rest is Any."""
-    from pydantic import BeforeValidator
+    from pydantic import AfterValidator, BeforeValidator
 
-    if annotation in _PLAIN or typing.is_typeddict(annotation):
+    if annotation in _PLAIN:
         return annotation
+    if annotation is Path:
+        return Annotated[str, BeforeValidator(_as_text), AfterValidator(_as_path)]
+    if typing.is_typeddict(annotation):
+        return _checkable_typed_dict(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner = _checkable(arguments[0])
         return Any if inner is Any else Annotated[inner, *arguments[1:]]
     if origin is Literal:
-        return annotation
+        return Annotated[annotation, BeforeValidator(functools.partial(_as_one_of, arguments))]
+    if annotation is Callable or origin is Callable:
+        return Annotated[Any, AfterValidator(_as_callable)]
     if origin in (Union, types.UnionType):
         parts = [_checkable(argument) for argument in arguments]
         return Any if Any in parts else Union[tuple(parts)]  # noqa: UP007 - built at run time
@@ -283,6 +365,57 @@ def _checkable(annotation: Any) -> Any:
     return Any
 
 
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _as_path(value: str) -> Path:
+    if not value.strip() or "\0" in value:
+        raise ValueError(value)
+    return Path(value)
+
+
+def _as_callable(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError(value)
+    return value
+
+
+def _as_one_of(choices: Sequence[Any], value: Any) -> Any:
+    # Without regard to the type, True is 1.
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise ValueError(value)
+    return value
+
+
+def _checkable_typed_dict(annotation: Any) -> Any:
+    """A TypedDict by hand: pydantic takes neither our strictness nor, before Python 3.12, the one of ``typing``."""
+    from pydantic import AfterValidator, WithJsonSchema
+
+    hints = typing.get_type_hints(annotation, include_extras=True)
+    # Not `__required_keys__`, which annotations that are still text have misled.
+    exception = typing.NotRequired if annotation.__total__ else typing.Required
+    marked = {key for key, hint in hints.items() if get_origin(hint) is exception}
+    required = hints.keys() - marked if annotation.__total__ else marked
+    marks = (typing.Required, typing.NotRequired)
+    hints = {key: get_args(hint)[0] if get_origin(hint) in marks else hint for key, hint in hints.items()}
+
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        wrong = [key for key, item in value.items() if key not in hints or misfit(item, Setting(key, hints[key]))]
+        if wrong or not required <= value.keys():
+            raise ValueError(value)
+        return value
+
+    adapters = {key: type_adapter(hint) for key, hint in hints.items()}
+    schema = {
+        "type": "object",
+        "properties": {key: adapter.json_schema() if adapter else {} for key, adapter in adapters.items()},
+        "required": sorted(required),
+        "additionalProperties": False,
+    }
+    return Annotated[dict[str, Any], AfterValidator(check), WithJsonSchema(schema)]
+
+
 _WORDS = {
     int: "a whole number",
     float: "a number",
@@ -291,6 +424,9 @@ _WORDS = {
     type(None): "null",
     dict: "a mapping",
     list: "a list",
+    Path: "a path",
+    Callable: "a function",
+    Any: "anything",
 }
 
 
@@ -301,9 +437,9 @@ def in_words(annotation: Any) -> str:
         >>> in_words(int | None), in_words(Literal["min", "max"]), in_words(list[str])
         ('a whole number or null', "'min' or 'max'", 'a list of texts')
     """
-    if annotation in _WORDS:
-        return _WORDS[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in _WORDS or origin is Callable:
+        return _WORDS[Callable if origin is Callable else annotation]
     if origin is Annotated:
         return " ".join([in_words(arguments[0]), *(_bound(note) for note in arguments[1:] if _bound(note))])
     if origin is Literal:
@@ -313,10 +449,12 @@ def in_words(annotation: Any) -> str:
     if origin in (list, Sequence) or (origin is tuple and len(arguments) == 2 and arguments[1] is ...):
         return f"a list of {_several(in_words(arguments[0]))}"
     if origin is tuple:
-        return f"a list of {len(arguments)}: {', '.join(in_words(argument) for argument in arguments)}"
+        return f"a list of {len(arguments)} ({', '.join(in_words(argument) for argument in arguments)})"
     if origin in (dict, Mapping) or typing.is_typeddict(annotation):
-        keys = getattr(annotation, "__annotations__", None)
-        return f"a mapping with {', '.join(keys)}" if keys else "a mapping"
+        if keys := getattr(annotation, "__annotations__", None):
+            return f"a mapping of {', '.join(keys)}"
+        values = in_words(arguments[1]) if len(arguments) == 2 else "anything"
+        return "a mapping" if values == "anything" else f"a mapping of names to {_several(values)}"
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ignite_hooks.config import Entry, default_set
-from ignite_hooks.errors import ConfigError, Problem
-from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, BaseHook, Situation, answered_methods
+from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
+from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
 from ignite_hooks.hooks.ignite_handler import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.improvement import rule_for
 from ignite_hooks.loading import plain
 from ignite_hooks.plan import hook_priority, problems_of
 from ignite_hooks.registry import HOOKS
-from ignite_hooks.settings import check_settings, describe, fitted, is_reference
+from ignite_hooks.settings import Setting, check_settings, describe, fitted, is_reference, misfit
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
@@ -38,6 +40,8 @@ def build_hooks(configs: Sequence[Mapping[str, Any] | str | object]) -> list[Any
         ['LoggerHook', 'CheckpointHook', 'EvalHook']
     """
     problems: list[Problem] = []
+    if isinstance(configs, (str, Mapping)) or not isinstance(configs, Iterable):
+        raise ConfigError([Problem("hooks", f"a list of hooks is needed, not {shown(configs)}")])
     entries = [Entry(f"hooks[{i}]", {"type": c} if isinstance(c, str) else c) for i, c in enumerate(configs)]
     hooks = [build_entry(entry, {}, problems) for entry in entries]
     if problems:
@@ -65,15 +69,14 @@ def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Proble
         else:
             hook = _hook(type_, given, place, services, found, complete)
     elif isinstance(wanted, type):
-        found.append(
-            Problem(
-                place, f"{wanted.__name__} is a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}()"
-            )
-        )
+        message = f"a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}() for a hook"
+        found.append(Problem(place, message))
     else:
         hook = _ready(wanted, place, found)
     if hook is not None and not found:
-        found += [Problem(f"{place}.{setting}", message) for setting, message in problems_of(hook)]
+        found += _check_object(hook, place)
+    if hook is not None and not found:
+        found += [Problem(below(place, setting).rstrip("."), message) for setting, message in problems_of(hook)]
     problems += found
     return None if found else hook
 
@@ -87,22 +90,34 @@ def _hook(
     try:
         cls = HOOKS.get(type_) if isinstance(type_, str) else type_
     except LookupError as error:
-        found.append(Problem(f"{place}.type", str(error.args[0])))
+        message = str(error.args[0])
+        if "." in str(type_):
+            message = f"no hook is called {shown(type_)}: only what is in ignite.handlers is named by its path"
+        found.append(Problem(f"{place}.type", message))
+        return None
+    except ImportError as error:
+        found.append(Problem(f"{place}.type", f"{type_} cannot be loaded: {one_line(error)}"))
         return None
     if not callable(cls):
-        found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {type_!r}"))
+        found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {shown(type_)}"))
         return None
     found += check_settings(cls, given, place)
-    if found:
-        return None
-    return _construct(cls, _with_services(given, services, place, found, complete), place, found)
+    return _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
 
 
-def _construct(cls: Any, given: dict[str, Any], place: str, found: list[Problem]) -> Any:
-    if found:
-        return None
+def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], place: str, found: list[Problem]) -> Any:
+    """The object, with services in place of the references that were written."""
     known = describe(cls)
     own = {setting.name: setting for setting in known.settings}
+    if not found:
+        types_ = {setting.name: setting for setting in known.common} | own
+        for name, value in given.items():
+            if is_reference(written[name]) and name in types_ and (message := misfit(value, types_[name])):
+                found.append(Problem(below(place, name), f"{message} ({written[name]})"))
+    if found:
+        return None
+    if known.style == "keywords":
+        given = {_own_word(word, own): value for word, value in given.items()}
     given = {name: fitted(value, own[name]) if name in own else value for name, value in given.items()}
     try:
         if known.style == "config":
@@ -112,32 +127,40 @@ def _construct(cls: Any, given: dict[str, Any], place: str, found: list[Problem]
         else:
             hook = cls(**{name: value for name, value in given.items() if name in own})
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
-        name = next((setting for setting in given if str(error).startswith(setting)), "")
+        text = one_line(error)
+        name = next((setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)), "")
         at = f"{place}.{name}" if name else place
-        message = str(error).removeprefix(name).lstrip(": ") if name and f"{name}:" in str(error) else str(error)
-        found.append(Problem(at, message or type(error).__name__))
+        found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
         return None
-    for word in COMMON_SETTINGS:
-        if word in given and word not in own and known.style != "settings":
-            setattr(hook, word, given[word])
+    if known.style != "settings":
+        for word in COMMON_SETTINGS:
+            if word in given and word not in own:
+                setattr(hook, word, given[word])
     return hook
 
 
-def _with_services(
-    given: dict[str, Any], services: Mapping[str, Any], place: str, found: list[Problem], complete: bool
-) -> dict[str, Any]:
-    result = {}
-    for name, value in given.items():
-        if is_reference(value) and value[1:] in services:
-            value = services[value[1:]]
-        elif is_reference(value) and complete:
-            found.append(
-                Problem(f"{place}.{name}", f"there is no service {value[1:]!r}: give attach_hooks {value[1:]}=...")
-            )
-        elif isinstance(value, dict):
-            value = _with_services(value, services, f"{place}.{name}", found, complete)
-        result[name] = value
-    return result
+def _own_word(word: str, own: Mapping[str, Any]) -> str:
+    """The spelling that a constructor has for a setting."""
+    other = SPELLINGS.get(word, word)
+    return other if word not in own and other in own else word
+
+
+def _with_services(given: Any, services: Mapping[str, Any], place: str, found: list[Problem], complete: bool) -> Any:
+    """The same with the service of that name for every ``"@name"``, however deep."""
+    if isinstance(given, dict):
+        return {
+            name: _with_services(value, services, below(place, name), found, complete) for name, value in given.items()
+        }
+    if isinstance(given, list):
+        return [_with_services(value, services, f"{place}[{i}]", found, complete) for i, value in enumerate(given)]
+    if not is_reference(given):
+        return given
+    name = given[1:]
+    if services.get(name) is not None:
+        return services[name]
+    if complete:
+        found.append(Problem(place, f"there is no service {name!r}: give attach_hooks {name}=..."))
+    return given
 
 
 def _ignite_handler(
@@ -148,35 +171,37 @@ def _ignite_handler(
     except LookupError as error:
         found.append(Problem(f"{place}.type", str(error)))
         return None
-    common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in _parameters(cls)}
-    ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in _parameters(cls)}
-    found += check_settings(cls, given, place) + check_settings(BaseHook, common, place)
-    given = _with_services(given, services, place, found, complete)
-    ours["arguments"] = _with_services(ours.get("arguments") or {}, services, f"{place}.arguments", found, complete)
+    parameters = {setting.name for setting in describe(cls).settings}
+    common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in parameters}
+    ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in parameters}
+    found += check_settings(cls, given, place, hook=False)
+    for word, value in ours.items():
+        if message := misfit(value, Setting(word, OUR_WORDS[word], None)):
+            found.append(Problem(f"{place}.{word}", message))
+    found += check_settings(BaseHook, common, place)
+    if isinstance(arguments := ours.get("arguments"), Mapping):
+        ours["arguments"] = _with_services(arguments, services, f"{place}.arguments", found, complete)
+    written, given = given, _with_services(given, services, place, found, complete)
     if not complete and any(is_reference(value) for value in given.values()):
         return None
-    handler = _construct(cls, given, place, found)
+    handler = _construct(cls, given, written, place, found)
     if handler is None:
         return None
     try:
         hook = as_hook(handler, **ours)
-    except (TypeError, ValueError) as error:
-        found.append(Problem(place, str(error)))
+    except ValueError as error:
+        word, colon, message = str(error).partition(": ")
+        found.append(Problem(f"{place}.{word}" if colon and word in OUR_WORDS else place, message or word))
         return None
     for word, value in common.items():
         setattr(hook, word, value)
     return hook
 
 
-def _parameters(cls: type) -> set[str]:
-    return {setting.name for setting in describe(cls).settings}
-
-
 def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
     """A hook object as it is; any other object that Ignite could use is made a hook."""
     cls: Any = type(thing)
     if isinstance(thing, BaseHook) or answered_methods(cls):
-        found += _check_object(thing, place)
         return thing
     try:
         return as_hook(thing)
@@ -186,12 +211,16 @@ def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
 
 
 def _check_object(hook: Any, place: str) -> list[Problem]:
+    """What is wrong with the settings a hook object was given, or has from its class."""
     cls: Any = type(hook)
     known = describe(cls)
-    if known.style != "settings":
-        return []
-    values = {setting.name: getattr(hook, setting.name) for setting in known.settings if setting.name in hook.given}
-    return check_settings(cls, values, place)
+    given = hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}
+    found = []
+    for setting in (*known.settings, *known.common):
+        value = getattr(hook, setting.name, setting.default)
+        if setting.name in given and (message := misfit(value, setting)):
+            found.append(Problem(below(place, setting.name), message))
+    return found
 
 
 def build_all(
@@ -201,46 +230,67 @@ def build_all(
     problems: list[Problem] = []
     hooks: dict[str, Any] = {}
     places: dict[str, str] = {}
+    unbuilt: dict[str, Any] = {}
     for entry in entries:
         hook = build_entry(entry, services, problems, complete=situation.complete)
         if hook is None:
+            unbuilt[entry.place] = _Unbuilt(entry)
             continue
         name = getattr(hook, "name", None) or entry.default_name or type(hook).__name__
         if not isinstance(name, str):
-            problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {name!r}"))
+            problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {shown(name)}"))
+        elif same := [places[other] for other in hooks if hooks[other] is hook]:
+            problems.append(Problem(entry.place, f"the same object as {same[0]}: make one for each"))
         elif name in hooks:
-            first = places[name]
-            problems.append(Problem(entry.place, f"{first} is called {name!r} too: give one of them another name"))
-        elif any(other is hook for other in hooks.values()):
-            problems.append(Problem(entry.place, "the same hook object stands here twice"))
+            message = f"{places[name]} is called {name!r} too: give one of them another 'name'"
+            problems.append(Problem(entry.place, message))
         else:
             hooks[name], places[name] = hook, entry.place
-    if not problems:
-        situation = Situation(situation.evaluators, situation.services, hooks, situation.complete)
-        for name, hook in hooks.items():
-            if isinstance(hook, BaseHook):
-                problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]
-        problems += _opposite_rules(hooks, places)
+    # The hooks that could be built are checked even so: what they say depends on those that could not be built only
+    # where one of these evaluates.
+    situation = replace(situation, hooks={**unbuilt, **hooks})
+    for name, hook in hooks.items():
+        # A hook that still holds the name of a service, as a file gives it, can only be checked beside the script.
+        waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
+        if isinstance(hook, BaseHook) and not waits:
+            problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]
+    problems += _opposite_rules(hooks, places, problems)
     return hooks, problems
 
 
-def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str]) -> list[Problem]:
+class _Unbuilt:
+    """Stands for a hook that could not be built, so that the others are not told that it is missing."""
+
+    def __init__(self, entry: Entry) -> None:
+        type_ = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else None
+        if isinstance(type_, str) and type_ in HOOKS:
+            try:
+                type_ = HOOKS.get(type_)
+            except ImportError:
+                pass
+        name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
+        named = name if isinstance(name, str) and name else "val"
+        # A name that is not known at all may be a slip for any hook.
+        self.evaluates = named if isinstance(type_, str) or hasattr(type_, "evaluates") else None
+
+
+def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:
     """Two hooks that watch one metric must agree on which value of it is better."""
-    problems: list[Problem] = []
+    found: list[Problem] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, hook in hooks.items():
         for metric, rule in (hook.monitors() if isinstance(hook, BaseHook) else {}).items():
             try:
                 better = rule_for(metric, rule)
             except ValueError as error:
-                problems.append(Problem(places[name], str(error)))
+                if not any(problem.place.startswith(f"{places[name]}.") for problem in problems):
+                    found.append(Problem(places[name], str(error)))
                 continue
-            key = metric.replace("/", "_")
-            other, theirs = seen.setdefault(key, (name, better))
+            other, theirs = seen.setdefault(metric.replace("/", "_"), (name, better))
             if theirs != better:
-                message = f"{metric!r} is better {_words(better)} here but {_words(theirs)} in {places[other]}"
-                problems.append(Problem(places[name], message))
-    return problems
+                words = f"{metric!r} is better {_words(better)} here but {_words(theirs)} in {places[other]}"
+                found.append(Problem(places[name], f"{words}: say the same in both"))
+    return found
 
 
 def _words(rule: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
-from ignite_hooks.errors import did_you_mean
-from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean, shown
+from ignite_hooks.hooks.base_hook import BaseHook, Situation
 from ignite_hooks.points import POINTS
 
 PREFIX = "ignite.handlers."
@@ -21,8 +23,8 @@ EVENTS = {
 }
 """The point at which a plain handler of a trainer's event is called."""
 
-OUR_WORDS = ("engine", "event", "arguments")
-"""What an entry says to us and not to the handler."""
+OUR_WORDS: dict[str, Any] = {"engine": str, "event": Any, "arguments": Mapping[str, Any]}
+"""What an entry says to us and not to the handler, with its types."""
 
 
 def handler_class(name: str) -> type:
@@ -30,13 +32,17 @@ def handler_class(name: str) -> type:
     import ignite.handlers
 
     short = name.removeprefix(PREFIX)
-    public = {n: thing for n, thing in vars(ignite.handlers).items() if isinstance(thing, type) and n[0] != "_"}
+    public = {
+        n: thing
+        for n, thing in vars(ignite.handlers).items()
+        if isinstance(thing, type) and n[0] != "_" and thing.__module__.startswith(PREFIX)
+    }
     if short not in public:
-        raise LookupError(f"ignite.handlers has no class {short!r}{did_you_mean(short, public)}")
+        raise LookupError(f"ignite.handlers has no handler {shown(short)}{did_you_mean(short, public)}")
     return public[short]
 
 
-def point_of_event(event: str, engine: str | None) -> str:
+def point_of_event(event: object, engine: str | None) -> str:
     """The point at which a handler of an engine's event is called.
 
     Example:
@@ -48,8 +54,9 @@ def point_of_event(event: str, engine: str | None) -> str:
     else:
         kind = "test" if engine == "test" else "val"
         points = {point.event: point.name for point in POINTS.values() if point.kind == kind and point.event}
-    if event not in points:
-        raise ValueError(f"event is one of {', '.join(points)}, not {event!r}")
+    if not isinstance(event, str) or event not in points:
+        hint = did_you_mean(event, points) or f": one of {', '.join(points)} is needed"
+        raise ValueError(f"event: {shown(event)} is not an event of this engine{hint}")
     return points[event]
 
 
@@ -57,7 +64,7 @@ def as_hook(
     handler: Any,
     *,
     engine: str | None = None,
-    event: str | None = None,
+    event: Any = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> BaseHook:
     """A hook that does what an Ignite handler does.
@@ -68,23 +75,73 @@ def as_hook(
     Args:
         handler: The handler.
         engine: The name of an evaluator; the trainer otherwise.
-        event: The event of a plain callable, ITERATION_COMPLETED by default.
-        arguments: What ``attach`` or the call gets by name besides the engine.
+        event: The event of a plain callable, ITERATION_COMPLETED by default, or of an ``attach`` that takes one.
+        arguments: What ``attach`` or the call gets by name besides the engine; events by their names.
     """
     extra = dict(arguments or {})
     name = type(handler).__name__
+    event = event.name if isinstance(event, Enum) else event
     if callable(getattr(type(handler), "attach", None)):
+        takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
+        if event is not None and not takes:
+            raise ValueError(f"event: {name} chooses its events itself and takes none")
         if event is not None:
-            raise ValueError(f"event: {name} attaches itself to its events and takes none")
+            extra[takes[0]] = event
+        extra = _with_events(handler.attach, extra)
+        _must_fit(handler.attach, extra, f"{name}.attach")
         methods: dict[str, Callable[..., Any]] = {"attached": _attach(handler, engine, extra)}
     elif callable(handler):
-        point = point_of_event(event or "ITERATION_COMPLETED", engine)
+        point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
+        _must_fit(handler, extra, name)
         methods = {point: _call(handler, engine, extra)}
     else:
-        raise ValueError(f"{name} can neither be attached nor called")
+        raise ValueError(f"{name} can neither be attached to an engine nor called with one")
+    methods["check"] = _check(engine)
     made: BaseHook = type(name, (BaseHook,), {"__doc__": f"Ignite's {name}.", **methods})()
     made.config = {"handler": handler}
     return made
+
+
+def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with Ignite's events in place of their names."""
+    from ignite.engine import Events
+
+    made = dict(arguments)
+    for name, parameter in inspect.signature(attach).parameters.items():
+        wants_event = "event" in name or "Events" in str(parameter.annotation)
+        if wants_event and isinstance(made.get(name), str):
+            word = "event" if name in ("event", "event_name") else "arguments"
+            if made[name] not in Events.__members__:
+                hint = did_you_mean(made[name], Events.__members__) or ", an event of Ignite is needed"
+                raise ValueError(f"{word}: {name} is {shown(made[name])}{hint}")
+            made[name] = Events[made[name]]
+    return made
+
+
+def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> None:
+    """Refuse arguments that a function does not take besides the engine, before it is called with them."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    try:
+        signature.bind("the engine", **arguments)
+    except TypeError as error:
+        raise ValueError(f"arguments: {name} cannot be called with these: {error}") from None
+
+
+def _check(engine: str | None) -> Callable[[BaseHook, Situation], Iterator[tuple[str, str]]]:
+    def check(_: BaseHook, situation: Situation) -> Iterator[tuple[str, str]]:
+        made = [name for hook in situation.hooks.values() if (name := getattr(hook, "evaluates", None))]
+        known = ["trainer", *situation.evaluators, *made]
+        if situation.complete and engine is not None and engine not in known:
+            yield "engine", f"there is no evaluator {engine!r}{did_you_mean(engine, known) or _known(known)}"
+
+    return check
+
+
+def _known(engines: Sequence[str]) -> str:
+    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": give attach_hooks evaluators=..."
 
 
 def _engine(hook: BaseHook, name: str | None) -> Any:
@@ -92,7 +149,8 @@ def _engine(hook: BaseHook, name: str | None) -> Any:
         return hook.runner.trainer
     evaluators = hook.runner.evaluators
     if name not in evaluators:
-        raise LookupError(f"there is no evaluator {name!r}{did_you_mean(str(name), evaluators)}")
+        message = f"the evaluator {name!r} is made by a hook further down: move this entry below it"
+        raise ConfigError([Problem(f"{type(hook).__name__}.engine", message)])
     return evaluators[name]
 
 
@@ -105,6 +163,8 @@ def _attach(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Calla
 
 def _call(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[..., None]:
     def answer(self: BaseHook, runner: Any) -> None:
-        handler(_engine(self, engine), **extra)
+        # The points of an evaluation are met by every evaluator.
+        if runner.evaluating in (None, engine):
+            handler(_engine(self, engine), **extra)
 
     return answer
