@@ -1,0 +1,363 @@
+"""Says how training goes: a line for people, numbers for the writers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge
+
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.points import Priority
+from ignite_hooks.runner import LOGGER_NAME, losses_of
+from ignite_hooks.schedule import When, scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.improvement import Record
+    from ignite_hooks.runner import Runner
+
+LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
+RATES_SHOWN = 3
+
+
+@settings
+class LoggerHook(BaseHook):
+    """Log losses, learning rates, speed and the results of evaluations.
+
+    Where nobody has set up logging, the lines go to stderr; rank 0 also keeps them in ``logs`` of the work directory.
+
+    Args:
+        interval: How many iterations lie between two lines; a line shows the mean of the losses since the one before.
+        by_epoch: Whether iterations are shown and losses are averaged within their epoch, or throughout the run.
+        log_metric_by_epoch: Whether the results of an evaluation are shown with the epoch, or with the iteration.
+        ignore_last: Whether the rest of an epoch that is shorter than the interval is left out.
+
+    Reads: outputs, optimizer, metrics, best, timer.
+    Writes: the losses, lr, memory_mb, the metrics of evaluations.
+    """
+
+    interval: Annotated[int, Ge(1)] = 50
+    by_epoch: bool = True
+    log_metric_by_epoch: bool = True
+    ignore_last: bool = True
+    priority: PriorityLike = Priority.NORMAL
+    on_error: OnError = "warn"
+    clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
+
+    # There before the first line of any hook and until after the last; an epoch is reported before its evaluation.
+    point_priority: ClassVar[Mapping[str, int]] = {
+        "before_run": 0,
+        "after_train_epoch": 100,
+        "after_run": 0,
+        "cleanup": 0,
+    }
+
+    def __post_init__(self) -> None:
+        self._window = Window()
+        self._handlers: list[logging.Handler] = []
+        self._undo_level: Callable[[], None] | None = None
+        self._began = 0.0
+        self._logged_at = 0
+
+    @property
+    def when(self) -> When:
+        """By iterations, whatever ``by_epoch`` says of the statistics."""
+        return When(self.interval, "iter")
+
+    def before_run(self, runner: Runner) -> None:
+        self._window.clear()
+        self._began, self._logged_at = self.clock(), 0
+        if is_first_rank():
+            self._open(runner)
+
+    def before_train_epoch(self) -> None:
+        if self.by_epoch:
+            self._window.clear()
+
+    def after_train_iter(self, outputs: Any) -> None:
+        self._window.add(outputs)
+
+    @scheduled
+    def after_step(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
+        """The same point by its other name: this one is scheduled."""
+        self._log(runner, optimizer, timer)
+
+    def after_train_epoch(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
+        # In an epoch that is shorter than the interval nothing else would be logged.
+        if self.by_epoch and (not self.ignore_last or runner.batch_idx + 1 < self.interval):
+            self._log(runner, optimizer, timer)
+        self._report(runner, "train", beside=losses_of(runner.outputs))
+
+    def after_val_epoch(self, runner: Runner) -> None:
+        self._report(runner, "val")
+
+    def after_test_epoch(self, runner: Runner) -> None:
+        self._report(runner, "test")
+
+    def after_train(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
+        if not self.by_epoch and (not self.ignore_last or runner.global_step < self.interval):
+            self._log(runner, optimizer, timer)
+
+    def after_run(self, runner: Runner) -> None:
+        if is_first_rank():
+            for metric, record in runner.best.items():
+                file = f" ({record.file})" if record.file else ""
+                runner.logger.info("%s%s", in_words(metric, record), file)
+            runner.logger.info("took %s, work_dir %s", duration(self.clock() - self._began), runner.work_dir)
+
+    def cleanup(self, runner: Runner) -> None:
+        logger = logger_of(runner)
+        for handler in self._handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        self._handlers.clear()
+        if self._undo_level is not None:
+            self._undo_level()
+            self._undo_level = None
+
+    def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
+        """What has come together since the last line."""
+        seen, self._window = self._window, Window()
+        if runner.global_step == self._logged_at or not is_first_rank():
+            return
+        self._logged_at = runner.global_step
+        losses, rates, memory = seen.means(), learning_rates(optimizer), cuda_memory()
+        figures = timer.figures() if hasattr(timer, "figures") else {}
+        scalars = losses | rates | memory
+        if scalars:
+            runner.writer.write_scalars(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
+        words = [f"{name} {number(value)}" for name, value in losses.items()]
+        words += [*rates_in_words(rates), *figures_in_words(figures)]
+        words += [f"memory {value:.0f} MB" for value in memory.values()]
+        runner.logger.info("  ".join([self._place(runner), *words]))
+
+    def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any] | None = None) -> None:
+        """What an engine has measured in its epoch."""
+        metrics = numbers_of(runner.engine.state.metrics or {})
+        metrics = {name: value for name, value in metrics.items() if name not in (beside or {})}
+        if not metrics or not is_first_rank():
+            return
+        name = runner.evaluating or kind
+        scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
+        runner.writer.write_scalars(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
+        by_epoch = self.log_metric_by_epoch
+        epoch, iteration = wide(epoch_of(runner), runner.max_epochs), wide(runner.global_step, runner.max_iters)
+        words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]
+        words += [f"{key} {number(value)}" for key, value in metrics.items()]
+        words += [f"({in_words(key, best)})" for key, best in runner.best.items() if _belongs(key, name, metrics)]
+        runner.logger.info("  ".join(words))
+
+    def _place(self, runner: Runner) -> str:
+        """Where the run is: ``Epoch  3/10 [ 150/500]`` or ``Iter 1650/5000``."""
+        if self.by_epoch:
+            epoch = out_of(epoch_of(runner), runner.max_epochs)
+            return f"Epoch {epoch} [{out_of(runner.batch_idx + 1, runner.epoch_length)}]"
+        return f"Iter {out_of(runner.global_step, runner.max_iters)}"
+
+    def _open(self, runner: Runner) -> None:
+        logger = logger_of(runner)
+        if logger.name == LOGGER_NAME:
+            if not is_heard(logger):
+                self._add(logger, logging.StreamHandler())
+            if logger.level == logging.NOTSET:
+                logger.setLevel(logging.INFO)
+                self._undo_level = lambda: logger.setLevel(logging.NOTSET)
+        folder = runner.work_dir / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log"
+        self._add(logger, logging.FileHandler(path, encoding="utf-8", delay=True))
+
+    def _add(self, logger: logging.Logger, handler: logging.Handler) -> None:
+        handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%d %H:%M:%S"))
+        logger.addHandler(handler)
+        self._handlers.append(handler)
+
+
+LogHook = LoggerHook
+"""LoggerHook by the name of the third specification."""
+
+
+class Window:
+    """The losses since the last line. Until ``means`` is asked for, nothing waits for a device.
+
+    Example:
+        >>> window = Window()
+        >>> window.add(0.25)
+        >>> window.add({"loss": 0.75, "aux": 1.0})
+        >>> window.means()
+        {'loss': 0.5, 'aux': 1.0}
+    """
+
+    def __init__(self) -> None:
+        self._values: defaultdict[str, list[Any]] = defaultdict(list)
+
+    def add(self, outputs: Any) -> None:
+        """Take up what a step returned."""
+        if type(outputs) is float:
+            self._values["loss"].append(outputs)
+            return
+        # `losses_of` spelt out, as this comes at every iteration.
+        for name, value in outputs.items() if isinstance(outputs, Mapping) else (("loss", outputs),):
+            kind = type(value)
+            if kind is float or (kind is not bool and isinstance(value, (int, float))):
+                self._values[name].append(value)
+            elif hasattr(kind, "numel") and value.numel() == 1:
+                # Attached to its graph, a loss would keep the memory of its whole iteration.
+                self._values[name].append(value.detach() if value.requires_grad else value)
+
+    def means(self) -> dict[str, float]:
+        """The mean of each loss, fetched together."""
+        means = {name: mean(values) for name, values in self._values.items()}
+        tensors = {name: value for name, value in means.items() if not isinstance(value, float)}
+        if tensors:
+            import torch
+
+            device = next(iter(tensors.values())).device
+            together = torch.stack([value.to(device) for value in tensors.values()])
+            means.update(zip(tensors, together.tolist(), strict=True))
+        return means
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._values.clear()
+
+
+def mean(values: list[Any]) -> Any:
+    """The mean of numbers, or that of tensors as a tensor on their device."""
+    if all(isinstance(value, (int, float)) for value in values):
+        return sum(values) / len(values)
+    import torch
+
+    try:
+        together = torch.stack(values)
+    except (TypeError, RuntimeError):  # numbers among tensors, or tensors of the shapes () and (1,)
+        together = torch.stack([torch.as_tensor(value).reshape(()).float() for value in values])
+    return together.float().mean()
+
+
+def is_first_rank() -> bool:
+    """Whether this process logs."""
+    import ignite.distributed as idist
+
+    return bool(idist.get_rank() == 0)
+
+
+def logger_of(runner: Runner) -> logging.Logger:
+    """The logger behind the runner's, which handlers can be added to."""
+    logger = runner.logger
+    behind = logger.parent if isinstance(logger, logging.Logger) else None
+    return behind or logging.getLogger(LOGGER_NAME)
+
+
+def is_heard(logger: logging.Logger) -> bool:
+    """Whether anybody has set up logging for this logger."""
+    current: logging.Logger | None = logger
+    while current is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
+            return True
+        current = current.parent if current.propagate else None
+    return False
+
+
+def learning_rates(optimizer: Any) -> dict[str, float]:
+    """The learning rate of each group of parameters: ``lr``, ``lr/1``, or by the group's name.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> learning_rates(SimpleNamespace(param_groups=[{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3, "name": "head"}]))
+        {'lr': 0.1, 'lr/1': 0.2, 'lr/head': 0.3}
+    """
+    rates = {}
+    for index, group in enumerate(getattr(optimizer, "param_groups", ())):
+        name = group.get("name", index or None)
+        rates["lr" if name is None else f"lr/{name}"] = float(group["lr"])
+    return rates
+
+
+def cuda_memory() -> dict[str, float]:
+    """The peak of the memory on the current GPU."""
+    import torch
+
+    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return {"memory_mb": used / 2**20} if used else {}
+
+
+def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """What of these is one number."""
+    found = {}
+    for name, value in values.items():
+        count = value.numel() if hasattr(type(value), "numel") else getattr(value, "size", 1)
+        value = value.item() if hasattr(type(value), "item") and count == 1 else value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[name] = value
+    return found
+
+
+def epoch_of(runner: Runner) -> int:
+    """The epoch that is running, counted from 1."""
+    return int(runner.trainer.state.epoch)
+
+
+def wide(now: int, last: int | None) -> str:
+    """A number as wide as the last one will be, so that lines stay aligned."""
+    return str(now).rjust(len(str(last)) if last is not None else 0)
+
+
+def out_of(now: int, last: int | None) -> str:
+    """``  3/100``, or ``3`` where nobody knows the last."""
+    return wide(now, last) if last is None else f"{wide(now, last)}/{last}"
+
+
+def number(value: float) -> str:
+    """A number in six characters wherever that is possible.
+
+    Example:
+        >>> [number(value) for value in (0.43210, 12.3456, 1234.5, 0.00012, 7, float("nan"))]
+        ['0.4321', '12.346', '1234.5', '1.20e-04', '7', 'nan']
+    """
+    if isinstance(value, int) or not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size != 0 and not 1e-3 <= size < 1e5:
+        return f"{value:.2e}"
+    before = len(str(int(size)))
+    return f"{value:.{max(0, 5 - before)}f}"
+
+
+def duration(seconds: float) -> str:
+    """``0:01:23``, or ``2 days, 3:04:05``."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def rates_in_words(rates: Mapping[str, float]) -> Iterator[str]:
+    """A few learning rates one by one, of many the range."""
+    if len(rates) <= RATES_SHOWN:
+        yield from (f"{name} {rate:.2e}" for name, rate in rates.items())
+    else:
+        yield f"lr {min(rates.values()):.2e} to {max(rates.values()):.2e}"
+
+
+def figures_in_words(figures: Mapping[str, float]) -> Iterator[str]:
+    """What the timer has to say."""
+    for name in ("time", "data"):
+        seconds = figures.get("time/iter" if name == "time" else "time/data")
+        if seconds is not None:
+            yield f"{name} {seconds:6.2f} s" if seconds >= 1 else f"{name} {seconds * 1e3:5.1f} ms"
+    if "time/eta" in figures:
+        yield f"eta {duration(figures['time/eta'])}"
+
+
+def in_words(metric: str, best: Record) -> str:
+    """A score of ``runner.best``."""
+    return f"best {metric} {number(best.score)} at epoch {best.epoch}"
+
+
+def _belongs(ranked: str, evaluator: str, metrics: Mapping[str, Any]) -> bool:
+    """Whether what is ranked is one of these metrics of an evaluator, under either of its names."""
+    return ranked in metrics or ranked.replace("/", "_").removeprefix(f"{evaluator}_") in metrics

@@ -1,0 +1,533 @@
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from ignite.engine import Engine, Events
+from ignite.metrics import Average
+
+from ignite_hooks import HOOKS, BaseHook, Runner, attach_hooks
+from ignite_hooks.hooks import logger_hook
+from ignite_hooks.hooks.iter_timer_hook import IterTimerHook
+from ignite_hooks.hooks.lambda_hook import LambdaHook
+from ignite_hooks.hooks.logger_hook import (
+    LoggerHook,
+    Window,
+    duration,
+    figures_in_words,
+    learning_rates,
+    number,
+    numbers_of,
+    out_of,
+    rates_in_words,
+)
+from ignite_hooks.writers.memory import MemoryWriter
+from tests.tools import echo_trainer, failing, small_run
+
+OURS = logging.getLogger("ignite_hooks")
+LINE_OF_TRAINING = re.compile(r"(Epoch|Iter) +\d")
+
+
+def attach(trainer: Engine, tmp_path: Path, *hooks: Any, **more: Any) -> tuple[Runner, MemoryWriter]:
+    writer = MemoryWriter()
+    return attach_hooks(trainer, {"hooks": list(hooks), "writers": [writer]}, work_dir=tmp_path, **more), writer
+
+
+def training_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if LINE_OF_TRAINING.match(message)]
+
+
+def lines_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, iterations: int = 4, epochs: int = 2, **settings: Any
+) -> list[str]:
+    """The lines of a run whose loss is its iteration."""
+    trainer = Engine(lambda engine, batch: float(engine.state.iteration))
+    attach(trainer, tmp_path, LoggerHook(**settings))
+    trainer.run(range(iterations), max_epochs=epochs)
+    return training_lines(caplog)
+
+
+# -- which lines -----------------------------------------------------------------------------------------------
+
+
+def test_a_line_shows_the_mean_since_the_line_before(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    assert lines_of(caplog, tmp_path, interval=2) == [
+        "Epoch 1/2 [2/4]  loss 1.5000",
+        "Epoch 1/2 [4/4]  loss 3.5000",
+        "Epoch 2/2 [2/4]  loss 5.5000",
+        "Epoch 2/2 [4/4]  loss 7.5000",
+    ]
+
+
+def test_numbers_are_as_wide_as_they_will_get(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    lines = lines_of(caplog, tmp_path, iterations=10, epochs=10, interval=50)
+    assert lines[0] == "Epoch  1/10 [10/10]  loss 5.5000"
+    assert lines_of(caplog, tmp_path, iterations=100, epochs=1, interval=50)[-2] == "Epoch 1/1 [ 50/100]  loss 25.500"
+
+
+def test_by_epoch_averages_within_the_epoch(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    assert lines_of(caplog, tmp_path, interval=3) == [
+        "Epoch 1/2 [3/4]  loss 2.0000",
+        "Epoch 2/2 [2/4]  loss 5.5000",
+    ]
+
+
+def test_not_by_epoch_averages_throughout_the_run(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    assert lines_of(caplog, tmp_path, interval=3, by_epoch=False) == [
+        "Iter 3/8  loss 2.0000",
+        "Iter 6/8  loss 5.0000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "places"),
+    [
+        ({"interval": 3, "ignore_last": False}, ["1/2 [3/4]", "1/2 [4/4]", "2/2 [2/4]", "2/2 [4/4]"]),
+        ({"interval": 3, "ignore_last": False, "by_epoch": False}, ["3/8", "6/8", "8/8"]),
+        ({"interval": 4, "ignore_last": False}, ["1/2 [4/4]", "2/2 [4/4]"]),
+        ({"interval": 5}, ["1/2 [4/4]", "2/2 [1/4]", "2/2 [4/4]"]),
+        ({"interval": 50}, ["1/2 [4/4]", "2/2 [4/4]"]),
+        ({"interval": 50, "by_epoch": False}, ["8/8"]),
+    ],
+)
+def test_where_lines_stand(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, settings: dict[str, Any], places: list[str]
+) -> None:
+    lines = lines_of(caplog, tmp_path, **settings)
+    assert [line.partition("  ")[0].split(" ", 1)[1] for line in lines] == places
+
+
+def test_an_end_that_nobody_knows_is_not_shown(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=1))
+    trainer.run(iter([1.0, 2.0]), max_epochs=1)
+    assert training_lines(caplog) == ["Epoch 1/1 [1]  loss 1.0000", "Epoch 1/1 [2]  loss 2.0000"]
+
+
+# -- what is in a line -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (0.5, "  loss 0.5000"),
+        (torch.tensor(0.5), "  loss 0.5000"),
+        (torch.tensor([0.5]), "  loss 0.5000"),
+        (torch.tensor(0.5, dtype=torch.bfloat16), "  loss 0.5000"),
+        ({"loss": torch.tensor(0.5), "aux": 2.0, "name": "text"}, "  loss 0.5000  aux 2.0000"),
+        ({"loss": torch.tensor(3), "y_pred": torch.zeros(4)}, "  loss 3.0000"),
+        ((torch.zeros(2), torch.zeros(2)), ""),
+        (None, ""),
+        (float("nan"), "  loss nan"),
+    ],
+)
+def test_the_losses_in_any_output_are_shown(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, output: Any, words: str
+) -> None:
+    trainer = Engine(lambda engine, batch: output)
+    attach(trainer, tmp_path, LoggerHook(interval=2))
+    trainer.run(range(2))
+    assert training_lines(caplog) == [f"Epoch 1/1 [2/2]{words}"]
+
+
+def test_learning_rates_are_shown_and_written(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    trainer, optimizer = echo_trainer(), torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    _, writer = attach(trainer, tmp_path, LoggerHook(interval=2), optimizer=optimizer)
+    trainer.run([1.0, 3.0])
+    assert training_lines(caplog) == ["Epoch 1/1 [2/2]  loss 2.0000  lr 1.00e-01"]
+    assert writer.lines == [({"loss": 2.0, "lr": 0.1}, 2, "train", 1)]
+
+
+def test_the_figures_of_the_timer_are_shown(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    hands = [0.0]
+    timer = IterTimerHook(interval=2)
+    timer.clock = lambda: hands[0]
+
+    def step(engine: Engine, batch: float) -> float:
+        hands[0] += 0.0124
+        return batch
+
+    trainer = Engine(step)
+    attach(trainer, tmp_path, timer, LoggerHook(interval=3, ignore_last=False))
+    trainer.run([1.0] * 5000, epoch_length=4, max_epochs=1)
+    assert training_lines(caplog) == [
+        "Epoch 1/1 [3/4]  loss 1.0000  time  12.4 ms  data   0.0 ms  eta 0:00:00",
+        "Epoch 1/1 [4/4]  loss 1.0000  time  12.4 ms  data   0.0 ms  eta 0:00:00",
+    ]
+
+
+def test_losses_are_not_fetched_between_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: torch.Tensor, *args: Any) -> Any:
+        raise AssertionError("a device was waited for")
+
+    window = Window()
+    with monkeypatch.context() as patched:
+        for method in ("item", "__float__", "tolist", "__bool__", "cpu"):
+            patched.setattr(torch.Tensor, method, refuse)
+        for value in (1.0, 3.0):
+            window.add({"loss": torch.tensor(value), "aux": torch.tensor(2.0)})
+    assert window.means() == {"loss": 2.0, "aux": 2.0}
+
+
+def test_all_losses_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = []
+    whole = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: fetched.append(len(self)) or whole(self))
+    monkeypatch.setattr(torch.Tensor, "item", None)
+    window = Window()
+    window.add({name: torch.tensor(1.0) for name in "abc"})
+    assert window.means() == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert fetched == [3]
+
+
+def test_a_kept_loss_does_not_keep_its_graph() -> None:
+    window, weight = Window(), torch.ones(3, requires_grad=True)
+    window.add((weight * 2).sum())
+    (kept,) = window._values["loss"]
+    assert kept.grad_fn is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, torch.tensor(3.0)],
+        [torch.tensor([1.0]), torch.tensor(3.0)],
+        [torch.tensor(1), torch.tensor(3.0)],
+        [torch.tensor(1.0, dtype=torch.float64), 3],
+        [numpy.float64(1.0), 3],
+    ],
+)
+def test_losses_may_change_their_kind(values: list[Any]) -> None:
+    window = Window()
+    for value in values:
+        window.add(value)
+    assert window.means() == {"loss": 2.0}
+
+
+def test_a_loss_that_comes_now_and_then_is_averaged_over_its_own() -> None:
+    window = Window()
+    for output in ({"loss": 1.0}, {"loss": 2.0, "aux": torch.tensor(4.0)}, {"loss": torch.tensor(3.0)}):
+        window.add(output)
+    assert window.means() == {"loss": 2.0, "aux": 4.0}
+
+
+# -- evaluations -----------------------------------------------------------------------------------------------
+
+
+def best_so_far(metric: str, score: float, file: str | None = None) -> LambdaHook:
+    """A hook that knows a best of epoch 2."""
+
+    def before_train(runner: Runner) -> None:
+        runner.best.offer(metric, score, step=6, epoch=2, rule="greater")
+        runner.best.name_file(metric, file)
+
+    return LambdaHook(before_train=before_train)
+
+
+def evaluated(tmp_path: Path, name: str = "val", **settings: Any) -> tuple[Runner, MemoryWriter]:
+    trainer, evaluator, data, val_data, _ = small_run()
+    scores = iter([0.75, 0.971, 0.5])
+    evaluator.add_event_handler(
+        Events.EPOCH_COMPLETED,
+        lambda engine: engine.state.metrics.update(
+            accuracy=torch.tensor(next(scores)), loss=0.0912, matrix=torch.zeros(2, 2)
+        ),
+    )
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
+    best = best_so_far("accuracy", 0.98)
+    runner, writer = attach(
+        trainer, tmp_path, LoggerHook(interval=1000, **settings), best, evaluators={name: evaluator}
+    )
+    trainer.run(data, max_epochs=3)
+    return runner, writer
+
+
+def test_an_evaluation_is_shown_with_the_best(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    _, writer = evaluated(tmp_path)
+    lines = [message for message in caplog.messages if message.startswith("val")]
+    assert lines[:2] == [
+        "val    epoch 1  accuracy 0.7500  loss 0.0912  (best accuracy 0.9800 at epoch 2)",
+        "val    epoch 2  accuracy 0.9710  loss 0.0912  (best accuracy 0.9800 at epoch 2)",
+    ]
+    of_val = [(scalars, step, epoch) for scalars, step, kind, epoch in writer.lines if kind == "val"]
+    assert of_val[1] == ({"accuracy": pytest.approx(0.971), "loss": 0.0912}, 6, 2)
+
+
+def test_metrics_are_shown_with_the_iteration_if_wanted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    evaluated(tmp_path, log_metric_by_epoch=False)
+    assert [message.partition("  acc")[0] for message in caplog.messages if message.startswith("val")] == [
+        "val    iter 3",
+        "val    iter 6",
+        "val    iter 9",
+    ]
+
+
+def test_each_evaluator_has_its_name(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    _, writer = evaluated(tmp_path, "night")
+    assert "night  epoch 1  accuracy 0.7500  loss 0.0912" in "\n".join(caplog.messages)
+    assert {tuple(scalars) for scalars, _, kind, _ in writer.lines if kind == "val"} == {
+        ("night_accuracy", "night_loss")
+    }
+
+
+def test_a_test_is_shown_as_one(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    _, writer = evaluated(tmp_path, "test")
+    assert any(message.startswith("test   epoch 1  accuracy 0.7500") for message in caplog.messages)
+    assert {kind for _, _, kind, _ in writer.lines} == {"train", "test"}
+
+
+def test_metrics_of_the_trainer_are_shown_at_the_end_of_an_epoch(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    trainer = echo_trainer()
+    Average().attach(trainer, "mean")
+    Average().attach(trainer, "loss")
+    _, writer = attach(trainer, tmp_path, LoggerHook(interval=2))
+    trainer.run([1.0, 2.0])
+    assert "train  epoch 1  mean 1.5000" in caplog.messages
+    assert writer.lines[-1] == ({"mean": 1.5}, 2, "train", 1)
+
+
+def test_an_evaluation_outside_of_a_run_is_written(tmp_path: Path) -> None:
+    trainer, evaluator, _, val_data, _ = small_run()
+    runner, writer = attach(trainer, tmp_path, LoggerHook(), evaluators=evaluator)
+    evaluator.run(val_data)
+    assert [kind for _, _, kind, _ in writer.lines] == ["val"]
+    runner.close_outputs()
+
+
+def test_the_end_names_the_best_the_time_and_the_folder(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    trainer, hook = echo_trainer(), LoggerHook()
+    hands = iter([10.0, 93.0])
+    hook.clock = lambda: next(hands)
+    attach(trainer, tmp_path, hook, best_so_far("accuracy", 0.971, "best_accuracy_epoch_2.pth"))
+    trainer.run([1.0])
+    assert "best accuracy 0.9710 at epoch 2 (best_accuracy_epoch_2.pth)" in caplog.messages
+    assert f"took 0:01:23, work_dir {tmp_path}" in caplog.messages
+
+
+# -- where lines go --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nobody_listens() -> Iterator[None]:
+    """As in a script that has not set up logging: pytest's own handlers stand aside."""
+    loggers = {logger: logger.handlers for logger in (logging.getLogger(), OURS)}
+    for logger in loggers:
+        logger.handlers = []
+    try:
+        yield
+        assert [logger.handlers for logger in loggers] == [[], []]
+        assert OURS.level == logging.NOTSET
+    finally:
+        for logger, handlers in loggers.items():
+            logger.handlers = handlers
+
+
+def test_where_nobody_has_set_up_logging_lines_go_to_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=2))
+    with nobody_listens():
+        trainer.run([1.0, 2.0])
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  INFO     Epoch 1/1 \[2/2\]  loss 1.5000$", shown.err, re.M)
+    assert shown.err.rstrip().endswith("run ended after 1 epochs, 2 iterations")
+
+
+def test_the_first_line_of_another_hook_is_seen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, {"type": "RuntimeInfoHook", "priority": 1}, LoggerHook())
+    with nobody_listens():
+        trainer.run([1.0])
+    assert "ignite_hooks 0" in capsys.readouterr().err
+
+
+def test_a_second_run_is_heard_as_the_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    runner, _ = attach(trainer, tmp_path, LoggerHook(interval=1))
+    for _ in range(2):
+        with nobody_listens():
+            runner.logger.info("nobody hears this")
+            trainer.run([1.0])
+        shown = capsys.readouterr().err
+        assert shown.count("loss 1.0000") == 1
+        assert "nobody" not in shown
+
+
+def test_the_handlers_are_gone_after_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=1), failing("after_train_iter", at=1))
+    with nobody_listens(), pytest.raises(RuntimeError, match="boom"):
+        trainer.run([1.0])
+    assert "run failed after" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("of", ["", "ignite_hooks"])
+def test_where_somebody_listens_nothing_is_added_but_the_file(
+    of: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = logging.Handler()
+    monkeypatch.setattr(mine, "emit", lambda record: None)
+    monkeypatch.setattr(logging.getLogger(of or None), "handlers", [mine])
+    during: list[list[logging.Handler]] = []
+    look = type("Look", (BaseHook,), {"after_train_iter": lambda self: during.append(list(OURS.handlers))})
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(), look())
+    trainer.run([1.0])
+    added = [type(h) for h in during[0] if h is not mine and not isinstance(h, logging.NullHandler)]
+    assert added == [logging.FileHandler]
+
+
+def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=2))
+    trainer.run([1.0, 2.0])
+    (file,) = (tmp_path / "logs").iterdir()
+    assert re.fullmatch(r"\d{8}_\d{6}\.log", file.name)
+    lines = file.read_text().splitlines()
+    assert lines[0].endswith("  INFO     Epoch 1/1 [2/2]  loss 1.5000")
+    assert lines[-1].endswith("  INFO     run ended after 1 epochs, 2 iterations")
+
+
+def test_a_logger_of_the_script_gets_the_lines_and_keeps_its_level(tmp_path: Path) -> None:
+    heard: list[str] = []
+    logger = logging.Logger("mine", level=logging.INFO)
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=2), logger=logger)
+    trainer.run([1.0, 2.0])
+    assert "Epoch 1/1 [2/2]  loss 1.5000" in heard
+    assert (logger.level, logger.handlers) == (logging.INFO, [handler])
+
+
+def test_a_level_the_script_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OURS, "level", logging.WARNING)
+    OURS.manager._clear_cache()  # type: ignore[attr-defined]
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=1))
+    trainer.run([1.0])
+    assert list((tmp_path / "logs").iterdir()) == []
+    assert OURS.level == logging.WARNING
+
+
+def test_other_ranks_say_and_write_nothing(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logger_hook, "is_first_rank", lambda: False)
+    trainer, evaluator, data, val_data, _ = small_run()
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
+    _, writer = attach(trainer, tmp_path, LoggerHook(interval=1), evaluators=evaluator)
+    trainer.run(data)
+    assert caplog.messages == []
+    assert writer.lines == []
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_work_dir_that_cannot_be_written_does_not_end_the_run(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, LoggerHook(interval=1))
+    trainer.run([1.0])
+    assert training_lines(caplog) == ["Epoch 1/1 [1/1]  loss 1.0000"]
+    assert "LoggerHook.before_run failed" in caplog.text
+
+
+def test_it_has_the_name_of_the_third_specification() -> None:
+    assert HOOKS.get("LogHook") is LoggerHook
+
+
+# -- words -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.4321, "0.4321"),
+        (0.001, "0.0010"),
+        (0.0, "0.0000"),
+        (9.99996, "10.0000"),
+        (-0.5, "-0.5000"),
+        (12.3456, "12.346"),
+        (99999.0, "99999"),
+        (1e5, "1.00e+05"),
+        (0.00012, "1.20e-04"),
+        (7, "7"),
+        (123456, "123456"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_numbers_are_about_six_characters_wide(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(83, "0:01:23"), (0.4, "0:00:00"), (180000, "2 days, 2:00:00"), (59.7, "0:01:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("now", "last", "text"), [(3, 100, "  3/100"), (100, 100, "100/100"), (7, None, "7"), (12, 9, "12/9")]
+)
+def test_places(now: int, last: int | None, text: str) -> None:
+    assert out_of(now, last) == text
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"time/iter": 0.0124, "time/data": 0.002}, "time  12.4 ms  data   2.0 ms"),
+        ({"time/iter": 12.5, "time/data": 0.5, "time/eta": 83}, "time  12.50 s  data 500.0 ms  eta 0:01:23"),
+        ({}, ""),
+    ],
+)
+def test_figures_in_words(figures: dict[str, float], words: str) -> None:
+    assert "  ".join(figures_in_words(figures)) == words
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.1], "lr 1.00e-01"),
+        ([0.1, 0.02], "lr 1.00e-01  lr/1 2.00e-02"),
+        ([0.1, 0.2, 0.3, 0.4], "lr 1.00e-01 to 4.00e-01"),
+        ([], ""),
+    ],
+)
+def test_a_few_learning_rates_one_by_one_of_many_the_range(rates: list[float], words: str) -> None:
+    optimizer = SimpleNamespace(param_groups=[{"lr": torch.tensor(rate)} for rate in rates])
+    assert "  ".join(rates_in_words(learning_rates(optimizer))) == words
+
+
+def test_there_may_be_no_optimizer() -> None:
+    assert learning_rates(None) == {}
+
+
+def test_only_single_numbers_are_numbers() -> None:
+    given: dict[str, Any] = {
+        "float": 0.5,
+        "int": 3,
+        "tensor": torch.tensor([2.0]),
+        "numpy": numpy.float32(0.25),
+        "bool": True,
+        "matrix": torch.zeros(2, 2),
+        "array": numpy.zeros(3),
+        "text": "t",
+        "none": None,
+        "nested": {"a": 1},
+    }
+    assert numbers_of(given) == {"float": 0.5, "int": 3, "tensor": 2.0, "numpy": 0.25}
