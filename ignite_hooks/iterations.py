@@ -135,10 +135,11 @@ class IterationBox:
         """Treat the failure of a quick call, the first of these, then make the calls that come after it."""
         failed, *rest = calls
         self.count()
+        for call in rest:
+            call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
         self._calls.fail(failed, error)
         for call in rest:
-            if call.slot.hook not in self._calls.off:
-                call.tally.calls -= 1
+            if call.slot.hook not in self._calls.off and self._is_due(call, self._counted, frozenset()):
                 self._calls.make(call)
         self._make_quick()
 

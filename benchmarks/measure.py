@@ -1,0 +1,185 @@
+"""What the benchmarks share: interleaved repeats, medians with quartiles, a table, JSON.
+
+A machine that others use changes its speed from second to second, so no number here comes from one long run: every
+case runs once per round, in a new order each round, and a ratio is the median of the ratios within the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of a sample."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """The spread of at least two values."""
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
+    def text(self, form: str) -> tuple[str, str]:
+        """The median and the quartiles as text."""
+        return f"{self.median:{form}}", f"{self.lower:{form}} … {self.upper:{form}}"
+
+
+class Rounds:
+    """The measured values of every case, round by round."""
+
+    def __init__(self, values: Mapping[str, Sequence[float]]) -> None:
+        self.values = values
+
+    def spread(self, case: str) -> Spread:
+        """Of one case."""
+        return Spread.of(self.values[case])
+
+    def combined(self, combine: Callable[..., float], *cases: str) -> Spread:
+        """Of a number made from several cases of the same round: a ratio, a slope."""
+        return Spread.of([combine(*row) for row in zip(*(self.values[case] for case in cases), strict=True)])
+
+
+def interleaved(cases: Mapping[str, Callable[[], float]], rounds: int) -> Rounds:
+    """Run every case once per round, in a new order each round, after one round that does not count.
+
+    Garbage is collected between rounds and not in them.
+    """
+    values: dict[str, list[float]] = {name: [] for name in cases}
+    order = list(cases)
+    shuffle = random.Random(0).shuffle
+    gc.disable()
+    try:
+        for turn in range(rounds + 1):
+            shuffle(order)
+            if turn % 50 == 0:
+                gc.collect()
+            for name in order:
+                value = cases[name]()
+                if turn:
+                    values[name].append(value)
+    finally:
+        gc.enable()
+    return Rounds(values)
+
+
+class Lane:
+    """An engine in the middle of a run that is advanced so many iterations at a time, in a thread of its own.
+
+    While one lane runs all others wait, so cases can take turns within milliseconds, and neither the start nor the end
+    of a run is ever timed. The clock is read by the data: when the engine asks for the batch after the warm-up, and
+    when it asks for the one after the last; handing out a batch costs no Python code.
+    """
+
+    def __init__(self, engine: Engine, iterations: int, warm_up: int = 20) -> None:
+        self._iterations, self._warm_up = iterations, warm_up
+        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._over = False
+        self._seconds = 0.0
+        self._thread = threading.Thread(target=self._run, args=(engine,), daemon=True)
+        self._error: BaseException | None = None
+
+    def _run(self, engine: Engine) -> None:
+        try:
+            engine.run(chain.from_iterable(self._parts()), max_epochs=1)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.release()
+
+    def _parts(self) -> Iterator[Iterator[None]]:
+        while not self._over:
+            yield repeat(None, self._warm_up)
+            start = time.perf_counter()
+            yield repeat(None, self._iterations)
+            self._seconds = time.perf_counter() - start
+            self._done.release()
+            self._go.acquire()
+
+    def advance(self) -> float:
+        """Run the next iterations; the answer is nanoseconds per iteration."""
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._go.release()
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._seconds / self._iterations * 1e9
+
+    def end(self) -> None:
+        """Let the run end."""
+        self._over = True
+        self._go.release()
+        self._thread.join()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with the target it is held against; a target of None is for information."""
+
+    name: str
+    measured: Spread
+    unit: str
+    at_most: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the median reaches the target."""
+        if self.at_most is None:
+            return ""
+        return "reached" if self.measured.median <= self.at_most else "missed"
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Text to the left in the first column, to the right in the others."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, ["-" * width for width in widths], *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        print("  ".join(cells).rstrip())
+    print()
+
+
+def print_figures(figures: Sequence[Figure], form: str = ".2f") -> None:
+    """A table of figures and targets."""
+    rows = []
+    for figure in figures:
+        median, quartiles = figure.measured.text(form)
+        target = "" if figure.at_most is None else f"≤ {figure.at_most:g}"
+        rows.append([figure.name, f"{median} {figure.unit}", quartiles, target, figure.verdict])
+    print_table(["figure", "median", "quartiles", "target", ""], rows)
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """``--quick`` and ``--json FILE``."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few and short rounds: does it run, not how fast is it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every number to FILE")
+    return parser.parse_args()
+
+
+def write_json(path: Path | None, rounds: Rounds, figures: Sequence[Figure]) -> None:
+    """Every value of every round, and the figures."""
+    if path is not None:
+        whole: dict[str, Any] = {
+            "values": rounds.values,
+            "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in figures],
+        }
+        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,170 @@
+"""What an iteration costs, in calls and opcodes: counts are free of noise. Times are in ``benchmarks/``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+from ignite.engine import Engine, Events
+
+from ignite_hooks import BaseHook, attach_hooks
+from tests.tools import echo_trainer
+
+FIRST, LAST = 10, 16
+"""Iterations in which nothing is due: after the first, which finds out what is, and before any interval below."""
+
+MOST_CALLS_WHEN_IDLE = 2
+MOST_C_CALLS_WHEN_IDLE = 1  # Ignite's own, for any handler
+MOST_OPCODES_WHEN_IDLE = 60
+MOST_OPCODES_PER_ACTING_HOOK = 16
+MOST_CALLS_TO_GATHER = 18
+"""To look up batch_idx, data_batch and outputs, however many hooks want them."""
+
+
+class Cost(NamedTuple):
+    """Of one iteration: Python functions and C functions called, opcodes executed."""
+
+    calls: int
+    c_calls: int
+    opcodes: int
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
+
+
+class Meter:
+    """Counts what an engine does between two batches.
+
+    It begins in the middle of a run, so the loop of the engine, which has begun before, is not counted itself.
+    """
+
+    def __init__(self) -> None:
+        self.calls = self.c_calls = self.opcodes = 0
+        self.seen: list[Cost] = []
+
+    def profile(self, frame: FrameType, event: str, arg: object) -> None:
+        self.calls += event == "call"
+        self.c_calls += event == "c_call"
+
+    def trace(self, frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_opcodes = True
+        self.opcodes += event == "opcode"
+        return self.trace
+
+    def batches(self) -> Iterator[int]:
+        before = sys.getprofile(), sys.gettrace()
+        yield from range(FIRST)
+        sys.setprofile(self.profile)
+        sys.settrace(self.trace)
+        try:
+            for batch in range(FIRST, LAST):
+                yield batch
+                self.seen.append(Cost(self.calls, self.c_calls, self.opcodes))
+        finally:
+            sys.setprofile(before[0])
+            sys.settrace(before[1])
+
+
+def cost_of(trainer: Engine) -> Cost:
+    """One quiet iteration; all of them cost the same."""
+    meter = Meter()
+    trainer.run(meter.batches(), max_epochs=1)
+    each = {after - before for before, after in pairwise(meter.seen)}
+    assert len(each) == 1
+    return each.pop()
+
+
+class Acting(BaseHook):
+    def after_train_iter(self, runner: Any) -> None:
+        pass
+
+
+class ActingLikeMMEngine(BaseHook):
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        pass
+
+
+def mixed(name: str) -> BaseHook:
+    """Two kinds of hook in turn, so that neighbours never receive the same arguments."""
+    return (Acting, ActingLikeMMEngine)[int(name.removeprefix("hook")) % 2](name=name)
+
+
+class BothEnds(BaseHook):
+    def before_train_iter(self, runner: Any) -> None:
+        pass
+
+    def after_train_iter(self, runner: Any) -> None:
+        pass
+
+
+class Elsewhere(BaseHook):
+    def before_epoch(self, runner: Any) -> None:
+        pass
+
+    def after_val_iter(self, runner: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cost(tmp_path: Path) -> Callable[..., Cost]:
+    """What so many hooks of a class add to an iteration of the bare engine."""
+    bare = cost_of(echo_trainer())
+
+    def measure(count: int, cls: Any = Acting, **settings: Any) -> Cost:
+        trainer = echo_trainer()
+        attach_hooks(trainer, [cls(name=f"hook{i}", **settings) for i in range(count)], work_dir=tmp_path)
+        return cost_of(trainer) - bare
+
+    return measure
+
+
+def test_hooks_that_are_not_due_add_two_calls_at_most_however_many_they_are(cost: Callable[..., Cost]) -> None:
+    ten = cost(10, interval=50)
+    assert ten.calls <= MOST_CALLS_WHEN_IDLE
+    assert ten.c_calls <= MOST_C_CALLS_WHEN_IDLE
+    assert ten.opcodes <= MOST_OPCODES_WHEN_IDLE
+    assert cost(50, interval=50) == ten == cost(0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"interval": 50}, {"start": 1000}, {"every": "1000 iter"}, {"interval": 7, "start": 28}]
+)
+def test_it_is_the_same_however_they_are_scheduled(settings: dict[str, Any], cost: Callable[..., Cost]) -> None:
+    assert cost(10, **settings) == cost(0)
+
+
+def test_a_hook_without_a_method_for_an_iteration_adds_nothing(cost: Callable[..., Cost]) -> None:
+    assert cost(50, Elsewhere) == cost(0)
+    assert cost(51, lambda name: (Acting if name == "hook0" else Elsewhere)(name=name)) == cost(1)
+
+
+@pytest.mark.parametrize("cls", [Acting, ActingLikeMMEngine, mixed])
+def test_each_further_acting_hook_adds_its_own_call_and_a_few_opcodes(cls: Any, cost: Callable[..., Cost]) -> None:
+    few, many = cost(10, cls), cost(50, cls)
+    assert many.calls - few.calls == 40
+    assert many.c_calls == few.c_calls
+    assert many.opcodes - few.opcodes <= 40 * MOST_OPCODES_PER_ACTING_HOOK
+
+
+def test_what_changes_is_looked_up_once_for_all_hooks(cost: Callable[..., Cost]) -> None:
+    assert cost(1, ActingLikeMMEngine).calls - cost(1).calls <= MOST_CALLS_TO_GATHER
+    assert cost(50, ActingLikeMMEngine).calls - cost(50).calls <= MOST_CALLS_TO_GATHER
+
+
+def test_the_beginning_of_an_iteration_is_paid_for_only_by_who_answers_it(cost: Callable[..., Cost]) -> None:
+    assert cost(1, BothEnds).calls == 2 * cost(1).calls
+
+
+def test_an_acting_hook_costs_a_third_of_the_opcodes_of_an_ignite_handler(cost: Callable[..., Cost]) -> None:
+    def handled(count: int) -> Cost:
+        trainer = echo_trainer()
+        for _ in range(count):
+            trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: None)
+        return cost_of(trainer)
+
+    assert (cost(50) - cost(10)).opcodes * 3 <= (handled(50) - handled(10)).opcodes
