@@ -89,7 +89,7 @@ def call_case(iterations: int, hooks: list[Any], *given: Any) -> Callable[[], fl
     return run
 
 
-def step(engine: Engine, batch: Any) -> None:  # noqa: ARG001
+def step(engine: Engine, batch: Any) -> None:
     """Train nothing."""
 
 
@@ -185,7 +185,7 @@ def main() -> None:
     """Measure, print, write."""
     given = arguments(__doc__)
     # A multiple of 100, so that each part holds as many firings and timed calls as every other.
-    iterations, count = 200, 10 if given.quick else 400
+    iterations, count = 200, 10 if given.quick else 300
     with tempfile.TemporaryDirectory() as folder:
         lanes = {name: Lane(engine, iterations) for name, engine in all_engines(Path(folder)).items()}
         cases = {name: lane.advance for name, lane in lanes.items()} | all_calls(iterations)

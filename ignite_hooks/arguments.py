@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -52,17 +51,9 @@ class CannotSupply(TypeError):
     """A parameter that nobody can supply."""
 
 
-@functools.lru_cache(maxsize=2048)
-def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    return tuple(inspect.signature(function).parameters.values())
-
-
 def parameters_of(method: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """The parameters of a bound method, without ``self``."""
-    function = getattr(method, "__func__", None)
-    if function is None or not inspect.ismethod(method):
-        return tuple(inspect.signature(method).parameters.values())
-    return _parameters(function)[1:]
+    return tuple(inspect.signature(method).parameters.values())
 
 
 def match(

@@ -1,4 +1,4 @@
-"""Slots made ready for a run, and the one way in which hooks are called: timed, counted, failing as they were told to."""
+"""Slots made ready for a run, and the one way hooks are called: timed, counted, failing as they were told to."""
 
 from __future__ import annotations
 
@@ -185,10 +185,19 @@ class Calls:
         by_epoch = when.unit == "epoch" or slot.point.name in EPOCH_POINTS
         n = int(state.epoch if by_epoch else state.iteration)
         if slot.decides:
-            return bool(slot.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
+            return self.decides(call, n - 1)
         if when.unit == "second":
             return slot in self.fired("epoch", n)
         return when.due(n)
+
+    def decides(self, call: Call, step: int) -> bool:
+        """Ask a hook that decides itself; a failure of its answer is a failure of the hook."""
+        try:
+            return bool(call.slot.owner.should_trigger(step))  # type: ignore[attr-defined]
+        except Exception as error:
+            call.tally.calls += 1
+            self.fail(call, error)
+            return False
 
     def start_clocks(self) -> None:
         """Begin to count time for the schedules in seconds."""

@@ -441,6 +441,7 @@ class Installation:
             runner.evaluating, runner.in_iteration = outer
             if not self._running:
                 self.calls.forget()
+                runner.close_outputs()
 
     def _is_training_data(self, name: str, data: object) -> bool:
         """Whether the data is known to be for training: nothing is guessed where the script did not name its loaders."""
@@ -493,7 +494,7 @@ class Installation:
 
 
 def take_away(engine: Engine | None, handlers: Mapping[Any, list[Any]]) -> None:
-    """Remove entries of handler lists; an event without any is forgotten, as Ignite goes by the presence of the key."""
+    """Remove entries of handler lists; an event without any is forgotten, as Ignite asks whether the key exists."""
     if engine is None:
         return
     for event, gone in handlers.items():

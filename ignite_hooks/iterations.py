@@ -93,11 +93,10 @@ class IterationBox:
                 call.tally.calls += passed
 
     def _asking(self, call: Call) -> Callable[..., Any]:
-        owner: Any = call.slot.owner
-        engine = self._engine
+        engine, decides, off = self._engine, self._calls.decides, self._calls.off
 
         def ask(*arguments: Any) -> None:
-            if owner.should_trigger(engine.state.iteration - 1):
+            if call.slot.hook not in off and decides(call, engine.state.iteration - 1):
                 call.tally.calls += 1
                 call.function(*arguments)
 
@@ -153,7 +152,7 @@ class IterationBox:
         sets.gather()
         try:
             for call in before:
-                if self._is_due(call, n, fired) and call.slot.hook not in calls.off:
+                if call.slot.hook not in calls.off and self._is_due(call, n, fired):
                     calls.make(call)
         finally:
             sets.release()
@@ -166,11 +165,10 @@ class IterationBox:
         if self._afterwards is not None:
             self._afterwards()
 
-    @staticmethod
-    def _is_due(call: Call, n: int, fired: frozenset[object]) -> bool:
+    def _is_due(self, call: Call, n: int, fired: frozenset[object]) -> bool:
         slot = call.slot
         if slot.decides:
-            return bool(slot.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
+            return self._calls.decides(call, n - 1)
         if slot.acts_always:
             return True
         if slot.when is None or slot.when.unit == "second":

@@ -246,7 +246,8 @@ class Foreseen:
         """Every call in order."""
         yield from self.meet("before_run")
         yield from self.meet("before_train")
-        for self.epoch in range(1, self.epochs + 1):
+        for epoch in range(1, self.epochs + 1):
+            self.epoch = epoch
             yield from self.meet("before_epoch")
             yield from self.meet("before_train_epoch")
             for _ in range(self.iterations):
@@ -319,8 +320,8 @@ def notes_of(cls: Any) -> dict[str, str]:
 def problems_of(hook: object) -> list[tuple[str, str]]:
     """What is wrong with the points, priorities and schedule of a hook, as (setting or method, message)."""
     found = []
-    names = [name for name in dir(type(hook)) if callable(getattr(type(hook), name, None))]
-    for method, meant in misspelt_points(names).items():
+    names = [name for name in set(dir(type(hook))) - set(dir(BaseHook)) if callable(getattr(type(hook), name, None))]
+    for method, meant in misspelt_points(sorted(names)).items():
         found.append((method, f"not a point, did you mean {meant!r}?"))
     given = getattr(hook, "priority", None)
     priorities = given if isinstance(given, Mapping) else {} if given is None else {"": given}

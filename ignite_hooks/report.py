@@ -50,7 +50,7 @@ class Report:
     """What ``runner.report()`` returns; print it, or look into ``tallies`` and ``failures``."""
 
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    """By hook and point."""
+    """By hook and method."""
     failures: dict[str, Failures] = field(default_factory=dict)
     """By hook; hooks that never failed are not in it."""
     seconds: float = 0.0

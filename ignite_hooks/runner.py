@@ -151,7 +151,7 @@ class Runner:
         self.in_iteration = False
         self.in_epoch = False
         self.epoch_complete = True
-        """Whether the last epoch came to its end: False within one, and where a run was stopped in the middle of one."""
+        """Whether the last epoch came to its end: False within one, and where a run was stopped within one."""
         self.epoch_began_at = 0
 
     @property
@@ -451,7 +451,7 @@ def losses_of(output: Any, *names: str) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or isinstance(value, (int, float)):
+    if isinstance(value, (int, float)):
         return not isinstance(value, bool)
     numel = getattr(value, "numel", None)
     return callable(numel) and numel() == 1

@@ -9,6 +9,7 @@ import re
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -80,9 +81,17 @@ class Description:
     points: tuple[str, ...] = ()
 
 
-@functools.cache
+_DESCRIBED: weakref.WeakKeyDictionary[Any, Description] = weakref.WeakKeyDictionary()
+
+
 def describe(cls: Any) -> Description:
     """Read the settings of a class from its fields or its constructor, and the rest from its docstring."""
+    if cls not in _DESCRIBED:
+        _DESCRIBED[cls] = _describe(cls)
+    return _DESCRIBED[cls]
+
+
+def _describe(cls: Any) -> Description:
     helps = _argument_help(cls)
     style, closed, settings = _own_settings(cls, helps)
     own = {setting.name for setting in settings}

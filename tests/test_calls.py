@@ -390,3 +390,24 @@ def test_every_call_is_counted_and_the_time_of_an_evaluation_is_its_own(tmp_path
         assert report.tallies["recorder", point].calls == [at for _, at, *_ in log].count(point), point
     assert report.tallies["recorder", "after_train_iter"].timed < 20
     assert sum(tally.total for tally in report.tallies.values()) <= report.seconds * 1.05
+
+
+@pytest.mark.parametrize(("on_error", "asked"), [("raise", 3), ("warn", 5), ("disable", 3)])
+def test_a_decision_that_fails_is_a_failure_of_the_hook(on_error: str, asked: int, tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    class Undecided(BaseHook):
+        def should_trigger(self, step: int) -> bool:
+            steps.append(step)
+            if step >= 2:
+                raise ValueError("boom")
+            return False
+
+        def after_train_iter(self) -> None: ...
+
+    log: Log = []
+    _, error = run_with(Undecided(on_error=on_error), log, tmp_path)
+    assert len(steps) == asked
+    assert isinstance(error, HookError) is (on_error == "raise")
+    if error is None:
+        assert [name for name, at, *_ in log if at == "after_train_iter"] == ["first", "last"] * ITERATIONS

@@ -167,9 +167,7 @@ def test_a_rule_is_spelt_exactly(rule: str) -> None:
 
 
 def test_the_message_names_the_setting_of_the_hook() -> None:
-    with pytest.raises(
-        ValueError, match=r"^cannot tell .* 'foo' is better: set rule to 'greater' or 'less'$"
-    ):
+    with pytest.raises(ValueError, match=r"^cannot tell .* 'foo' is better: set rule to 'greater' or 'less'$"):
         rule_for("foo", setting="rule")
 
 

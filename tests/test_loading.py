@@ -27,9 +27,7 @@ def error_of(language: str, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         PARSERS[language](text, f"c.{language}")
     assert all(problem.place.startswith(f"c.{language}") for problem in caught.value.problems)
-    assert all(
-        "\n" not in problem.message and len(problem.message) < 300 for problem in caught.value.problems
-    )
+    assert all("\n" not in problem.message and len(problem.message) < 300 for problem in caught.value.problems)
     return str(caught.value)
 
 
@@ -105,8 +103,7 @@ def test_repeated_parts_are_separate_objects() -> None:
 LEVELS = "[" * 70 + "]" * 70
 DIGITS = "9" * 101
 BOMB_YAML = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
-    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
-    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{name} = [{','.join(before * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -294,11 +294,15 @@ def schedule_of(hook: object) -> When:
     )
 
 
-@functools.cache
-def answered_methods(cls: Any) -> tuple[str, ...]:
+_ANSWERED: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
+def answered_methods(cls: type) -> tuple[str, ...]:
     """The methods of a class that answer a known point: those that are not BaseHook's own."""
-    names = [*POINTS, *ALIASES]
-    return tuple(n for n in names if own_method(cls, n) is not None)
+    # Weak: a class made from functions would keep alive whatever these have seen.
+    if cls not in _ANSWERED:
+        _ANSWERED[cls] = tuple(name for name in (*POINTS, *ALIASES) if own_method(cls, name) is not None)
+    return _ANSWERED[cls]
 
 
 def own_method(cls: type, name: str) -> Callable[..., Any] | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import Rule, is_better, rule_for
 from ignite_hooks.points import Priority
@@ -26,6 +29,9 @@ class Progress:
     best_epoch: int = 0
     wait_count: int = 0
     stopped_epoch: int = 0
+    score_to_beat: float | None = None
+    """The last score that was better by more than ``min_delta``; small steps do not move it."""
+    last_score: float | None = None
     judged_step: int = -1
     best_step: int = -1
 
@@ -97,6 +103,9 @@ class EarlyStoppingHook(BaseHook):
             rule_for(self.monitor, self.mode)
         except ValueError as error:
             yield "mode", str(error)
+        restores = "restore_best_weights" in self.given and self.restore_best_weights
+        if situation.complete and restores and "model" not in situation.services:
+            yield "restore_best_weights", "needs the model: give attach_hooks model=..."
         if situation.complete and not situation.evaluates:
             yield (
                 "monitor",
@@ -109,71 +118,113 @@ class EarlyStoppingHook(BaseHook):
     def monitors(self) -> Mapping[str, str]:
         return {self.monitor: self.mode}
 
-    def before_run(self) -> None:
+    def before_run(self, runner: Runner) -> None:
         self._stopped = False
+        if runner.global_step == 0:
+            self.state, self._best_weights = Progress(), None
+
+    def before_train(self, runner: Runner) -> None:
+        """A run that had been stopped stays so, unless the settings have changed."""
+        state = self.state
+        if state.stopped_epoch and state.last_score is not None:
+            self._stop_if(runner, self._reason_to_stop(state.last_score), state.stopped_epoch)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        score = runner.metrics.fresh(self.monitor, runner.global_step)
-        state = self.state
-        if score is None or state.judged_step == runner.global_step:
+        state, step, epoch = self.state, runner.global_step, int(runner.trainer.state.epoch)
+        score = runner.fresh(self.monitor)
+        if score is None or state.judged_step == step:
             return
-        state.judged_step = runner.global_step
-        epoch = int(runner.trainer.state.epoch)
+        state.judged_step = step
+        runner.best.offer(self.monitor, score, step=step, epoch=epoch, rule=self.rule)
         improved, reason = self.judge(score, epoch)
         if improved:
-            state.best_step = runner.global_step
+            state.best_step = step
             if self.restore_best_weights and runner.model is not None:
                 self._best_weights = _copy(unwrapped(runner.model).state_dict())
-        if reason is not None:
-            self._stopped, state.stopped_epoch = True, epoch
-            runner.stop(reason)
+        self._stop_if(runner, reason, epoch)
 
     def after_train(self, runner: Runner) -> None:
-        if self._stopped and self.restore_best_weights and runner.model is not None:
+        if self.state.judged_step == -1 and not runner.aborting:
+            runner.logger.warning("no evaluation published %r: there was nothing to judge", self.monitor)
+        if self._stopped and self.restore_best_weights and self.state.best_score is not None:
             self._restore(runner)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The progress, and the best weights where no file holds them."""
+        saved = super().state_dict()
+        if self._best_weights is not None and self._best_file(self.runner) is None:
+            saved["best_weights"] = self._best_weights
+        return saved
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._best_weights = state.get("best_weights") if self.restore_best_weights else None
+
     def judge(self, score: float, epoch: int) -> tuple[bool, str | None]:
-        """Whether a score is an improvement, and why it ends the run if it does."""
+        """Whether a score is the best so far, and why it ends the run if it does."""
         state, rule = self.state, self.rule
-        if not math.isfinite(score):
-            state.wait_count += 1
-            return False, f"{self.monitor} is {score}" if self.check_finite else self._patience_reason()
-        improved = is_better(score, state.best_score, rule, self.min_delta)
+        state.last_score = score
+        improved = is_better(score, state.best_score, rule)
         if improved:
             state.best_score, state.best_epoch = score, epoch
-        if improved and (self.baseline is None or is_better(score, self.baseline, rule)):
+        enough = is_better(score, state.score_to_beat, rule, self.min_delta)
+        if enough:
+            state.score_to_beat = score
+        if enough and (self.baseline is None or is_better(score, self.baseline, rule)):
             state.wait_count = 0
         else:
             state.wait_count += 1
-        if _reached(score, self.stopping_threshold, rule):
-            return improved, f"{self.monitor} {score:g} has reached {self.stopping_threshold:g}"
-        if _reached(score, self.divergence_threshold, "less" if rule == "greater" else "greater"):
-            return improved, f"{self.monitor} {score:g} has diverged beyond {self.divergence_threshold:g}"
-        return improved, self._patience_reason()
+        return improved, self._reason_to_stop(score)
 
-    def _patience_reason(self) -> str | None:
-        state = self.state
+    def _reason_to_stop(self, score: float) -> str | None:
+        """Why the run ends at this score, the last one judged, or None."""
+        state, rule, monitor = self.state, self.rule, self.monitor
+        opposite: Rule = "less" if rule == "greater" else "greater"
+        if self.check_finite and not math.isfinite(score):
+            return f"{monitor} is {score}"
+        if math.isfinite(score) and _reached(score, self.stopping_threshold, rule):
+            return f"{monitor} {score:g} has reached {self.stopping_threshold:g}"
+        if _reached(score, self.divergence_threshold, opposite):
+            return f"{monitor} {score:g} has diverged beyond {self.divergence_threshold:g}"
         if state.wait_count < self.patience:
             return None
         best = "" if state.best_score is None else f", best {state.best_score:g} in epoch {state.best_epoch}"
         evaluations = "evaluation" if state.wait_count == 1 else "evaluations"
-        return f"{self.monitor} has not improved for {state.wait_count} {evaluations}{best}"
+        return f"{monitor} has not improved for {state.wait_count} {evaluations}{best}"
+
+    def _stop_if(self, runner: Runner, reason: str | None, epoch: int) -> None:
+        self._stopped = reason is not None
+        self.state.stopped_epoch = epoch if self._stopped else 0
+        if reason is not None:
+            runner.stop(reason)
 
     def _restore(self, runner: Runner) -> None:
+        epoch, logger = self.state.best_epoch, runner.logger
+        if runner.model is None:
+            logger.warning("the weights of epoch %d cannot be restored: give attach_hooks model=...", epoch)
+            return
         weights = self._best_weights or self._weights_from_file(runner)
         if weights is None:
-            runner.logger.warning("the weights of epoch %d are not here any more", self.state.best_epoch)
+            logger.warning("the weights of epoch %d are not here any more: the model keeps the last ones", epoch)
             return
         unwrapped(runner.model).load_state_dict(weights)
-        runner.logger.info("the model has the weights of epoch %d again", self.state.best_epoch)
+        logger.info("the model has the weights of epoch %d again", epoch)
 
-    def _weights_from_file(self, runner: Runner) -> dict[str, Any] | None:
-        """After a resume the weights are no longer in memory, but perhaps in the best checkpoint."""
+    def _best_file(self, runner: Runner) -> Path | None:
+        """The checkpoint of the best evaluation, if there is one."""
         record = runner.best.get(self.monitor)
         if record is None or record.file is None or record.step != self.state.best_step:
             return None
-        state = runner.store().load(runner.work_dir / record.file).get("state_dict")
-        return dict(state) if state is not None else None
+        return runner.work_dir / record.file
+
+    def _weights_from_file(self, runner: Runner) -> dict[str, Any] | None:
+        """After a resume the weights are no longer in memory."""
+        path = self._best_file(runner)
+        try:
+            return None if path is None else runner.store(path.parent).load(path).get("state_dict")
+        except CheckpointError as error:
+            runner.logger.warning("%s", error)
+            return None
 
 
 def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
@@ -183,4 +234,8 @@ def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
 
 
 def _copy(weights: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.detach().clone() for name, value in weights.items()}
+    # A module's extra state need not be a tensor.
+    return {
+        name: value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)
+        for name, value in weights.items()
+    }

@@ -122,6 +122,26 @@ class FolderStore:
         self.delete(going)
         return going
 
+    def start_afresh(self) -> Path | None:
+        """Move what earlier runs saved here into a folder of its own, so that a new run is not taken for them."""
+        self._check_open("start afresh")
+        earlier = self._manifest
+        if not earlier.entries:
+            return None
+        with self._explained(f"move earlier checkpoints out of {self.folder}"):
+            used = [path.name.removeprefix("earlier-") for path in self.folder.glob("earlier-*")]
+            target = self.folder / f"earlier-{max((int(n) for n in used if n.isdigit()), default=0) + 1}"
+            _make_folder(target)
+            # Listed there before anything moves: wherever a crash comes, every file is listed where it is.
+            earlier.save(target)
+            for entry in earlier.entries:
+                if os.path.lexists(self.folder / entry.name):
+                    os.replace(self.folder / entry.name, target / entry.name)
+            sync_folder(target)
+            self._manifest = Manifest()
+            self._manifest.save(self.folder)
+        return target
+
     def entries(self) -> list[Entry]:
         """What the manifest lists, in the order it was saved."""
         return list(self._current().entries)

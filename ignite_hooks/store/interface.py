@@ -34,6 +34,9 @@ class Store(Protocol):
     def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
         """Delete the periodic ones beyond the newest ``keep``; call it after `save`. Returns what went."""
 
+    def start_afresh(self) -> Path | None:
+        """Set aside what earlier runs saved here; returns where it is now, or None where there was nothing."""
+
     def entries(self) -> list[Entry]:
         """What is here, in the order it was saved."""
 

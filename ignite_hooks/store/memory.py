@@ -57,6 +57,12 @@ class MemoryStore:
         self.delete(going)
         return going
 
+    def start_afresh(self) -> Path | None:
+        """Forget what earlier runs saved here."""
+        self.states.clear()
+        self._manifest = Manifest()
+        return None
+
     def entries(self) -> list[Entry]:
         return list(self._manifest.entries)
 

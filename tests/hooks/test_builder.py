@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from ignite_hooks import HOOKS, BaseHook, ConfigError, Hook, Priority
-from ignite_hooks.hooks import settings
 from ignite_hooks.config import Entry
-from ignite_hooks.hooks import HOOK_REGISTRY, HookRegistry, build_hook, build_hooks, get_default_hooks
+from ignite_hooks.hooks import HOOK_REGISTRY, HookRegistry, build_hook, build_hooks, get_default_hooks, settings
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 

@@ -120,9 +120,7 @@ def test_a_value_becomes_plain_json(writer: JsonlWriter, path: Path, value: Any,
     assert type(row["scalars"]["m"]) is type(expected)
 
 
-def test_many_tensors_are_fetched_in_one_call(
-    writer: JsonlWriter, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_tensors_are_fetched_in_one_call(writer: JsonlWriter, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def counted(method: str) -> Callable[[torch.Tensor], Any]:
@@ -206,9 +204,7 @@ def test_a_line_that_is_broken_in_the_middle_is_reported_with_its_place(path: Pa
 @pytest.mark.parametrize(
     ("step", "kept"), [(0, []), (2, [1, 2, 2]), (3, [1, 2, 2, 3]), (99, [1, 2, 2, 3, 5]), (-1, [])]
 )
-def test_cut_drops_what_comes_after_the_step(
-    writer: JsonlWriter, path: Path, step: int, kept: list[int]
-) -> None:
+def test_cut_drops_what_comes_after_the_step(writer: JsonlWriter, path: Path, step: int, kept: list[int]) -> None:
     write_steps(path, 1, 2, 2, 3, 5)
     lines = path.read_bytes().splitlines(keepends=True)
     writer.cut(step)

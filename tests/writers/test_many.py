@@ -92,9 +92,7 @@ def test_a_failing_writer_does_not_take_the_others_along() -> None:
     run(many)
     assert steps(before) == steps(after) == [1, 2, 3, 4, 5, 6]
     assert steps(bad) == [1, 3, 4, 5, 6]
-    assert many.failures() == {
-        "Flaky#2": {"count": 1, "last": "write_scalars: OSError: disk full at 2", "off": False}
-    }
+    assert many.failures() == {"Flaky#2": {"count": 1, "last": "write_scalars: OSError: disk full at 2", "off": False}}
 
 
 @pytest.mark.parametrize(
@@ -106,9 +104,7 @@ def test_a_failing_writer_does_not_take_the_others_along() -> None:
         ((), [1, 2, 3, 4, 5, 6], False),
     ],
 )
-def test_three_failures_in_a_row_switch_a_writer_off(
-    bad_steps: tuple[int, ...], asked: list[int], off: bool
-) -> None:
+def test_three_failures_in_a_row_switch_a_writer_off(bad_steps: tuple[int, ...], asked: list[int], off: bool) -> None:
     bad = Flaky(*bad_steps)
     many = ManyWriters([bad])
     run(many)

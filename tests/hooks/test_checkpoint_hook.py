@@ -1,0 +1,592 @@
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
+from ignite.metrics import Accuracy, Loss
+from torch import nn
+
+from ignite_hooks import ConfigError, HookError, attach_hooks
+from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
+from ignite_hooks.store import FolderStore
+from tests.tools import small_run
+
+NAN, INF = math.nan, math.inf
+X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+BATCHES = [(X[i : i + 4], (X[i : i + 4].sum(1) > 0).long()) for i in range(0, 12, 4)]
+"""Three iterations an epoch."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing here survives the machine, and threads only slow down models as small as these."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def trained(
+    folder: Path,
+    *hooks: Any,
+    scores: Sequence[float] = (),
+    metric: str = "accuracy",
+    epochs: int | None = None,
+    by_script: bool = True,
+    **options: Any,
+) -> tuple[Any, Engine]:
+    """Train for as many epochs as there are scores; the n-th evaluation publishes the n-th score."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss())
+    coming = iter(scores)
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update({metric: next(coming)}))
+    if scores:
+        options["evaluators"] = evaluator
+        if by_script:
+            trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
+    runner = attach_hooks(trainer, list(hooks), work_dir=folder, optimizer=optimizer, **{"model": model, **options})
+    trainer.run(BATCHES, max_epochs=epochs or len(scores) or 1)
+    return runner, trainer
+
+
+def names(folder: Path) -> list[str]:
+    found = [path.name for path in folder.glob("*.pth")]
+    return sorted(found, key=lambda name: (len(name), name))
+
+
+def opened(path: Path) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+# -- which files there are ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "expected"),
+    [
+        ({}, 3, ["epoch_1", "epoch_2", "epoch_3"]),
+        ({}, 7, ["epoch_3", "epoch_4", "epoch_5", "epoch_6", "epoch_7"]),
+        ({"interval": 2, "max_keep_ckpts": -1}, 11, ["epoch_2", "epoch_4", "epoch_6", "epoch_8", "epoch_10"]),
+        ({"interval": 2, "start": 5}, 9, ["epoch_5", "epoch_7", "epoch_9"]),
+        ({"every": "2 epoch"}, 5, ["epoch_2", "epoch_4"]),
+        ({"interval": 9}, 3, []),
+        ({"max_keep_ckpts": 1}, 4, ["epoch_4"]),
+        ({"max_keep_ckpts": 3}, 5, ["epoch_3", "epoch_4", "epoch_5"]),
+        ({"max_keep_ckpts": -1}, 7, [f"epoch_{n}" for n in range(1, 8)]),
+        ({"by_epoch": False, "interval": 4}, 3, ["iter_4", "iter_8"]),
+        ({"by_epoch": False, "interval": 2, "start": 3, "max_keep_ckpts": 2}, 3, ["iter_7", "iter_9"]),
+        ({"every": "4 iter"}, 3, ["iter_4", "iter_8"]),
+        ({"by_epoch": False, "interval": 4, "filename_tmpl": "model-{:05d}.pth"}, 3, ["model-00004", "model-00008"]),
+        ({"filename_tmpl": "{}"}, 2, []),
+    ],
+)
+def test_periodic_files_come_in_their_interval_and_the_newest_stay(
+    settings: dict[str, Any], epochs: int, expected: list[str], tmp_path: Path
+) -> None:
+    trained(tmp_path, {"type": "CheckpointHook", **settings}, epochs=epochs)
+    assert names(tmp_path) == sorted([*(f"{name}.pth" for name in expected), "last.pth"], key=lambda n: (len(n), n))
+    if settings.get("filename_tmpl") == "{}":
+        assert (tmp_path / "1").exists()
+        assert (tmp_path / "2").exists()
+
+
+def test_without_save_last_there_is_none(tmp_path: Path) -> None:
+    trained(tmp_path, {"type": "CheckpointHook", "save_last": False})
+    assert names(tmp_path) == ["epoch_1.pth"]
+
+
+@pytest.mark.parametrize("out_dir", ["checkpoints", "a/b", "absolute"])
+def test_out_dir_takes_all_files(out_dir: str, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" if out_dir == "absolute" else tmp_path / "work" / out_dir
+    given = str(folder) if out_dir == "absolute" else out_dir
+    runner, _ = trained(tmp_path / "work", {"type": "CheckpointHook", "out_dir": given}, scores=[1, 2])
+    assert names(folder) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
+    assert names(tmp_path / "work") == []
+    assert runner.work_dir / runner.best["accuracy"].file == folder / "best_accuracy_epoch_2.pth"
+
+
+def test_best_and_last_are_outside_the_count(tmp_path: Path) -> None:
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[9, 1, 2, 3])
+    assert names(tmp_path) == ["last.pth", "epoch_4.pth", "best_accuracy_epoch_1.pth"]
+
+
+def test_two_hooks_in_one_folder_leave_each_others_files_alone(tmp_path: Path) -> None:
+    trained(
+        tmp_path,
+        {"type": "CheckpointHook", "name": "all", "max_keep_ckpts": -1},
+        {"type": "CheckpointHook", "name": "few", "max_keep_ckpts": 2, "by_epoch": False, "interval": 1},
+        epochs=4,
+    )
+    expected = ["last", "epoch_1", "epoch_2", "epoch_3", "epoch_4", "iter_11", "iter_12"]
+    assert names(tmp_path) == [f"{name}.pth" for name in expected]
+
+
+def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
+    (tmp_path / "epoch_0.pth").write_text("mine")
+    (tmp_path / "epoch_1.pth").write_text("mine too")
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, epochs=3)
+    assert (tmp_path / "epoch_0.pth").read_text() == "mine"
+    assert (tmp_path / "epoch_1.pth.not-ours-1").read_text() == "mine too"
+
+
+@pytest.mark.parametrize("name", ["epoch_2.pth", "best_accuracy_epoch_2.pth"])
+def test_the_file_resumed_from_is_never_deleted(name: str, tmp_path: Path) -> None:
+    hook = {"type": "CheckpointHook", "max_keep_ckpts": 1, "interval": 2}
+    trained(tmp_path, hook, scores=[1, 2])
+    trained(tmp_path, hook, scores=[3, 4, 5, 6], epochs=6, resume=name)
+    assert (tmp_path / name).exists()
+    assert (tmp_path / "epoch_6.pth").exists()
+    assert not (tmp_path / "epoch_4.pth").exists()
+    assert not (tmp_path / "best_accuracy_epoch_5.pth").exists()
+    assert (tmp_path / "best_accuracy_epoch_6.pth").exists()
+
+
+# -- what is in them ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_optimizer_and_scheduler_are_saved_unless_told_otherwise(
+    optimizer: bool, scheduler: bool, tmp_path: Path
+) -> None:
+    anything = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    steps = torch.optim.lr_scheduler.CosineAnnealingLR(anything, 10)
+    hook = {"type": "CheckpointHook", "save_optimizer": optimizer, "save_scheduler": scheduler}
+    trained(tmp_path, hook, scores=[1], scheduler=steps)
+    for name in names(tmp_path):
+        state = opened(tmp_path / name)
+        assert ("optimizer" in state) is optimizer
+        assert ("scheduler" in state) is scheduler
+        assert {"meta", "state_dict"} <= {*state}
+
+
+def test_what_a_script_does_at_the_end_of_an_epoch_is_in_the_file_of_the_epoch(tmp_path: Path) -> None:
+    """Its scheduler has made its step, its evaluation is done, hooks of default priority have had their turn."""
+
+    class Scheduler:
+        steps = 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {"steps": self.steps}
+
+    scheduler = Scheduler()
+    _, trainer = trained(tmp_path, "CheckpointHook", scores=[1, 2], scheduler=scheduler, epochs=1)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: setattr(scheduler, "steps", scheduler.steps + 1))
+    trainer.run(BATCHES, max_epochs=2)
+    state = opened(tmp_path / "epoch_2.pth")
+    assert state["scheduler"] == {"steps": 1}
+    assert state["metrics"]["val_accuracy"] == {"value": 2, "step": 6}
+
+
+def test_without_a_model_it_is_told_that_files_hold_no_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    attach_hooks(trainer := Engine(lambda engine, batch: 0.5), ["CheckpointHook"], work_dir=tmp_path)
+    trainer.run([1])
+    assert "checkpoints will hold no weights: give attach_hooks model=..." in caplog.text
+    assert "state_dict" not in opened(tmp_path / "last.pth")
+
+
+# -- the best ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eval_hook", [False, True], ids=["evaluation by the script", "EvalHook"])
+@pytest.mark.parametrize(
+    ("rule", "scores", "best"),
+    [
+        ("greater", [5, 3, 9, 1, 7], 3),
+        ("max", [5, 3, 9, 1, 7], 3),
+        ("less", [5, 3, 9, 1, 7], 4),
+        ("min", [5, 3, 9, 1, 7], 4),
+        ("greater", [NAN, 3, 2], 2),
+        ("less", [NAN, 3, 4], 2),
+        ("greater", [1, NAN, 2, NAN], 3),
+        ("greater", [2, 2, 2], 1),
+        ("less", [2, 2, 2], 1),
+        ("greater", [-1.0, 0.0, -0.5], 2),
+        ("less", [1.0, 0.0, 0.5], 2),
+        ("greater", [INF, 1, 2], 3),
+        ("less", [-INF, 2, 1], 3),
+        ("greater", [1, INF, 0.5], 1),
+        ("less", [1, -INF, 2], 1),
+    ],
+)
+def test_exactly_the_best_is_kept(rule: str, scores: list[float], best: int, eval_hook: bool, tmp_path: Path) -> None:
+    hooks: list[Any] = [{"type": "CheckpointHook", "rule": rule}]
+    if eval_hook:
+        hooks.append({"type": "EvalHook", "dataloader": [0], "rule": rule})
+    runner, _ = trained(tmp_path, *hooks, scores=scores, by_script=not eval_hook)
+    assert [name for name in names(tmp_path) if name.startswith("best")] == [f"best_accuracy_epoch_{best}.pth"]
+    record = runner.best["accuracy"]
+    assert (record.score, record.epoch, record.file) == (scores[best - 1], best, f"best_accuracy_epoch_{best}.pth")
+    assert opened(tmp_path / record.file)["meta"]["epoch"] == best
+
+
+def test_where_nothing_is_finite_nothing_is_best(tmp_path: Path) -> None:
+    runner, _ = trained(tmp_path, "CheckpointHook", scores=[NAN, INF, -INF])
+    assert not runner.best
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "epoch_3.pth"]
+
+
+@pytest.mark.parametrize("own_evaluator", [False, True])
+def test_the_weights_in_the_best_file_give_its_metric(own_evaluator: bool, tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=3.0), nn.CrossEntropyLoss())
+    metrics = {"accuracy": Accuracy(), "loss": Loss(nn.CrossEntropyLoss())}
+    evaluator = create_supervised_evaluator(model, metrics)
+    given: dict[str, Any] = {} if own_evaluator else {"evaluators": evaluator}
+    hook = {"type": "CheckpointHook", "best_metric": "val/loss", "rule": "greater"}
+    runner = attach_hooks(trainer, ["EvalHook", hook], work_dir=tmp_path, val_loader=BATCHES, **given)
+    trainer.run(BATCHES, max_epochs=6)
+    runner.detach()
+    record = runner.best["val/loss"]
+    assert record.epoch < 6
+    assert record.file == f"best_val_loss_epoch_{record.epoch}.pth"
+    model.load_state_dict(opened(tmp_path / record.file)["state_dict"])
+    assert create_supervised_evaluator(model, metrics).run(BATCHES).metrics["loss"] == record.score
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        ("val/acc", "best_val_acc_epoch_1.pth"),
+        ("top 5 acc", "best_top_5_acc_epoch_1.pth"),
+        ("AP@50", "best_AP@50_epoch_1.pth"),
+    ],
+)
+def test_the_name_of_a_metric_becomes_a_name_of_a_file(metric: str, name: str, tmp_path: Path) -> None:
+    published = metric.removeprefix("val/")
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", "best_metric": metric}, scores=[1], metric=published)
+    assert runner.best[metric].file == name
+    assert (tmp_path / name).exists()
+
+
+def test_by_iteration_the_best_is_called_by_its_iteration(tmp_path: Path) -> None:
+    hooks: list[Any] = [
+        {"type": "CheckpointHook", "by_epoch": False, "interval": 100},
+        {"type": "EvalHook", "by_epoch": False, "interval": 2, "dataloader": [0]},
+    ]
+    trained(tmp_path, *hooks, scores=[1, 3, 2], epochs=2, by_script=False)
+    assert names(tmp_path) == ["last.pth", "best_accuracy_iter_4.pth"]
+
+
+def test_two_evaluations_in_one_epoch_that_are_both_best_leave_one_file_with_the_later_weights(tmp_path: Path) -> None:
+    hooks: list[Any] = ["CheckpointHook", {"type": "EvalHook", "by_epoch": False, "interval": 1, "dataloader": [0]}]
+    trained(tmp_path, *hooks, scores=[1, 2, 0], epochs=1, by_script=False)
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth", "best_accuracy_epoch_1.pth"]
+    assert opened(tmp_path / "best_accuracy_epoch_1.pth")["meta"]["iter"] == 2
+
+
+def test_the_old_best_goes_only_when_the_new_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete, seen = FolderStore.delete, []
+
+    def look(self: FolderStore, entries: Any) -> None:
+        seen.append(names(self.folder))
+        delete(self, entries)
+
+    monkeypatch.setattr(FolderStore, "delete", look)
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": -1}, scores=[1, 2])
+    assert seen == [["epoch_1.pth", "best_accuracy_epoch_1.pth", "best_accuracy_epoch_2.pth"]]
+
+
+def test_a_metric_of_an_earlier_evaluation_is_not_ranked_again(tmp_path: Path) -> None:
+    """A second evaluator runs at every epoch, the first only once."""
+    turns = iter([{"accuracy": 0.5}])
+    val = Engine(lambda engine, batch: engine.state.metrics.update(next(turns)))
+    hard = Engine(lambda engine, batch: engine.state.metrics.update({"accuracy": 0.9}))
+    trainer = Engine(lambda engine, batch: None)
+    hook = {"type": "CheckpointHook", "best_metric": "accuracy"}
+    runner = attach_hooks(trainer, [hook], evaluators={"val": val, "hard": hard}, work_dir=tmp_path)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: val.run([0]))
+    trainer.run([1], max_epochs=4)
+    assert (runner.best["accuracy"].epoch, runner.best["accuracy"].score) == (2, 0.5)
+
+
+def test_validations_outside_of_a_run_save_nothing_and_replace_no_best(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss())
+    scores = iter([10, 1, 2, 11])
+    test_fn = lambda model, loader: {"accuracy": next(scores)}  # noqa: E731
+    hooks = [{"type": "EvalHook", "test_fn": test_fn}, "CheckpointHook"]
+    runner = attach_hooks(trainer, hooks, work_dir=tmp_path, val_loader=[0])
+    assert runner.validate() == {"accuracy": 10}
+    assert names(tmp_path) == []
+    trainer.run(BATCHES, max_epochs=2)
+    assert runner.validate() == {"accuracy": 11}
+    assert runner.best["accuracy"].score == 2
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
+    FolderStore(tmp_path).open().close()
+
+
+def test_a_second_run_of_the_same_engine_ranks_anew(tmp_path: Path) -> None:
+    runner, trainer = trained(tmp_path, "CheckpointHook", scores=[5, 9, 1, 2, 3], epochs=2)
+    assert runner.best["accuracy"].score == 9
+    trainer.run(BATCHES, max_epochs=2)
+    assert (runner.best["accuracy"].score, runner.best["accuracy"].epoch) == (2, 2)
+    assert opened(tmp_path / "best_accuracy_epoch_2.pth")["best"]["accuracy"]["record"]["score"] == 2
+
+
+# -- when the best cannot be found -------------------------------------------------------------------------------
+
+
+def test_save_best_that_was_asked_for_and_cannot_be_is_an_error_before_anything_is_attached(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trained(tmp_path, {"type": "CheckpointHook", "save_best": True})
+    message = "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
+    assert str(caught.value) == f"hooks[0].save_best: {message}"
+
+
+def test_save_best_by_default_is_off_in_one_line_where_nothing_evaluates(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    trained(tmp_path, "CheckpointHook", epochs=3)
+    assert [message for message in caplog.messages if "save_best" in message] == ["save_best is off: nothing evaluates"]
+
+
+def test_save_best_by_default_is_off_in_one_line_where_the_metric_does_not_exist(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    trained(tmp_path, "CheckpointHook", scores=[1, 2, 3], metric="f1")
+    lines = [message for message in caplog.messages if "save_best" in message]
+    assert lines == ["save_best is off: no metric 'accuracy': there are f1, val_f1, loss"]
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "epoch_3.pth"]
+
+
+def test_a_metric_that_was_named_and_does_not_exist_is_an_error_that_lists_what_exists(tmp_path: Path) -> None:
+    with pytest.raises(HookError, match=r"no metric 'val_acuracy': there are .* \(did you mean 'val_accuracy'\?\)"):
+        trained(tmp_path, {"type": "CheckpointHook", "best_metric": "val_acuracy", "rule": "max"}, scores=[1])
+
+
+def test_a_metric_whose_evaluator_has_not_had_its_turn_is_waited_for(tmp_path: Path) -> None:
+    val, hard = (Engine(lambda e, batch: e.state.metrics.update({"f1": e.state.iteration * 0.5})) for _ in range(2))
+    trainer = Engine(lambda engine, batch: None)
+    hook = {"type": "CheckpointHook", "best_metric": "f1"}
+    runner = attach_hooks(trainer, [hook], evaluators={"val": val, "val_hard": hard}, work_dir=tmp_path)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED(every=2), lambda: val.run([0]))
+    trainer.run([1], max_epochs=2)
+    assert runner.best["f1"].epoch == 2
+
+
+def test_a_metric_of_unknown_direction_asks_for_the_rule_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trained(tmp_path, {"type": "CheckpointHook", "best_metric": "mode_quality"}, scores=[1])
+    wanted = "cannot tell whether more or less 'mode_quality' is better: set rule to 'greater' or 'less'"
+    assert f"hooks[0].rule: {wanted}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("metric", "best"), [("val_loss", 1), ("accuracy", 2)])
+def test_a_metric_without_a_rule_is_ranked_by_its_name(metric: str, best: int, tmp_path: Path) -> None:
+    name = metric.removeprefix("val_")
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", "best_metric": metric}, scores=[1, 2], metric=name)
+    # `loss` itself is the loss of training, so that only `val_loss` is the evaluation's.
+    assert runner.best[metric].epoch == best
+
+
+def test_opposite_rules_for_one_metric_are_refused(tmp_path: Path) -> None:
+    hooks = [{"type": "CheckpointHook", "rule": "less"}, {"type": "EvalHook", "dataloader": [0]}]
+    with pytest.raises(ConfigError, match=r"'accuracy' is better when it grows here but when it falls in hooks\[0\]"):
+        trained(tmp_path, *hooks, scores=[1])
+
+
+# -- settings that cannot be -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_keep_ckpts": 0}, "hooks[0].max_keep_ckpts: 0 would keep nothing: give 1 or more, or -1 to keep all"),
+        ({"max_keep_ckpts": -2}, "hooks[0].max_keep_ckpts: a whole number of at least -1 is needed, not -2"),
+        ({"interval": 0}, "hooks[0].interval: a whole number of at least 1 is needed, not 0"),
+        ({"interval": "2"}, "hooks[0].interval: a whole number of at least 1 is needed, not '2'"),
+        ({"rule": "best"}, "hooks[0].rule: 'greater', 'less', 'max', 'min' or 'auto' is needed, not 'best'"),
+        ({"out_dir": "../x"}, "hooks[0].out_dir: '../x' leaves the work directory"),
+        ({"save_bst": True}, "hooks[0].save_bst: not a setting of CheckpointHook, did you mean 'save_best'?"),
+    ],
+)
+def test_wrong_settings_are_refused_with_their_place(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trained(tmp_path, {"type": "CheckpointHook", **settings})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *["../{}.pth", "a/{}.pth", "/tmp/{}.pth", "..\\{}.pth", ".{}.pth", "\0{}.pth", "{:/>5}.pth"],
+        *["last.pth", "epoch.pth", "{}_{}.pth", "{{}}.pth", ""],
+        *["{0}.pth", "{epoch}.pth", "{0.__class__}.pth", "{.real}.pth", "{[0]}.pth", "{:{}}.pth", "{", "}", "{!x}"],
+        *["epoch {}.pth", "epoch_{}.pth\n", "épo_{}.pth", "{:5d}.pth", "{:0300d}.pth", "manifest.json{}"],
+    ],
+)
+def test_a_template_that_makes_no_name_in_the_folder_is_refused_when_built(template: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trained(tmp_path, {"type": "CheckpointHook", "filename_tmpl": template})
+    assert str(caught.value).startswith("hooks[0].filename_tmpl: ")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match=r"^filename_tmpl: "):
+        CheckpointHook(filename_tmpl=template)
+
+
+@pytest.mark.parametrize("template", ["epoch_{}.pth", "model_{:04d}.pth", "{}", "run=1+{}@home.pth", "{:x}.pth"])
+def test_other_templates_are_taken(template: str) -> None:
+    assert CheckpointHook(filename_tmpl=template).filename_tmpl == template
+
+
+# -- failure -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let every save of these files fail as on a full disk."""
+
+    def fill(*starts: str) -> None:
+        save = torch.save
+
+        def fail(state: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+            if any(f"/.tmp-{start}" in os.readlink(f"/proc/self/fd/{file._descriptor}") for start in starts):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            save(state, file, *args, **kwargs)
+
+        monkeypatch.setattr(torch, "save", fail)
+
+    return fill
+
+
+def test_a_periodic_save_that_fails_lets_the_run_go_on_and_is_reported(
+    full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full_disk("epoch_2", "epoch_3")
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, epochs=3)
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth"]
+    assert "cannot save epoch_2.pth: disk full, needs " in caplog.text
+    assert "; the run goes on without it" in caplog.text
+    assert "checkpoints that could not be saved: 2" in caplog.text
+
+
+def test_a_best_that_cannot_be_saved_leaves_the_former_one_until_the_next_is_there(
+    full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full_disk("best_accuracy_epoch_2")
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[1, 2])
+    assert names(tmp_path) == ["last.pth", "epoch_2.pth", "best_accuracy_epoch_1.pth"]
+    assert (runner.best["accuracy"].score, runner.best["accuracy"].file) == (2, None)
+    assert "cannot save best_accuracy_epoch_2.pth" in caplog.text
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[3], resume="auto", epochs=3)
+    assert names(tmp_path) == ["last.pth", "epoch_3.pth", "best_accuracy_epoch_3.pth"]
+
+
+def test_a_last_save_that_fails_is_an_error(full_disk: Callable[..., None], tmp_path: Path) -> None:
+    full_disk("last")
+    with pytest.raises(HookError, match=r"CheckpointHook\.after_train failed .* cannot save last\.pth: disk full"):
+        trained(tmp_path, "CheckpointHook")
+    assert names(tmp_path) == ["epoch_1.pth"]
+
+
+def test_a_file_that_cannot_be_deleted_lets_the_run_go_on_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unlink = Path.unlink
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        if self.name.startswith(("epoch_", "best_")):
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[1, 2])
+    assert "cannot delete checkpoints: Permission denied" in caplog.text
+    assert (tmp_path / "last.pth").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(HookError, match=r"CheckpointHook\.before_run failed at epoch 0, iteration 0: .*taken"):
+        trained(tmp_path, {"type": "CheckpointHook", "out_dir": "taken"})
+
+
+def test_a_folder_in_which_another_run_saves_is_refused(tmp_path: Path) -> None:
+    with FolderStore(tmp_path), pytest.raises(HookError, match=rf"is in use by process {os.getpid()} on "):
+        trained(tmp_path, "CheckpointHook")
+
+
+def test_an_epoch_that_is_stopped_in_its_middle_gets_no_file(tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: None)
+    runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), lambda: runner.stop("enough"))
+    trainer.run([1, 2, 3], max_epochs=3)
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth"]
+    assert runner.stop_reason == "enough"
+
+
+def test_the_plan_foresees_what_is_called_at_a_save(tmp_path: Path) -> None:
+    from ignite_hooks import BaseHook
+
+    seen: list[tuple[str, int]] = []
+
+    class Looker(BaseHook):
+        def before_save_checkpoint(self, runner: Any) -> None:
+            seen.append(("before_save_checkpoint", runner.global_step))
+
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", "interval": 2}, Looker(), epochs=5)
+    assert seen == [("before_save_checkpoint", 6), ("before_save_checkpoint", 12), ("before_save_checkpoint", 15)]
+    assert "epoch_{}.pth or iter_{}.pth, best_<metric>_epoch_<N>.pth, last.pth" in str(runner.plan)
+
+
+def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ignite.distributed as idist
+
+    monkeypatch.setattr(idist, "get_rank", lambda: 1)
+    trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[1, 2, 3])
+    assert not list(tmp_path.iterdir())
+
+
+def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> None:
+    import dataclasses
+
+    from ignite_hooks import load_config
+
+    path = Path(__file__).parents[2] / "configs/checkpoint_hook.yaml"
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+    entry: Any = load_config(path)["hooks"][-1]
+    fields = {f.name: f.default for f in dataclasses.fields(CheckpointHook) if f.init and f.name != "priority"}
+    assert {"type": "CheckpointHook", **fields} == dict(entry)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss())
+    attach_hooks(trainer, path, model=model, optimizer=optimizer, val_loader=BATCHES, work_dir=tmp_path)
+    trainer.run(BATCHES, max_epochs=1)
+    assert names(tmp_path) == ["last.pth", "epoch_1.pth", "best_accuracy_epoch_1.pth"]
+
+
+def test_a_new_run_in_the_folder_of_an_earlier_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    def train(epochs: int, resume: Any = None) -> Any:
+        trainer, _, data, _, model = small_run()
+        runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model, resume=resume)
+        trainer.run(data, max_epochs=epochs)
+        return runner
+
+    def names(folder: Path) -> set[str]:
+        return {path.name for path in folder.glob("*.pth")}
+
+    train(4)
+    train(2)
+    assert names(tmp_path) == {"epoch_1.pth", "epoch_2.pth", "last.pth"}
+    assert names(tmp_path / "earlier-1") == {"epoch_1.pth", "epoch_2.pth", "epoch_3.pth", "epoch_4.pth", "last.pth"}
+    assert train(3, resume="auto").resumed_from.parent == tmp_path
+    assert not (tmp_path / "earlier-2").exists(), "a run that is resumed goes on in its folder"
+    earlier = FolderStore(tmp_path / "earlier-1")
+    assert [earlier.verify(entry) for entry in earlier.entries()] == [None] * 5

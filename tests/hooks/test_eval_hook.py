@@ -1,0 +1,534 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
+from ignite.metrics import Accuracy, Loss
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks
+from ignite_hooks.hooks.eval_hook import EvalHook
+from ignite_hooks.plan import Foreseen
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(torch.randn(4, 3, generator=GENERATOR), torch.randint(2, (4,), generator=GENERATOR)) for _ in range(count)]
+
+
+DATA, VAL, HARD, TEST = batches(3), batches(2), batches(4), batches(5)
+"""Three iterations an epoch."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads only slow down models as small as these."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Log(BaseHook):
+    """Writes down every evaluation with the iteration at which it was."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+        self.points: list[str] = []
+
+    def before_val(self) -> None:
+        self.points.append("before_val")
+
+    def after_val_epoch(self, runner: Any) -> None:
+        self.seen.append((runner.evaluating, runner.global_step))
+
+    def after_val(self) -> None:
+        self.points.append("after_val")
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for _, step in self.seen]
+
+
+def attached(folder: Path, *hooks: Any, criterion: bool = True, **options: Any) -> tuple[Any, Engine, nn.Module]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.5), nn.CrossEntropyLoss()
+    trainer = create_supervised_trainer(model, optimizer, loss)
+    options = {"val_loader": VAL, "criterion": loss if criterion else None, **options}
+    return attach_hooks(trainer, list(hooks), work_dir=folder, **options), trainer, model
+
+
+def measured(model: nn.Module, data: Any) -> dict[str, float]:
+    metrics = {"accuracy": Accuracy(), "loss": Loss(nn.CrossEntropyLoss())}
+    return dict(create_supervised_evaluator(model, metrics).run(data).metrics)
+
+
+# -- when --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "steps"),
+    [
+        ({}, 3, [3, 6, 9]),
+        ({"interval": 2}, 4, [6, 12]),
+        ({"interval": 2}, 5, [6, 12, 15]),
+        ({"interval": 9}, 2, [6]),
+        ({"start": 3}, 4, [9, 12]),
+        ({"begin": 3, "frequency": 2}, 4, [9, 12]),
+        ({"interval": 2, "start": 2}, 5, [6, 12, 15]),
+        ({"start": 5}, 3, []),
+        ({"every": "2 epoch"}, 3, [6, 9]),
+        ({"by_epoch": False, "interval": 2}, 2, [2, 4, 6]),
+        ({"by_epoch": False, "interval": 4}, 2, [4, 6]),
+        ({"by_epoch": False, "interval": 2, "start": 3}, 2, [3, 5, 6]),
+        ({"by_epoch": False, "start": 7}, 2, []),
+        ({"every": "5 iter"}, 2, [5, 6]),
+    ],
+)
+def test_it_evaluates_in_its_interval_and_once_at_the_end(
+    settings: dict[str, Any], epochs: int, steps: list[int], tmp_path: Path
+) -> None:
+    log = Log()
+    _, trainer, _ = attached(tmp_path, {"type": "EvalHook", **settings}, log)
+    trainer.run(DATA, max_epochs=epochs)
+    assert log.steps == steps
+
+
+@pytest.mark.parametrize("settings", [{}, {"interval": 2}, {"start": 9}, {"by_epoch": False, "interval": 2}])
+def test_the_plan_foresees_the_evaluations(settings: dict[str, Any], tmp_path: Path) -> None:
+    log = Log()
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", **settings}, log)
+    trainer.run(DATA, max_epochs=5)
+    steps = Foreseen(runner.plan, epochs=5, iterations=3, evaluation_iterations=2).run()
+    foreseen = [step.iteration for step in steps if (step.point, step.hook) == ("after_val_epoch", "Log")]
+    assert foreseen == log.steps
+
+
+def test_a_run_stopped_in_the_middle_of_an_epoch_is_evaluated_at_its_end(tmp_path: Path) -> None:
+    log = Log()
+    runner, trainer, _ = attached(tmp_path, "EvalHook", log)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), lambda: runner.stop("enough"))
+    trainer.run(DATA, max_epochs=3)
+    assert log.steps == [3, 5]
+
+
+def test_a_run_ended_by_sigterm_is_not_evaluated(tmp_path: Path) -> None:
+    log = Log()
+    _, trainer, _ = attached(tmp_path, "EvalHook", log)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        trainer.run(DATA, max_epochs=3)
+    assert log.steps == [3]
+
+
+def test_an_evaluation_that_ctrl_c_cut_short_is_made_up_for_when_the_run_goes_on(tmp_path: Path) -> None:
+    log = Log()
+    runner, trainer, _ = attached(tmp_path, "EvalHook", log)
+    ctrl_c = iter([signal.SIGINT])
+    runner.evaluators["val"].add_event_handler(
+        Events.ITERATION_COMPLETED(once=1), lambda: [os.kill(os.getpid(), number) for number in ctrl_c]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run(DATA, max_epochs=2)
+    assert log.steps == []
+    trainer.run(DATA, max_epochs=2)
+    assert log.steps == [3, 6]
+
+
+def test_a_second_run_starts_clean(tmp_path: Path) -> None:
+    log = Log()
+    _, trainer, _ = attached(tmp_path, {"type": "EvalHook", "interval": 5}, log)
+    trainer.run(DATA, max_epochs=2)
+    trainer.run(DATA, max_epochs=2)
+    assert log.steps == [6, 6]
+
+
+# -- with what ---------------------------------------------------------------------------------------------------
+
+
+def test_an_evaluator_of_its_own_measures_what_ignite_would(tmp_path: Path) -> None:
+    runner, trainer, model = attached(tmp_path, "EvalHook")
+    trainer.run(DATA, max_epochs=2)
+    expected = measured(model, VAL)
+    assert {name: runner.metrics[f"val_{name}"] for name in expected} == expected
+    assert runner.metrics["accuracy"] == expected["accuracy"]
+    assert runner.metrics["loss"] == trainer.state.output
+
+
+def test_the_scripts_evaluator_is_used_as_it_is(tmp_path: Path) -> None:
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(seen=engine.state.iteration))
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "save_best": False}, evaluators=evaluator)
+    trainer.run(DATA, max_epochs=1)
+    assert runner.evaluators == {"val": evaluator}
+    assert runner.metrics["val_seen"] == len(VAL)
+
+
+def test_without_a_criterion_there_is_no_loss(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    trainer = Engine(lambda engine, batch: 0.5)
+    runner = attach_hooks(trainer, ["EvalHook"], work_dir=tmp_path, model=model, val_loader=VAL)
+    trainer.run([0])
+    assert {name for name in runner.metrics if name.startswith("val_")} == {"val_accuracy"}
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"accuracy": "Accuracy", "loss": {"type": "Loss", "loss_fn": "criterion"}},
+        {"accuracy": {"type": "Accuracy"}, "loss": {"type": "Loss", "loss_fn": "@criterion"}},
+        {"accuracy": Accuracy(), "loss": Loss(nn.CrossEntropyLoss())},
+    ],
+    ids=["names", "mappings", "objects"],
+)
+def test_metrics_are_names_mappings_or_objects(metrics: dict[str, Any], tmp_path: Path) -> None:
+    runner, trainer, model = attached(tmp_path, {"type": "EvalHook", "metrics": metrics})
+    trainer.run(DATA)
+    expected = measured(model, VAL)
+    assert {name: runner.metrics[f"val_{name}"] for name in expected} == pytest.approx(expected)
+
+
+def test_metrics_take_settings(tmp_path: Path) -> None:
+    metrics = {"top1": {"type": "TopKCategoricalAccuracy", "k": 1}, "top2": {"type": "TopKCategoricalAccuracy", "k": 2}}
+    runner, trainer, model = attached(tmp_path, {"type": "EvalHook", "metrics": metrics, "metric": "top1"})
+    trainer.run(DATA)
+    assert runner.metrics["val_top1"] == measured(model, VAL)["accuracy"]
+    assert runner.metrics["val_top2"] == 1.0
+    assert runner.best["top1"].score == runner.metrics["top1"]
+
+
+@pytest.mark.parametrize("where", ["object", "loader object", "service", "reference", "service of its name"])
+def test_the_data_is_an_object_or_the_name_of_a_service(where: str, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    loader = DataLoader([1, 2, 3], batch_size=None)
+    settings: dict[str, Any] = {
+        "object": {"dataloader": [1, 2, 3]},
+        "loader object": {"dataloader": loader},
+        "service": {"dataloader": "mine"},
+        "reference": {"dataloader": "@mine"},
+        "service of its name": {"name": "extra"},
+    }[where]
+    evaluator = Engine(lambda engine, batch: seen.append(int(batch)))
+    _, trainer, _ = attached(
+        tmp_path,
+        {"type": "EvalHook", "save_best": False, **settings},
+        evaluators={settings.get("name", "val"): evaluator},
+        mine=[1, 2, 3],
+        extra_loader=[1, 2, 3],
+    )
+    trainer.run(DATA)
+    assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_training_data_is_evaluated_on_where_that_was_asked_for(known: bool, tmp_path: Path) -> None:
+    log = Log()
+    services: dict[str, Any] = {"train_loader": DATA} if known else {}
+    hook = {"type": "EvalHook", "dataloader": "train_loader" if known else DATA}
+    runner, trainer, model = attached(tmp_path, hook, log, **services)
+    trainer.run(DATA)
+    assert log.steps == [3]
+    assert runner.metrics["val_accuracy"] == measured(model, DATA)["accuracy"]
+
+
+def test_test_fn_gets_model_and_data_and_replaces_the_evaluator(tmp_path: Path) -> None:
+    log, modes = Log(), []
+
+    def test_fn(model: nn.Module, dataloader: Any) -> dict[str, float]:
+        modes.append((model.training, torch.is_inference_mode_enabled()))
+        return {"accuracy": len(dataloader) / 10, "mAP": 0.5}
+
+    runner, trainer, model = attached(tmp_path, {"type": "EvalHook", "test_fn": test_fn}, log)
+    trainer.run(DATA, max_epochs=2)
+    assert modes == [(False, True)] * 2
+    assert (runner.metrics["val_accuracy"], runner.metrics["mAP"]) == (0.2, 0.5)
+    assert log.steps == [3, 6]
+    assert model.training
+
+
+def test_several_hooks_publish_under_their_own_names(tmp_path: Path) -> None:
+    log = Log()
+    hooks = [
+        {"type": "EvalHook", "name": "val"},
+        {"type": "EvalHook", "name": "val_hard", "interval": 2, "dataloader": HARD},
+    ]
+    runner, trainer, model = attached(tmp_path, *hooks, log)
+    trainer.run(DATA, max_epochs=2)
+    assert log.seen == [("val", 3), ("val", 6), ("val_hard", 6)]
+    easy, hard = measured(model, VAL), measured(model, HARD)
+    assert easy != hard
+    assert runner.metrics["val_loss"] == easy["loss"]
+    assert runner.metrics["val_hard_loss"] == hard["loss"]
+    assert runner.metrics["accuracy"] == easy["accuracy"]
+    # Each keeps the best of its own.
+    assert runner.best["val_hard_accuracy"].score == hard["accuracy"]
+    assert runner.best["accuracy"].score >= easy["accuracy"]
+
+
+def test_one_that_comes_before_the_first_keeps_its_own_best_too(tmp_path: Path) -> None:
+    values = {"val": iter([0.5]), "val_hard": iter([0.9, 0.8])}
+    engines = {
+        name: Engine(lambda e, batch, turns=turns: e.state.metrics.update(accuracy=next(turns)))
+        for name, turns in values.items()
+    }
+    hooks = [
+        {"type": "EvalHook", "name": "val", "interval": 2, "metric": "accuracy", "dataloader": [0]},
+        {"type": "EvalHook", "name": "val_hard", "metric": "accuracy", "dataloader": [0]},
+    ]
+    runner, trainer, _ = attached(tmp_path, *hooks, evaluators=engines)
+    trainer.run(DATA, max_epochs=2)
+    assert {metric: record.score for metric, record in runner.best.items()} == {
+        "accuracy": 0.5,
+        "val_hard_accuracy": 0.9,
+    }
+
+
+# -- the best ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [({}, 3), ({"rule": "less"}, 1), ({"metric": "val_accuracy"}, 3), ({"metric": "error", "rule": "auto"}, 2)],
+)
+def test_runner_best_holds_the_best_score_and_its_epoch(settings: dict[str, Any], best: int, tmp_path: Path) -> None:
+    scores = iter([1, 2, 5, 3])
+    errors = iter([9, 1, 2, 3])
+    test_fn = lambda model, loader: {"accuracy": next(scores), "error": next(errors)}  # noqa: E731
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "test_fn": test_fn, **settings})
+    trainer.run(DATA, max_epochs=4)
+    record = runner.best[settings.get("metric", "accuracy")]
+    assert (record.epoch, record.step) == (best, best * 3)
+
+
+def test_without_save_best_nothing_is_ranked(tmp_path: Path) -> None:
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "save_best": False})
+    trainer.run(DATA)
+    assert not runner.best
+
+
+def test_a_metric_that_was_named_and_is_not_measured_is_an_error_that_lists_what_is(tmp_path: Path) -> None:
+    hook = {"type": "EvalHook", "metric": "acuracy", "rule": "max"}
+    _, trainer, _ = attached(tmp_path, hook)
+    with pytest.raises(HookError, match=r"no metric 'acuracy': there are val_loss, loss"):
+        trainer.run(DATA)
+
+
+# -- side effects ------------------------------------------------------------------------------------------------
+
+
+def test_in_mid_epoch_every_module_gets_its_own_mode_back(tmp_path: Path) -> None:
+    _, trainer, model = attached(tmp_path, {"type": "EvalHook", "by_epoch": False, "interval": 1})
+    dropout: Any = model[1]
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: dropout.eval())
+    seen = []
+
+    @trainer.on(Events.STARTED)
+    def look_after_the_hooks() -> None:
+        trainer.add_event_handler(
+            Events.ITERATION_COMPLETED, lambda: seen.append([module.training for module in model.modules()])
+        )
+
+    trainer.run(DATA, max_epochs=1)
+    assert seen == [[True, True, False, True]] * 3
+
+
+def test_evaluating_does_not_change_what_is_trained(tmp_path: Path) -> None:
+    weights = []
+    for hooks in ([], ["EvalHook"], [{"type": "EvalHook", "by_epoch": False}]):
+        _, trainer, model = attached(tmp_path / str(len(weights)), *hooks)
+        trainer.run(DATA, max_epochs=2)
+        weights.append(model.state_dict())
+    assert all(torch.equal(weights[0][name], other[name]) for other in weights[1:] for name in other)
+
+
+def test_it_evaluates_in_inference_mode_and_with_the_model_in_evaluation_mode(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    runner, trainer, model = attached(tmp_path, "EvalHook")
+    runner.evaluators["val"].add_event_handler(
+        Events.ITERATION_COMPLETED,
+        lambda: seen.append((torch.is_inference_mode_enabled(), model.training, model[1].training)),  # type: ignore[index]
+    )
+    trainer.run(DATA)
+    assert seen == [(True, False, False)] * len(VAL)
+    assert not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("efficient", [False, True])
+def test_efficient_test_lets_batch_and_output_go(efficient: bool, tmp_path: Path) -> None:
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "efficient_test": efficient})
+    outputs = []
+    trainer.add_event_handler(Events.COMPLETED, lambda: outputs.append(runner.evaluators["val"].state.output is None))
+    trainer.run(DATA)
+    assert outputs == [efficient]
+    assert runner.metrics["val_accuracy"] >= 0
+
+
+def test_an_evaluator_that_raises_reaches_the_caller_after_after_val_and_the_next_run_works(tmp_path: Path) -> None:
+    log = Log()
+    broken = True
+
+    def step(engine: Engine, batch: Any) -> None:
+        if broken:
+            raise ZeroDivisionError("in the evaluation")
+        engine.state.metrics["accuracy"] = 1.0
+
+    runner, trainer, model = attached(tmp_path, "EvalHook", log, evaluators=Engine(step))
+    with pytest.raises(HookError, match=r"EvalHook\.after_train_epoch failed at epoch 1, iteration 3: Zero") as caught:
+        trainer.run(DATA)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert log.points == ["before_val", "after_val"]
+    assert model.training
+    assert runner.evaluating is None
+    broken = False
+    trainer.run(DATA, max_epochs=2)
+    assert log.points[-1] == "after_val"
+    assert runner.metrics["accuracy"] == 1.0
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+def test_validate_works_before_during_and_after_a_run(tmp_path: Path) -> None:
+    runner, trainer, model = attached(tmp_path, {"type": "EvalHook", "interval": 9})
+    assert runner.validate() == measured(model, VAL)
+    during = []
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=2))
+    def validate() -> None:
+        during.append((runner.validate(), measured(model, VAL), runner.metrics.step("val_loss")))
+
+    trainer.run(DATA)
+    assert during[0][:2] == (during[0][1], during[0][1])
+    assert during[0][2] == 2
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert runner.validate() == measured(model, VAL)
+
+
+def test_validate_at_the_last_iteration_is_the_evaluation_of_the_end(tmp_path: Path) -> None:
+    log = Log()
+    runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "interval": 9}, log)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: runner.validate())
+    trainer.run(DATA, max_epochs=2)
+    assert log.steps == [6]
+
+
+@pytest.mark.parametrize("by_hook", [False, True])
+def test_test_uses_the_evaluator_of_that_name_and_is_no_validation(by_hook: bool, tmp_path: Path) -> None:
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=engine.state.iteration))
+    log = Log()
+    hooks: list[Any] = [{"type": "EvalHook", "name": "test", "start": 99}] if by_hook else []
+    runner, trainer, _ = attached(tmp_path, *hooks, log, evaluators={"test": evaluator}, test_loader=TEST)
+    trainer.run(DATA)
+    assert runner.test() == {"accuracy": len(TEST)}
+    assert runner.metrics["test_accuracy"] == len(TEST)
+    assert log.seen == []
+
+
+def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -> None:
+    runner, _, _ = attached(tmp_path)
+    with pytest.raises(ConfigError, match=r"cannot evaluate 'val': give attach_hooks an evaluator called 'val', or"):
+        runner.validate()
+
+
+# -- what cannot work --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {"val_loader": None}, ".dataloader: there is no service 'val_loader': give attach_hooks val_loader=..."),
+        (
+            {"dataloader": "vall_loader"},
+            {},
+            ".dataloader: there is no service 'vall_loader', did you mean 'val_loader'?",
+        ),
+        ({"dataloader": 3}, {}, ".dataloader: data or the name of a service is needed, not 3"),
+        ({"name": "hard-val"}, {}, ".name: 'hard-val' begins the names of metrics: use letters, digits and _"),
+        (
+            {"metrics": {"acc": "Acuracy"}},
+            {},
+            ".metrics.acc: ignite.metrics has no 'Acuracy', did you mean 'Accuracy'?",
+        ),
+        (
+            {"metrics": {"acc": 3}},
+            {},
+            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not 3",
+        ),
+        (
+            {"metrics": {"acc": {"k": 3}}},
+            {},
+            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not {'k': 3}",
+        ),
+        (
+            {"metrics": {"loss": {"type": "Loss", "loss_fn": "criterion"}}},
+            {"criterion": None},
+            ".metrics.loss: loss_fn: there is no service 'criterion': give attach_hooks criterion=...",
+        ),
+        (
+            {"metrics": {"acc": "Accuracy"}},
+            {"evaluators": Engine(lambda engine, batch: None)},
+            ".metrics: attach_hooks was given the evaluator 'val', which decides this itself",
+        ),
+        (
+            {"test_fn": lambda model, loader: {}},
+            {"evaluators": Engine(lambda engine, batch: None)},
+            ".test_fn: attach_hooks was given the evaluator 'val', which decides this itself",
+        ),
+        (
+            {"metric": "mode_quality"},
+            {},
+            ".rule: cannot tell whether more or less 'mode_quality' is better: set rule to 'greater' or 'less'",
+        ),
+        ({"interval": 0}, {}, ".interval: a whole number of at least 1 is needed, not 0"),
+        ({"start": -1}, {}, ".start: a whole number of at least 0 is needed, not -1"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_attached(
+    settings: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        attached(tmp_path, {"type": "EvalHook", **settings}, **options)
+    assert str(caught.value) == f"hooks[0]{message}"
+
+
+def test_an_engine_of_which_the_model_is_not_known_needs_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs the model, which could not be found in the trainer: give attach_"):
+        attach_hooks(Engine(lambda engine, batch: None), ["EvalHook"], work_dir=tmp_path, val_loader=VAL)
+
+
+def test_settings_that_a_metric_refuses_name_it(tmp_path: Path) -> None:
+    metrics = {"precision": {"type": "Precision", "avrage": True}}
+    with pytest.raises(ConfigError, match=r"EvalHook\.metrics\.precision: Precision refuses these settings: .*avrage"):
+        attached(tmp_path, {"type": "EvalHook", "metrics": metrics})
+
+
+def test_two_hooks_that_evaluate_under_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"hooks\[1\]\.name: another hook evaluates as 'val' too"):
+        attached(tmp_path, "EvalHook", {"type": "EvalHook", "name": "val"})
+
+
+def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> None:
+    import dataclasses
+
+    from ignite_hooks import load_config
+
+    path = Path(__file__).parents[2] / "configs/eval_hook.yaml"
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+    entry: Any = load_config(path)["hooks"][0]
+    fields = {f.name: f.default for f in dataclasses.fields(EvalHook) if f.init and f.name != "priority"}
+    assert {"type": "EvalHook", **fields, "dataloader": "val_loader"} == dict(entry)
+    model = nn.Linear(3, 2)
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss())
+    runner = attach_hooks(trainer, path, model=model, val_loader=VAL, work_dir=tmp_path)
+    trainer.run(DATA)
+    assert runner.best["accuracy"].epoch == 1
