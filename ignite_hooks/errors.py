@@ -26,7 +26,11 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, problems: Sequence[Problem] | str, source: str = "") -> None:
-        self.problems = (Problem("", problems),) if isinstance(problems, str) else tuple(problems)
+        if isinstance(problems, str):
+            self.problems: tuple[Problem, ...] = (Problem("", problems),)
+        else:
+            # What a user wrote stands in a message, and may have many lines.
+            self.problems = tuple(Problem(place, _on_one_line(message, 300)) for place, message in problems)
         self.source = source
         super().__init__(self._text())
 
@@ -84,10 +88,10 @@ def shown(value: object, longest: int = 60) -> str:
         ("'a\\\\nb'", '[0, 1, 2, 3, 4, 5...')
     """
     try:
-        text = " ".join(repr(value).split())
+        text = _on_one_line(repr(value), longest)
     except Exception:  # a repr of someone else's; a whole number of thousands of digits has none either
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return text
 
 
 def below(place: str, key: object) -> str:
@@ -104,7 +108,11 @@ def below(place: str, key: object) -> str:
 
 def one_line(error: BaseException) -> str:
     """The message of someone else's error, with its kind where the message alone would say too little."""
-    text = " ".join(str(error.args[0] if type(error) is KeyError and error.args else error).split())
-    text = text if len(text) <= 200 else f"{text[:197]}..."
+    text = _on_one_line(str(error.args[0] if type(error) is KeyError and error.args else error), 200)
     known = isinstance(error, (ConfigError, ImportError)) or type(error) in (ValueError, TypeError)
     return text if known and text else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _on_one_line(text: str, longest: int) -> str:
+    text = " ".join(text.split()) if len(text.splitlines()) > 1 else text
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -444,7 +444,7 @@ class Installation:
                 runner.close_outputs()
 
     def _is_training_data(self, name: str, data: object) -> bool:
-        """Whether the data is known to be for training: nothing is guessed where the script did not name its loaders."""
+        """Whether the data is known to be for training; nothing is guessed where the script named no loaders."""
         runner = self.runner
         train, mine = runner.get_service("train_loader"), runner.get_service(f"{name}_loader")
         train = runner.trainer.state.dataloader if train is None and mine is not None else train

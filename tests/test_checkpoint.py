@@ -447,6 +447,20 @@ def test_a_run_that_sigterm_stops_between_two_epochs_is_resumed_exactly_evaluati
     assert names(tmp_path / "whole") == names(tmp_path / "stopped")
 
 
+@pytest.mark.parametrize("at", [5, 6, 7])
+def test_resuming_in_the_middle_of_an_epoch_evaluates_nothing_out_of_turn(at: int, tmp_path: Path) -> None:
+    stopped = script(tmp_path)
+    stopped.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=at), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        stopped.run(3)
+    resumed = script(tmp_path, resume="auto")
+    epochs: list[int] = []
+    resumed.evaluator.add_event_handler(Events.STARTED, lambda: epochs.append(resumed.trainer.state.epoch))
+    resumed.run(3)
+    assert epochs == [2, 3]
+    assert resumed.runner.hooks["EarlyStoppingHook"].state.judged_step == resumed.trainer.state.iteration
+
+
 def test_saving_by_hand_after_a_run_leaves_the_folder_free_for_the_next(tmp_path: Path) -> None:
     made = script(tmp_path)
     made.run(1)

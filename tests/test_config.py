@@ -18,6 +18,7 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, HookError, Priority, Runner, attach_hooks
 from ignite_hooks.config import OURS, default_set, read_config
+from ignite_hooks.errors import shown
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.writers.jsonl import JsonlWriter, read_jsonl
 from ignite_hooks.writers.memory import MemoryWriter
@@ -1087,9 +1088,9 @@ def fuzz(seed: int, count: int, folder: Path) -> dict[str, int]:
         try:
             found = outcome(cfg, evaluating, folder / str(number), run=verdict == "either" or number % 4 == 0)
         except Exception as error:
-            raise AssertionError(f"seed {seed}, case {number}, evaluating {evaluating}: {cfg!r:.2000}") from error
+            raise AssertionError(f"seed {seed}, case {number}, evaluating {evaluating}: {shown(cfg, 2000)}") from error
         counts[found] += 1
-        assert verdict in (found, "either"), f"seed {seed}, case {number}: {found}, not {verdict}: {cfg!r:.2000}"
+        assert verdict in (found, "either"), f"seed {seed}, case {number}: {found}, not {verdict}: {shown(cfg, 2000)}"
     return counts
 
 

@@ -21,6 +21,12 @@ def test_several_problems_are_counted_and_indented() -> None:
     assert str(ConfigError([Problem("a", "x"), Problem("b", "y")])) == "2 problems:\n  a: x\n  b: y"
 
 
+def test_a_problem_has_one_line_however_long_what_the_user_wrote() -> None:
+    [problem] = ConfigError([Problem("a", "there is no service 'x\n\ny'" + "z" * 500)]).problems
+    assert problem.message.startswith("there is no service 'x y'zzz")
+    assert len(problem.message) == 300
+
+
 def test_a_plain_message_is_a_problem_without_a_place() -> None:
     assert ConfigError("nothing fits").problems == (Problem("", "nothing fits"),)
     assert isinstance(ConfigError("x"), ValueError)

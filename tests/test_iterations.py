@@ -111,3 +111,22 @@ def test_the_step_before_is_met_with_the_same_number(tmp_path: Path) -> None:
         *[("before", 4, 0, "a"), ("after", 4, 0, "a")],
         *[("before", 6, 2, "c"), ("after", 6, 2, "c")],
     ]
+
+
+def test_a_hook_that_changes_the_hooks_and_then_fails_is_treated_as_any_other(tmp_path: Path) -> None:
+    log: list[Any] = []
+
+    class Meddler(BaseHook):
+        on_error = "warn"
+
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 3:
+                runner.register_hook(acting("new", log))
+                raise ValueError("boom")
+
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [Meddler(priority=60), acting("old", log)], work_dir=tmp_path)
+    trainer.run(range(5))
+    assert [n for name, n in log if name == "old"] == [1, 2, 3, 4, 5]
+    assert [n for name, n in log if name == "new"] == [4, 5]
+    assert runner.report().failures["Meddler"].count == 1

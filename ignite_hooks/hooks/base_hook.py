@@ -160,7 +160,8 @@ class BaseHook:
     @property
     def runner(self) -> Runner:
         """The runner this hook is attached to."""
-        runner = self.__dict__.get("_runner", lambda: None)()
+        reference = getattr(self, "_runner", None)
+        runner = None if reference is None else reference()
         if runner is None:
             raise RuntimeError(f"{type(self).__name__} is not attached to a run")
         return cast("Runner", runner)
@@ -168,7 +169,7 @@ class BaseHook:
     @runner.setter
     def runner(self, runner: Runner | None) -> None:
         # Weak, or engine -> hook -> runner -> engine would keep each other alive.
-        self.__dict__["_runner"] = (lambda: None) if runner is None else weakref.ref(runner)
+        self._runner = None if runner is None else weakref.ref(runner)
 
     def attached(self) -> None:
         """Called once when the hook joins a runner, before any run."""

@@ -102,7 +102,11 @@ def _hook(
         found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {shown(type_)}"))
         return None
     found += check_settings(cls, given, place)
-    return _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
+    hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
+    if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or answered_methods(type(hook))):
+        message = f"{describe(cls).name} makes no hook: {type(hook).__name__} has no method that is a point"
+        found.append(Problem(f"{place}.type", message))
+    return hook
 
 
 def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], place: str, found: list[Problem]) -> Any:
@@ -126,16 +130,15 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
             hook = cls(**given)
         else:
             hook = cls(**{name: value for name, value in given.items() if name in own})
+        for word in COMMON_SETTINGS if known.style != "settings" else ():
+            if word in given and word not in own:
+                setattr(hook, word, given[word])
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
         text = one_line(error)
         name = next((setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)), "")
         at = f"{place}.{name}" if name else place
         found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
         return None
-    if known.style != "settings":
-        for word in COMMON_SETTINGS:
-            if word in given and word not in own:
-                setattr(hook, word, given[word])
     return hook
 
 
@@ -271,7 +274,8 @@ class _Unbuilt:
         name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
         named = name if isinstance(name, str) and name else "val"
         # A name that is not known at all may be a slip for any hook.
-        self.evaluates = named if isinstance(type_, str) or hasattr(type_, "evaluates") else None
+        unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
+        self.evaluates = named if unknown or hasattr(type_, "evaluates") else None
 
 
 def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:

@@ -119,10 +119,11 @@ class EvalHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         """Make up for the evaluation that a signal prevented before the run was resumed."""
-        step, when = runner.global_step, self.when
-        done = runner.trainer.state.epoch if when.unit == "epoch" else step
-        at_border = when.unit == "iter" or (when.unit == "epoch" and runner.epoch_complete)
-        if step > 0 and at_border and when.due(done) and self.state.evaluated_at != step:
+        step, length, unit = runner.global_step, runner.epoch_length, self.when.unit
+        done = runner.trainer.state.epoch if unit == "epoch" else step
+        between_epochs = length is not None and step % length == 0
+        possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))
+        if possible and self.when.due(done) and self.state.evaluated_at != step:
             self.evaluate(runner)
 
     @scheduled

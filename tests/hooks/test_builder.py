@@ -219,6 +219,9 @@ def test_a_list_becomes_a_tuple_where_one_is_wanted() -> None:
         (3, "hook", "not a hook: int can neither be attached to an engine nor called with one"),
         ({"type": 3}, "hook.type", "the name of a hook is needed, not 3"),
         (BaseHook, "hook", "a class: write {'type': 'BaseHook'} or BaseHook() for a hook"),
+        ({"type": dict}, "hook.type", "dict makes no hook: dict has no method that is a point"),
+        ({"type": dict, "name": "a"}, "hook.name", "AttributeError: 'dict' object has no attribute 'name'"),
+        ({"type": print}, "hook.type", "print makes no hook: NoneType has no method that is a point"),
         ("EvalHok", "hook.type", "no hook is called 'EvalHok', did you mean 'EvalHook'?"),
         ("zzz", "hook.type", "no hook is called 'zzz'; 'ignite-hooks list' shows all"),
         (
@@ -430,6 +433,8 @@ def test_a_hook_that_could_not_be_built_is_not_missed_by_the_others(broken: Any)
 def test_a_broken_hook_that_does_not_evaluate_hides_nothing() -> None:
     found = together("EarlyStoppingHook", {"type": "CheckpointHook", "intervall": 1}, evaluators=())
     assert [place for place, _ in found] == ["hooks[1].intervall", "hooks[0].monitor"]
+    found = together("EarlyStoppingHook", {"type": "ignite.handlers.TimeLimit", "limit_sek": 1}, evaluators=())
+    assert [place for place, _ in found] == ["hooks[1].limit_sek", "hooks[0].monitor"]
 
 
 def test_what_a_script_could_still_give_is_no_problem_of_a_file() -> None:
