@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable
@@ -1099,6 +1100,7 @@ def test_mutated_configurations_are_refused_with_a_config_error_or_run(
 ) -> None:
     seed = 20260718
     monkeypatch.setattr("os.fsync", lambda file: None)  # thousands of checkpoints, none of which has to last
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     counts = fuzz(seed, 3000, tmp_path)
     print(f"seed {seed}: {counts}")
     assert counts["accepted"] > 700

@@ -276,12 +276,12 @@ def test_two_hooks_that_offer_the_same_score_hear_the_same(score: float) -> None
 
 
 @pytest.mark.parametrize("first", [0.6, 0.4, NAN])
-def test_one_step_has_one_score(first: float) -> None:
+def test_of_two_evaluations_in_one_step_the_better_counts(first: float) -> None:
     best = Best()
     best.offer("accuracy", 0.5, step=10, epoch=1, rule="greater")
     best.offer("accuracy", first, step=20, epoch=2, rule="greater")
-    with pytest.raises(ValueError, match=r"'accuracy' has two scores at step 20: (0\.6|0\.4|nan) and 0\.7"):
-        best.offer("accuracy", 0.7, step=20, epoch=2, rule="greater")
+    assert best.offer("accuracy", 0.7, step=20, epoch=2, rule="greater")
+    assert best["accuracy"] == Record(0.7, step=20, epoch=2)
 
 
 def test_opposite_rules_for_one_metric_are_refused() -> None:
@@ -357,11 +357,19 @@ def test_resuming_ranks_as_if_never_stopped() -> None:
         assert second.state_dict() == straight.state_dict()
 
 
-def test_loading_replaces_and_an_empty_state_starts_clean() -> None:
+def test_loading_replaces_the_records_and_keeps_the_rules_that_are_declared() -> None:
     best = filled()
     best.load_state_dict({})
-    assert (len(best), best.state_dict()) == (0, {})
-    assert best.offer("accuracy", 0.1, step=1, epoch=1, rule="less")
+    assert len(best) == 0
+    with pytest.raises(ValueError, match="ranked by 'greater' and 'less'"):
+        best.offer("accuracy", 0.1, step=1, epoch=1, rule="less")
+
+
+def test_a_record_that_was_ranked_the_other_way_round_is_not_taken_up() -> None:
+    best = Best()
+    best.watch("accuracy", "less")
+    best.load_state_dict(filled().state_dict())
+    assert "accuracy" not in best
 
 
 def test_the_state_is_a_copy() -> None:
