@@ -164,14 +164,16 @@ class Installation:
         """What a handler of another make registers in here is undone by ``detach``."""
         engines = [self.runner.trainer, *self.runner.evaluators.values()]
         before = [{event: list(handlers) for event, handlers in e._event_handlers.items()} for e in engines]
-        yield
-        for engine, seen in zip(engines, before, strict=True):
-            new = {
-                event: [h for h in handlers if not any(h is old for old in seen.get(event, []))]
-                for event, handlers in engine._event_handlers.items()
-            }
-            reference = weakref.ref(engine)
-            self._undo.append(lambda new=new, reference=reference: take_away(reference(), new))  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            for engine, seen in zip(engines, before, strict=True):
+                new = {
+                    event: [h for h in handlers if not any(h is old for old in seen.get(event, []))]
+                    for event, handlers in engine._event_handlers.items()
+                }
+                reference = weakref.ref(engine)
+                self._undo.append(lambda new=new, reference=reference: take_away(reference(), new))  # type: ignore[misc]
 
     # -- a run ------------------------------------------------------------------------------------------------
 

@@ -553,3 +553,16 @@ def test_an_epoch_that_the_script_shortens_is_a_finished_one(tmp_path: Path) -> 
     trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: engine.terminate_epoch())
     trainer.run(data, max_epochs=2)
     assert {"epoch_1.pth", "epoch_2.pth", "last.pth"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_handler_that_was_added_before_attaching_failed_is_taken_away(tmp_path: Path) -> None:
+    class Broken(BaseHook):
+        def attached(self) -> None:
+            self.runner.trainer.add_event_handler(Events.STARTED, lambda: None)
+            raise RuntimeError("cannot be attached")
+
+    trainer = echo_trainer()
+    with pytest.raises(RuntimeError, match="cannot be attached"):
+        attach_hooks(trainer, [Broken()], work_dir=tmp_path)
+    assert handlers_of(trainer) == {}
+    assert "run" not in vars(trainer)
