@@ -345,7 +345,8 @@ class Installation:
         if self.calls.report.rows():
             runner.logger.info("what the hooks cost:\n%s", self.calls.report)
         how = "failed" if failed else "stopped" if self.runner.stop_reason else "ended"
-        words = [f"run {how} after {checkpoints.finished_epochs(runner)} epochs, {state.iteration} iterations"]
+        done = counted(checkpoints.finished_epochs(runner), "epoch"), counted(state.iteration, "iteration")
+        words = [f"run {how} after {', '.join(done)}"]
         words += [self.runner.stop_reason] if self.runner.stop_reason else []
         runner.logger.info("; ".join([*words, *self.calls.report.failure_lines()]))
 
@@ -493,6 +494,16 @@ class Installation:
             self._undo.pop()()
         for hook in self.runner.hooks.values():
             hook.runner = None
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "epoch"), counted(2, "epoch")
+        ('1 epoch', '2 epochs')
+    """
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def take_away(engine: Engine | None, handlers: Mapping[Any, list[Any]]) -> None:

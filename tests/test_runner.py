@@ -151,7 +151,7 @@ def test_a_logger_of_the_script_gets_the_lines(tmp_path: Path) -> None:
     attach_hooks(trainer, [], work_dir=tmp_path, logger=mine)
     trainer.run([1])
     mine.removeHandler(handler)
-    assert lines == ["run ended after 1 epochs, 1 iterations"]
+    assert lines == ["run ended after 1 epoch, 1 iteration"]
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_where_nobody_has_set_up_logging_lines_go_to_stderr(capsys: pytest.Captu
     shown = capsys.readouterr()
     assert shown.out == ""
     assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  INFO     Epoch 1/1 \[2/2\]  loss 1.5000$", shown.err, re.M)
-    assert shown.err.rstrip().endswith("run ended after 1 epochs, 2 iterations")
+    assert shown.err.rstrip().endswith("run ended after 1 epoch, 2 iterations")
 
 
 def test_the_first_line_of_another_hook_is_seen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{8}_\d{6}\.log", file.name)
     lines = file.read_text().splitlines()
     assert lines[0].endswith("  INFO     Epoch 1/1 [2/2]  loss 1.5000")
-    assert lines[-1].endswith("  INFO     run ended after 1 epochs, 2 iterations")
+    assert lines[-1].endswith("  INFO     run ended after 1 epoch, 2 iterations")
 
 
 def test_a_logger_of_the_script_gets_the_lines_and_keeps_its_level(tmp_path: Path) -> None:
