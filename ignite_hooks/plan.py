@@ -224,10 +224,13 @@ class Plan:
         rows = self.rows()
         if not rows:
             return "<p>no hooks</p>"
-        cell = "padding:2px 10px;text-align:left;vertical-align:top"
-        head = "".join(f"<th style='{cell}'>{name}</th>" for name in rows[0])
+        plain = "padding:2px 10px;text-align:left;vertical-align:top"
+        style = {name: plain if name in NOTES else f"{plain};white-space:nowrap" for name in rows[0]}
+        head = "".join(f"<th style='{style[name]}'>{name}</th>" for name in rows[0])
         body = "".join(
-            "<tr>" + "".join(f"<td style='{cell}'>{html.escape(value)}</td>" for value in row.values()) + "</tr>"
+            "<tr>"
+            + "".join(f"<td style='{style[name]}'>{html.escape(value)}</td>" for name, value in row.items())
+            + "</tr>"
             for row in rows
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
