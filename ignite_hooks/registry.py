@@ -24,9 +24,11 @@ class Registry:
         ('Ball', ['Ball', 'Rope'])
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, built_in: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> None:
         self.kind = kind
         self._modules = dict(built_in)
+        # Second names of ours are not taken: a script may give them to classes of its own.
+        self._aliases = dict(aliases or {})
         self._classes: dict[str, Callable[..., Any]] = {}
 
     def register(
@@ -64,6 +66,8 @@ class Registry:
 
     def get(self, name: str) -> Callable[..., Any]:
         """The class of this name; a LookupError names the nearest."""
+        if name not in self._classes and name in self._aliases:
+            return self.get(self._aliases[name])
         if name not in self._classes and name in self._modules:
             # The class stays known as built in, so that its name stays taken.
             return getattr(importlib.import_module(self._modules[name]), name)  # type: ignore[no-any-return]
@@ -75,13 +79,13 @@ class Registry:
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._modules
+        return name in self._classes or name in self._modules or name in self._aliases
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._classes, *self._modules}))
+        return iter(sorted({*self._classes, *self._modules, *self._aliases}))
 
     def __len__(self) -> int:
-        return len({*self._classes, *self._modules})
+        return len(list(iter(self)))
 
     def __repr__(self) -> str:
         return f"Registry({self.kind}: {', '.join(self)})"
@@ -98,11 +102,11 @@ HOOKS = Registry(
         "EvalHook": _HERE + "eval_hook",
         "IterTimerHook": _HERE + "iter_timer_hook",
         "LambdaHook": _HERE + "lambda_hook",
-        "LogHook": _HERE + "logger_hook",
         "LoggerHook": _HERE + "logger_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
     },
+    {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
 )
 """Every hook that a configuration can name."""
 

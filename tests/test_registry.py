@@ -197,3 +197,21 @@ HOOKS.get("CheckpointHook")
 assert "checkpoint_hook" in loaded() and "early_stopping_hook" not in loaded()
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_second_name_of_ours_may_be_taken_by_a_class_of_the_script() -> None:
+    toys = Registry("toy", {"LoggerHook": "ignite_hooks.hooks.logger_hook"}, {"LogHook": "LoggerHook"})
+    assert toys.get("LogHook") is toys.get("LoggerHook")
+    assert list(toys) == ["LogHook", "LoggerHook"]
+
+    @toys.register()
+    class LogHook: ...
+
+    assert toys.get("LogHook") is LogHook
+    with pytest.raises(KeyError, match="already registered by ignite_hooks"):
+        toys.register("LoggerHook")(LogHook)
+
+
+def test_the_names_of_the_third_specification_mean_ours() -> None:
+    assert HOOKS.get("LogHook") is HOOKS.get("LoggerHook")
+    assert HOOKS.get("CheckPointHook") is HOOKS.get("CheckpointHook")

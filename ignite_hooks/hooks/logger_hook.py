@@ -179,10 +179,6 @@ class LoggerHook(BaseHook):
         self._handlers.append(handler)
 
 
-LogHook = LoggerHook
-"""LoggerHook by the name of the third specification."""
-
-
 class Window:
     """The losses since the last line. Until ``means`` is asked for, nothing waits for a device.
 
