@@ -157,7 +157,7 @@ class Calls:
 
     def fail(self, call: Call, error: Exception, *, quietly: bool = False) -> None:
         """Raise, warn or switch off, as the hook's ``on_error`` says."""
-        if isinstance(error, HookError):
+        if isinstance(error, HookError) and not quietly:
             raise error
         slot, state, logger = call.slot, self.runner.trainer.state, self.runner.logger
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)

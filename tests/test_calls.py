@@ -411,3 +411,16 @@ def test_a_decision_that_fails_is_a_failure_of_the_hook(on_error: str, asked: in
     assert isinstance(error, HookError) is (on_error == "raise")
     if error is None:
         assert [name for name, at, *_ in log if at == "after_train_iter"] == ["first", "last"] * ITERATIONS
+
+
+def test_an_evaluation_that_fails_while_an_exception_is_on_its_way_does_not_hide_it(tmp_path: Path) -> None:
+    class LastLook(BaseHook):
+        def on_exception(self, runner: Any) -> None:
+            runner.validate()
+
+    trainer = Engine(lambda engine, batch: 1 / 0)
+    _, evaluator, _, val_data, _ = small_run()
+    hooks = [LastLook(), failing("after_val_iter", at=1)]
+    attach_hooks(trainer, hooks, evaluators=evaluator, val_loader=val_data, work_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        trainer.run([1])
