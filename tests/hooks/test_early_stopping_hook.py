@@ -130,7 +130,8 @@ def test_it_stops_when_and_why_it_should(
     else:
         assert reason in run.runner.stop_reason
         assert run.hook.stopped_epoch == epochs
-        assert f"run stopped after {epochs} epochs, {epochs * 2} iterations; {run.runner.stop_reason}" in caplog.text
+        done = f"{epochs} epoch{'s' * (epochs > 1)}, {epochs * 2} iterations"
+        assert f"run stopped after {done}; {run.runner.stop_reason}" in caplog.text
 
 
 @pytest.mark.parametrize(("metric", "epochs"), [("loss", 6), ("my_error", 6), ("accuracy", 3), ("mAP", 3)])
