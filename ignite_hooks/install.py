@@ -110,15 +110,22 @@ class Installation:
         if problems:
             hook.priority = before
             raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+        others = self.runner.hooks.by_name
         hook.runner = self.runner
-        for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
-            self.runner.best.watch(metric, rule_for(metric, rule))
-        self.runner.hooks.by_name = {**self.runner.hooks.by_name, name: hook}
-        attached = getattr(type(hook), "attached", None)
-        if callable(attached):
-            with self._remembering_handlers():
-                attached(hook)
-        self.refresh()
+        try:
+            for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
+                self.runner.best.watch(metric, rule_for(metric, rule))
+            self.runner.hooks.by_name = {**others, name: hook}
+            attached = getattr(type(hook), "attached", None)
+            if callable(attached):
+                with self._remembering_handlers():
+                    attached(hook)
+            self.refresh()
+        except BaseException:
+            # A run that goes on after this goes on without the hook.
+            hook.runner, self.runner.hooks.by_name = None, others
+            self.refresh()
+            raise
 
     def remove(self, name: str) -> None:
         """Take a hook away."""
