@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
 from ignite_hooks.registry import WRITERS
-from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
+from ignite_hooks.runner import ALWAYS_THERE, Runner
 from ignite_hooks.settings import check_settings, describe
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.writers.interface import Writer
@@ -178,6 +177,3 @@ def _warn_of_old_torch() -> None:
             "load only checkpoints you made yourself, or upgrade to 2.10",
             stacklevel=3,
         )
-
-
-logging.getLogger(LOGGER_NAME).addHandler(logging.NullHandler())

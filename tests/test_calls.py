@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -424,3 +426,41 @@ def test_an_evaluation_that_fails_while_an_exception_is_on_its_way_does_not_hide
     attach_hooks(trainer, hooks, evaluators=evaluator, val_loader=val_data, work_dir=tmp_path)
     with pytest.raises(ZeroDivisionError):
         trainer.run([1])
+
+
+def test_a_warning_is_seen_where_nobody_has_set_up_logging(tmp_path: Path) -> None:
+    code = (
+        "import sys; from ignite_hooks import BaseHook, attach_hooks; from ignite.engine import Engine\n"
+        "class Bad(BaseHook):\n"
+        "    on_error = 'warn'\n"
+        "    def after_train_iter(self): raise ValueError('boom')\n"
+        "trainer = Engine(lambda engine, batch: batch)\n"
+        "attach_hooks(trainer, [Bad()], work_dir=sys.argv[1])\n"
+        "trainer.run([1])\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    assert "Bad.after_train_iter failed at epoch 1, iteration 1: ValueError: boom\nTraceback" in done.stderr
+
+
+def test_a_hook_that_cannot_join_a_run_is_refused_and_the_run_goes_on_without_it(tmp_path: Path) -> None:
+    class Needy(BaseHook):
+        def after_train_iter(self, model: Any) -> None: ...
+
+    log: Log = []
+    refused: list[str] = []
+
+    class Adder(BaseHook):
+        def before_epoch(self, runner: Any) -> None:
+            try:
+                runner.register_hook(Needy())
+            except ConfigError as error:
+                refused.append(str(error))
+
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [Adder(), recorder(log)], work_dir=tmp_path)
+    trainer.run([1, 2], max_epochs=2)
+    assert len(refused) == 2
+    assert "needs the service 'model'" in refused[0]
+    assert list(runner.hooks) == ["Adder", "recorder"]
+    assert [at for _, at, *_ in log].count("after_train_iter") == 4
