@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks import attach_hooks
 from ignite_hooks.hooks import sync_buffers_hook
 from ignite_hooks.hooks.sync_buffers_hook import SyncBuffersHook, synchronise
+from tests.ranks import run_ranks
 from tests.tools import echo_trainer
 
 LOWEST = torch.finfo(torch.float32).min
@@ -32,7 +32,8 @@ class Buffers(torch.nn.Module):
         self.register_buffer("turned", torch.arange(6.0).reshape(2, 3).t() + rank, persistent=False)
 
 
-def in_each_process(rank: int, work_dir: str) -> None:
+def in_each_process(work_dir: str) -> dict[str, Any]:
+    rank = idist.get_rank()
     found: dict[str, Any] = {}
     model = Buffers(rank)
     before = model.mask.clone()
@@ -63,19 +64,13 @@ def in_each_process(rank: int, work_dir: str) -> None:
     attach_hooks(trainer, [SyncBuffersHook()], work_dir=work_dir, model=wrapped, evaluators=evaluator)
     trainer.run([torch.full((2, 1), float(rank + n)) for n in range(3)], max_epochs=2)
     found["times"], found["seen"], found["end"] = times, seen, normed.norm.running_mean.item()
-    Path(work_dir, f"{rank}.json").write_text(json.dumps(found))
+    return found
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes has found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    # A file for the processes to meet at: a port could be another's.
-    with idist.Parallel(
-        backend="gloo", nproc_per_node=2, start_method="spawn", init_method=f"file://{folder}/meeting"
-    ) as parallel:
-        parallel.run(in_each_process, str(folder))
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return run_ranks(in_each_process, str(tmp_path_factory.mktemp("ranks")))
 
 
 @pytest.mark.slow
