@@ -433,7 +433,8 @@ class Installation:
             seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
         seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)
         seats.take(Events.EPOCH_COMPLETED, on_epoch_completed)
-        seats.take(Events.COMPLETED, finish)
+        # Without a parameter, or Ignite passes the engine in its place.
+        seats.take(Events.COMPLETED, lambda: finish())
         self._boxes |= boxes
         try:
             try:

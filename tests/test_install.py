@@ -14,8 +14,8 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
-from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
-from tests.tools import Log, echo_trainer, recorder, small_run
+from ignite_hooks import BaseHook, ConfigError, HookError, HookEvents, Priority, attach_hooks
+from tests.tools import Log, echo_trainer, failing, recorder, small_run
 
 EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISED, Events.TERMINATE_SINGLE_EPOCH)]
 
@@ -439,6 +439,18 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
         *[("before_run", 0), ("after_epoch", 1), ("after_run", 1), ("cleanup", 1)],
         *[("before_run", 1), ("after_epoch", 2), ("after_epoch", 3), ("after_run", 3), ("cleanup", 3)],
     ]
+
+
+@pytest.mark.parametrize(
+    "point", ["before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch", "after_val"]
+)
+def test_a_hook_that_fails_at_any_point_of_an_evaluation_ends_the_run(point: str, tmp_path: Path) -> None:
+    trainer, evaluator, data, val_data, _ = small_run()
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
+    attach_hooks(trainer, [failing(point, at=1)], evaluators=evaluator, work_dir=tmp_path)
+    with pytest.raises(HookError, match=point):
+        trainer.run(data, max_epochs=2)
+    assert trainer.state.epoch == 1
 
 
 # -- hooks and services that come and go ------------------------------------------------------------------------
