@@ -330,7 +330,10 @@ def test_mistakes_of_a_callable(run: Run, entry: dict[str, Any], place: str, mes
         ),
     ],
 )
-def test_mistakes_of_what_attaches_itself(run: Run, entry: dict[str, Any], place: str, message: str) -> None:
+def test_mistakes_of_what_attaches_itself(
+    run: Run, entry: dict[str, Any], place: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.tmp_path)  # Ignite makes the folder before it looks at the rest.
     [found] = run.problems(entry | {"type": f"ignite.handlers.{entry['type']}"})
     assert found[0] == f"hooks[0].{place}"
     assert found[1].startswith(message)
