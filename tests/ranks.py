@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,25 +55,27 @@ class Ranks:
         return self.folder / f"{rank}.txt"
 
     def wait(self, seconds: float = SECONDS) -> list[int]:
-        """The exit codes, once every process has ended."""
+        """The exit codes, once every process has ended; one that does not in time is killed."""
         until = time.monotonic() + seconds
-        try:
-            return [process.wait(max(0.0, until - time.monotonic())) for process in self.processes]
-        finally:
-            for process in self.processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+        for process in self.processes:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+        return [process.wait() for process in self.processes]
 
-    def results(self) -> list[Any]:
+    def results(self, seconds: float = SECONDS) -> list[Any]:
         """What each rank returned; an error with all they printed where one failed."""
-        codes = self.wait()
-        if any(codes):
-            printed = "\n".join(
-                f"--- rank {r}, exit {c}\n{self.printed_by(r).read_text()}" for r, c in enumerate(codes)
-            )
-            raise AssertionError(printed)
-        return [json.loads(self.result_of(rank).read_text()) for rank in range(len(codes))]
+        codes = self.wait(seconds)
+        try:
+            if any(codes):
+                printed = "\n".join(
+                    f"--- rank {r}, exit {c}\n{self.printed_by(r).read_text()}" for r, c in enumerate(codes)
+                )
+                raise AssertionError(printed)
+            return [json.loads(self.result_of(rank).read_text()) for rank in range(len(codes))]
+        finally:
+            shutil.rmtree(self.folder)
 
 
 def run_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
