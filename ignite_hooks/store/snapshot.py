@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, UntypedStorage
 
 ALLOWED = "numbers, text, lists, tuples, sets, dicts and tensors"
 # weights_only=True reads numbers of at most 255 bytes.
 LARGEST_INT_BITS = 2039
+ORDINARY = 1 << 64
+AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
 
 def to_plain(value: object, place: str = "", *, clone: bool = False) -> Any:
@@ -31,10 +33,34 @@ def to_plain(value: object, place: str = "", *, clone: bool = False) -> Any:
         place: what messages call it, such as ``hooks.EMAHook``.
         clone: whether later changes of the state must not show in the result.
     """
-    try:
-        return _Plain(clone).convert(value, place)
-    except RecursionError:
-        raise CheckpointError(f"{place or 'state'}: cannot be saved: too deep, or contains itself") from None
+    return _Plain(clone).whole(value, place)
+
+
+def to_plain_and_shared(value: object) -> tuple[Any, list[Tensor]]:
+    """As `to_plain`, and the tensors of the result whose memory is still that of the state."""
+    conversion = _Plain(clone=False)
+    conversion.shared = []
+    return conversion.whole(value, ""), conversion.shared
+
+
+def place_of(plain: object, storage: UntypedStorage) -> str:
+    """Where a plain state holds a tensor with this memory."""
+    import torch
+
+    rest: list[tuple[object, Place]] = [(plain, "")]
+    while rest:
+        value, place = rest.pop()
+        if isinstance(value, dict):
+            rest.extend((item, (place, key, False)) for key, item in value.items())
+        elif isinstance(value, list | tuple):
+            rest.extend((item, (place, index, True)) for index, item in enumerate(value))
+        elif (
+            isinstance(value, torch.Tensor)
+            and value.layout == torch.strided
+            and value.untyped_storage()._cdata == storage._cdata
+        ):
+            return _text(place)
+    return "state"
 
 
 def size_in_bytes(plain: object) -> int:
@@ -58,22 +84,56 @@ def size_in_bytes(plain: object) -> int:
     return sum(sizes.values())
 
 
+Place = str | tuple[Any, object, bool]
+"""Where a value is: what messages call its owner, its key or index, and which of both; a text only when needed."""
+
+
+def _text(place: Place) -> str:
+    keys: list[str] = []
+    while not isinstance(place, str):
+        place, key, is_index = place
+        keys.append(f"[{key}]" if is_index else f".{key}")
+    return (place + "".join(reversed(keys))).removeprefix("" if place else ".")
+
+
 class _Plain:
     """One conversion: remembers the copies it made, so that shared weights stay shared."""
 
     def __init__(self, clone: bool) -> None:
         import torch
 
+        self.shared: list[Tensor] | None = None
         self._torch = torch
         self._clone = clone
         self._copies: dict[tuple[object, ...], Tensor] = {}
         # A copied tensor may die during the conversion and its memory be used again: keep the originals.
         self._originals: list[Tensor] = []
 
-    def convert(self, value: Any, place: str) -> Any:
-        torch = self._torch
-        if value is None or isinstance(value, bool):
+    def whole(self, value: object, place: str) -> Any:
+        """Convert a whole state."""
+        try:
+            return self.convert(value, place)
+        except RecursionError:
+            raise CheckpointError(f"{place or 'state'}: cannot be saved: too deep, or contains itself") from None
+
+    def convert(self, value: Any, place: Place) -> Any:
+        kind = type(value)
+        if kind in AS_THEY_ARE:
             return value
+        if kind is self._torch.Tensor:
+            return self._tensor(value, place)
+        if kind is dict:
+            return self._dict(value, place)
+        if kind is list:
+            return self._list(value, place)
+        if kind is int:
+            return self._whole(value, place)
+        if kind is tuple:
+            return tuple(self._list(value, place))
+        return self._other(value, place)
+
+    def _other(self, value: Any, place: Place) -> Any:
+        torch = self._torch
         if isinstance(value, Enum):
             return self.convert(value.value, place)
         if isinstance(value, int):
@@ -89,9 +149,9 @@ class _Plain:
         if isinstance(value, dict):
             return self._dict(value, place)
         if isinstance(value, list):
-            return [self.convert(item, f"{place}[{index}]") for index, item in enumerate(value)]
+            return self._list(value, place)
         if isinstance(value, tuple):
-            return tuple(self.convert(item, f"{place}[{index}]") for index, item in enumerate(value))
+            return tuple(self._list(value, place))
         if isinstance(value, set):
             return {self._key(item, place) for item in value}
         if isinstance(value, bytes) and value:
@@ -102,37 +162,50 @@ class _Plain:
             return value.isoformat()
         return self._numpy(value, place)
 
-    def _whole(self, value: int, place: str) -> int:
+    def _list(self, value: Iterable[Any], place: Place) -> list[Any]:
+        return [
+            item
+            if (kind := type(item)) in AS_THEY_ARE or (kind is int and -ORDINARY <= item <= ORDINARY)
+            else self.convert(item, (place, index, True))
+            for index, item in enumerate(value)
+        ]
+
+    def _whole(self, value: int, place: Place) -> int:
         if value.bit_length() > LARGEST_INT_BITS:
             raise _refusal(place, value, f" of {value.bit_length()} bits")
         return value
 
-    def _dict(self, value: Mapping[Any, Any], place: str) -> dict[Any, Any]:
+    def _dict(self, value: Mapping[Any, Any], place: Place) -> dict[Any, Any]:
         plain: dict[Any, Any] = {}
         for key, item in value.items():
-            plain_key = self._key(key, place)
-            here = f"{place}.{plain_key}" if place else str(plain_key)
+            plain_key = key if type(key) is str else self._key(key, place)
             if plain_key in plain:
+                here = _text((place, plain_key, False))
                 raise CheckpointError(f"{here}: cannot be saved: two keys become {plain_key!r}")
-            plain[plain_key] = self.convert(item, here)
+            plain[plain_key] = item if type(item) in AS_THEY_ARE else self.convert(item, (place, plain_key, False))
         return plain
 
-    def _key(self, key: object, place: str) -> Any:
+    def _key(self, key: object, place: Place) -> Any:
         plain = self.convert(key, place)
         if isinstance(plain, self._torch.Tensor | list | dict | set):
             raise _refusal(place, key, " as a key")
         return plain
 
-    def _tensor(self, value: Tensor, place: str) -> Tensor:
+    def _tensor(self, value: Tensor, place: Place) -> Tensor:
         tensor = value.detach()
         if type(tensor) is not self._torch.Tensor or tensor.is_meta:
             raise _refusal(place, value, " without data" if tensor.is_meta else "")
-        if tensor.layout != self._torch.strided:
-            return tensor.clone().cpu() if self._clone else tensor
+        if tensor.layout is not self._torch.strided:
+            return tensor.clone().cpu() if self._clone or self.shared is not None else tensor
         storage = tensor.untyped_storage()
         # torch.save writes the whole memory behind a tensor, however small the part that it shows.
-        if not self._clone and storage.nbytes() <= tensor.numel() * tensor.element_size():
-            return tensor
+        if not self._clone and storage.nbytes() <= tensor.nbytes:
+            if self.shared is None:
+                return tensor
+            # Memory of other devices is not ours to copy later.
+            if tensor.is_cpu or tensor.is_cuda:
+                self.shared.append(tensor)
+                return tensor
         key = (tensor.device, storage.data_ptr(), tensor.storage_offset(), tensor.dtype)
         key += (*tensor.shape, *tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if key not in self._copies or not storage.data_ptr():
@@ -140,7 +213,7 @@ class _Plain:
             self._copies[key] = tensor.clone() if tensor.device.type == "cpu" else tensor.to("cpu", copy=True)
         return self._copies[key]
 
-    def _numpy(self, value: Any, place: str) -> Any:
+    def _numpy(self, value: Any, place: Place) -> Any:
         # Only a program that has imported numpy can hold its types.
         numpy = sys.modules.get("numpy")
         if numpy is None:
@@ -155,12 +228,12 @@ class _Plain:
         raise _refusal(place, value)
 
 
-def _refusal(place: str, value: object, detail: str = "") -> CheckpointError:
+def _refusal(place: Place, value: object, detail: str = "") -> CheckpointError:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, bytes):
         # weights_only=True opens bytes, but not empty ones.
         detail = " without content"
-    return CheckpointError(f"{place or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
+    return CheckpointError(f"{_text(place) or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
 
 
 def random_state() -> dict[str, Any]:
@@ -174,7 +247,7 @@ def random_state() -> dict[str, Any]:
         name, keys, position, has_gauss, gauss = numpy.random.get_state()
         state["numpy"] = {
             "name": str(name),
-            "keys": [int(key) for key in keys],
+            "keys": keys.tolist(),
             "position": int(position),
             "has_gauss": int(has_gauss),
             "gauss": float(gauss),
