@@ -1,7 +1,7 @@
 """Where checkpoints go: a state becomes plain types, then a file that is whole or not there."""
 
 from ignite_hooks.store.folder import FolderStore
-from ignite_hooks.store.interface import Store
+from ignite_hooks.store.interface import Retire, Saving, Store
 from ignite_hooks.store.manifest import Entry, Kind, Manifest
 from ignite_hooks.store.memory import MemoryStore
 from ignite_hooks.store.retention import to_delete
@@ -13,6 +13,8 @@ __all__ = [
     "Kind",
     "Manifest",
     "MemoryStore",
+    "Retire",
+    "Saving",
     "Store",
     "random_state",
     "set_random_state",

@@ -45,14 +45,14 @@ class HashingFile:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
-            # torch.save reports a failed write as "unexpected pos", without saying why
+            # Closing a zip file writes again and would hide the first reason.
             self.failure = self.failure or error
             raise
         self.size += len(view)
         return len(view)
 
     def flush(self) -> None:
-        """Nothing is buffered; torch.save calls it."""
+        """Nothing is buffered."""
 
     def finish(self) -> None:
         """Put everything on the disk, or raise the first thing that went wrong."""

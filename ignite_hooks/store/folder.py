@@ -13,13 +13,15 @@ import os
 import pickle
 import socket
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.archive import write_archive
+from ignite_hooks.store.copies import Copies
 from ignite_hooks.store.files import (
     TEMPORARY,
     explain,
@@ -31,9 +33,14 @@ from ignite_hooks.store.files import (
     sync_folder,
     temporary_path,
 )
-from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Entry, Kind, Manifest, check_name
+from ignite_hooks.store.interface import Retire, Saving
+from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Entry, Kind, Manifest, name_with_hash
 from ignite_hooks.store.retention import to_delete
-from ignite_hooks.store.snapshot import size_in_bytes, to_plain
+from ignite_hooks.store.saving import BackgroundSaving, BackgroundWriter
+from ignite_hooks.store.snapshot import size_in_bytes, to_plain, to_plain_and_shared
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOCK: Final = ".lock"
 NO_LOCKS_HERE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
@@ -57,6 +64,7 @@ class FolderStore:
         # A script may change its working directory during the run.
         self.folder = Path(folder).absolute()
         self._manifest = Manifest()
+        self._writer: BackgroundWriter | None = None
         self._release_lock: weakref.finalize[[int], FolderStore] | None = None
 
     def open(self) -> Self:
@@ -83,25 +91,66 @@ class FolderStore:
         epoch: int,
         iteration: int,
         metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
     ) -> Path:
         """Write a state; when it returns, the state survives a crash of the machine."""
-        check_name(name)
+        name_with_hash(name)
         self._check_open(f"save {name}")
-        numbers = {key: float(value) for key, value in (metrics or {}).items()}
+        make_entry = _maker(kind, epoch, iteration, metrics)
         plain = to_plain(dict(state))
-        temporary = temporary_path(self.folder, name)
-        with self._explained(f"save {name}", needed=size_in_bytes(plain)):
+        self._settle()
+        return self._write(name, plain, make_entry, retire)
+
+    def begin(
+        self,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
+        steady: Collection[Tensor] = (),
+        done: Callable[[], None] | None = None,
+    ) -> Saving:
+        """Begin a save that goes on in a thread; see `Store.begin`."""
+        path = self.folder / name_with_hash(name)
+        self._check_open(f"save {name}")
+        make_entry = _maker(kind, epoch, iteration, metrics)
+        plain, shared = to_plain_and_shared(dict(state))
+        if self._writer is None:
+            self._writer = BackgroundWriter()
+        with self._explained(f"save {name}", plain):
+            copies = Copies(shared, steady, self._writer.buffers)
+
+        def write() -> Path:
             try:
-                size, sha256 = write_state(temporary, plain)
-                self._commit(temporary, Entry(name, size, sha256, epoch, iteration, numbers, kind))
-            except BaseException:
-                remove_temporary(temporary)
-                raise
-        return self.folder / name
+                try:
+                    with self._explained(f"save {name}", plain):
+                        copies.synchronize(plain)
+                except CheckpointError as error:
+                    raise CheckpointError(f"cannot save {name}: {error}") from error
+                return self._write(name, plain, make_entry, retire, copies.views)
+            finally:
+                copies.give_back()
+
+        saving = BackgroundSaving(path, copies)
+        try:
+            with self._explained(f"save {name}", plain):
+                self._writer.start(saving, write, done)
+        except BaseException:
+            copies.give_back()
+            raise
+        return saving
 
     def delete(self, entries: Iterable[Entry]) -> None:
         """Delete files, if the manifest lists them."""
         self._check_open("delete")
+        self._settle()
+        self._delete(entries)
+
+    def _delete(self, entries: Iterable[Entry]) -> None:
         manifest = self._manifest.without(entries)
         if not manifest.deleting:
             return
@@ -115,6 +164,7 @@ class FolderStore:
     def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
         """Delete periodic checkpoints beyond the newest ``keep``; call it after `save`. Returns what went."""
         self._check_open("prune")
+        self._settle()
         entries = self._manifest.entries
         # After going back to an older checkpoint, what was just saved is not the newest by iteration.
         just_saved = [entry.name for entry in entries[-1:]]
@@ -125,6 +175,7 @@ class FolderStore:
     def start_afresh(self) -> Path | None:
         """Move what earlier runs saved here into a folder of its own, so that a new run is not taken for them."""
         self._check_open("start afresh")
+        self._settle()
         earlier = self._manifest
         if not earlier.entries:
             return None
@@ -158,6 +209,7 @@ class FolderStore:
 
     def newest(self) -> Path | None:
         """The newest checkpoint by iteration that verifies; None where nothing was ever saved."""
+        self._settle()
         entries = self._current().newest_first()
         if not entries:
             self._refuse_to_forget()
@@ -176,6 +228,7 @@ class FolderStore:
         import torch
 
         path = Path(path)
+        self._settle()
         with self._explained(f"load {path}"):
             ours = path.parent.resolve() == self.folder.resolve()
             with open_regular(path, follow_links=not ours) as file:
@@ -194,7 +247,10 @@ class FolderStore:
         return state
 
     def close(self) -> None:
-        """Give the lock back; may be called twice."""
+        """Wait for what is under way and give the lock back; may be called twice."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         if self._release_lock is not None:
             self._release_lock()
             self._release_lock = None
@@ -206,6 +262,38 @@ class FolderStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _settle(self) -> None:
+        if self._writer is not None:
+            self._writer.settle()
+
+    def _write(
+        self,
+        name: str,
+        plain: dict[str, Any],
+        make_entry: Callable[[str, int, str], Entry],
+        retire: Retire | None,
+        copies: Mapping[int, memoryview] | None = None,
+    ) -> Path:
+        temporary = temporary_path(self.folder, name_with_hash(name))
+        with self._explained(f"save {name}", plain):
+            try:
+                size, sha256 = write_state(temporary, plain, copies)
+                entry = make_entry(name_with_hash(name, sha256), size, sha256)
+                self._commit(temporary, entry)
+            except BaseException:
+                remove_temporary(temporary)
+                raise
+        if retire is not None:
+            self._retire(retire, entry)
+        return self.folder / entry.name
+
+    def _retire(self, retire: Retire, saved: Entry) -> None:
+        try:
+            self._delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
+        except Exception:
+            # The state is safe, which is what the save was for.
+            logger.exception("%s is saved, but what it replaces could not be deleted", self.folder / saved.name)
 
     def _commit(self, temporary: Path, entry: Entry) -> None:
         path = self.folder / entry.name
@@ -311,22 +399,28 @@ class FolderStore:
             raise CheckpointError(f"cannot {what}: {self.folder} is not open for writing")
 
     @contextlib.contextmanager
-    def _explained(self, what: str, needed: int = 0) -> Iterator[None]:
+    def _explained(self, what: str, plain: object = None) -> Iterator[None]:
         try:
             yield
         except CheckpointError:
             raise
         except Exception as error:
+            needed = 0 if plain is None else size_in_bytes(plain)
             raise CheckpointError(f"cannot {what}: {explain(error, self.folder, needed)}") from error
 
 
-def write_state(path: Path, plain: dict[str, Any]) -> tuple[int, str]:
+def write_state(path: Path, plain: dict[str, Any], copies: Mapping[int, memoryview] | None = None) -> tuple[int, str]:
     """Write a plain state into a new file, on disk when it returns. Returns its size and checksum."""
-    import torch
-
     with new_file(path) as file:
-        torch.save(plain, cast(IO[bytes], file))
+        write_archive(file, plain, copies)
     return file.size, file.sha256
+
+
+def _maker(
+    kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None
+) -> Callable[[str, int, str], Entry]:
+    numbers = {key: float(value) for key, value in (metrics or {}).items()}
+    return lambda name, size, sha256: Entry(name, size, sha256, epoch, iteration, numbers, kind)
 
 
 def _difference(file: BufferedReader, entry: Entry) -> str | None:
@@ -360,6 +454,8 @@ def _closed_in_forked_children() -> weakref.WeakSet[FolderStore]:
 
     def close_all() -> None:
         for store in list(stores):
+            # Its thread and what it waits for are in the parent.
+            store._writer = None
             store.close()
 
     os.register_at_fork(after_in_child=close_all)

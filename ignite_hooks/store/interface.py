@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ignite_hooks.store.manifest import Entry, Kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Retire = Callable[[list[Entry]], Iterable[Entry]]
+"""Which of the listed files go, once a new one is there."""
+
+
+class Saving(Protocol):
+    """A save that has begun."""
+
+    path: Path
+    """Where it will be; with ``{hash}`` in the name, only known when `wait` has returned."""
+
+    def wait_copied(self) -> None:
+        """Return once the state may change."""
+
+    def copied(self) -> bool:
+        """Whether `wait_copied` would return at once."""
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self) -> Path:
+        """The path, once the file survives a crash; a `CheckpointError` where it does not exist."""
 
 
 class Store(Protocol):
@@ -25,8 +51,50 @@ class Store(Protocol):
         epoch: int,
         iteration: int,
         metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
     ) -> Path:
-        """Keep a state under a name; when it returns, the state survives a crash."""
+        """Keep a state under a name; when it returns, the state survives a crash.
+
+        Args:
+            name: may hold ``{hash}`` once, which becomes the first 8 digits of the file's sha256.
+            state: plain types and tensors, see `to_plain`.
+            kind: why it is saved.
+            epoch: how many epochs it has seen.
+            iteration: how many iterations it has seen.
+            metrics: how good it is.
+            retire: which of the listed files go afterwards, never the one just saved. If it or a deletion fails, that
+                is logged.
+        """
+
+    def begin(
+        self,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
+        steady: Collection[Tensor] = (),
+        done: Callable[[], None] | None = None,
+    ) -> Saving:
+        """Begin a save: as `save`, but the file is written while the program goes on.
+
+        All other methods but `entries` and `verify` wait for what is under way, and none of them reports its failure.
+
+        Args:
+            name: as in `save`.
+            state: as in `save`.
+            kind: as in `save`.
+            epoch: as in `save`.
+            iteration: as in `save`.
+            metrics: as in `save`.
+            retire: as in `save`; called in the thread that writes.
+            steady: tensors that stay as they are until `Saving.wait_copied` has returned: they are copied meanwhile.
+                Everything else in the state may change as soon as `begin` returns.
+            done: called in the thread that writes when the save has ended, well or not; it does not use the store.
+        """
 
     def delete(self, entries: Iterable[Entry]) -> None:
         """Delete these files, if they are ours."""

@@ -14,15 +14,17 @@ from typing import Any, Final, Literal, get_args
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.files import open_regular, write_whole
 
-Kind = Literal["periodic", "best", "last", "manual", "exception"]
+Kind = Literal["periodic", "best", "last", "manual", "exception", "published"]
 
 FILE_NAME: Final = "manifest.json"
 FORMAT: Final = 1
 KINDS: Final = get_args(Kind)
 # At equal iteration: what a run saves for resuming, then what somebody asked for, then the rest.
-PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "exception", "best")
+PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "exception", "best", "published")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
+HASH: Final = "{hash}"
+HASH_DIGITS: Final = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,6 +36,11 @@ def check_name(name: object) -> str:
             f"no dot in front, not {FILE_NAME}"
         )
     return name
+
+
+def name_with_hash(name: object, sha256: str = "0" * 64) -> str:
+    """The checked name, with the first digits of the checksum where it says ``{hash}``."""
+    return check_name(name.replace(HASH, sha256[:HASH_DIGITS], 1) if isinstance(name, str) else name)
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,11 @@ class Entry:
         object.__setattr__(self, "metrics", finite)
 
 
+def resuming_order(entry: Entry) -> tuple[bool, int, int]:
+    """The smaller, the sooner to resume from; what a failing run saved is good but not exact, and comes last."""
+    return entry.kind == "exception", -entry.iteration, PREFERENCE.index(entry.kind)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The files that are ours, in the order they were saved.
@@ -84,9 +96,9 @@ class Manifest:
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def newest_first(self) -> list[Entry]:
-        """By iteration; of equal kinds at one iteration, the one saved later first."""
-        latest_first = self.entries[::-1]
-        return sorted(latest_first, key=lambda entry: (-entry.iteration, PREFERENCE.index(entry.kind)))
+        """Those to resume from, by iteration; of equal kinds at one iteration, the one saved later first."""
+        latest_first = [entry for entry in self.entries[::-1] if entry.kind != "published"]
+        return sorted(latest_first, key=resuming_order)
 
     def announce(self, entry: Entry) -> Manifest:
         """The file of this entry is about to get its name."""

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.manifest import Entry, Kind, Manifest
+from ignite_hooks.store.archive import write_archive
+from ignite_hooks.store.interface import Retire, Saving
+from ignite_hooks.store.manifest import HASH, Entry, Kind, Manifest, name_with_hash
 from ignite_hooks.store.retention import to_delete
+from ignite_hooks.store.saving import call_done
 from ignite_hooks.store.snapshot import size_in_bytes, to_plain
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
 NO_CHECKSUM = "0" * 64
+
+
+class Saved:
+    """A save that was over when it began."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def wait_copied(self) -> None:
+        """Nothing to wait for."""
+
+    def copied(self) -> bool:
+        return True
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> Path:
+        return self.path
 
 
 class MemoryStore:
@@ -34,14 +63,43 @@ class MemoryStore:
         epoch: int,
         iteration: int,
         metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
     ) -> Path:
         """Keep a copy of a state."""
+        name_with_hash(name)
         plain = to_plain(dict(state), clone=True)
         numbers = {key: float(value) for key, value in (metrics or {}).items()}
+        name = name_with_hash(name, _sha256(plain)) if HASH in name else name
         entry = Entry(name, size_in_bytes(plain), NO_CHECKSUM, epoch, iteration, numbers, kind)
         self.states[name] = plain
         self._manifest = self._manifest.announce(entry).settle(happened=True)
+        if retire is not None:
+            self._retire(retire, entry)
         return Path(name)
+
+    def begin(
+        self,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
+        steady: Collection[Tensor] = (),
+        done: Callable[[], None] | None = None,
+    ) -> Saving:
+        """Keep a copy of a state; there is nothing to wait for."""
+        path = self.save(name, state, kind=kind, epoch=epoch, iteration=iteration, metrics=metrics, retire=retire)
+        call_done(done)
+        return Saved(path)
+
+    def _retire(self, retire: Retire, saved: Entry) -> None:
+        try:
+            self.delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
+        except Exception:
+            logger.exception("%s is saved, but what it replaces could not be deleted", saved.name)
 
     def delete(self, entries: Iterable[Entry]) -> None:
         """Forget these states."""
@@ -96,3 +154,15 @@ class MemoryStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sha256(plain: object) -> str:
+    found = hashlib.sha256()
+
+    class Hashing:
+        def write(self, data: memoryview) -> int:
+            found.update(data)
+            return len(data)
+
+    write_archive(Hashing(), plain)
+    return found.hexdigest()

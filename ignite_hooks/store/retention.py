@@ -11,7 +11,7 @@ def to_delete(entries: Iterable[Entry], keep: int, protected_names: Collection[s
     """The periodic checkpoints beyond the newest ``keep``, oldest first.
 
     Newest means the highest iteration: file times change when files are copied or a clock jumps. Best, last,
-    manual and exception checkpoints neither count nor go. A protected one stays: the one resumed from.
+    manual, exception and published checkpoints neither count nor go. A protected one stays: the one resumed from.
 
     Args:
         entries: all files.

@@ -43,6 +43,7 @@ def test_writing_needs_open(tmp_path: Path, make_state: MakeState) -> None:
     store = FolderStore(tmp_path)
     actions: list[Callable[[], object]] = [
         lambda: store.save("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
+        lambda: store.begin("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
         lambda: store.delete([]),
         lambda: store.prune(1),
     ]
@@ -279,16 +280,18 @@ def test_a_file_elsewhere_is_loaded_through_a_link_too(two_saved: Path, tmp_path
     assert FolderStore(tmp_path / "other").load(tmp_path / "link.pth")["number"] == 20
 
 
+@pytest.mark.parametrize("way", ["save", "begin"])
 def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
-    store: FolderStore, make_state: MakeState, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, make_state: MakeState, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    store.save("old.pth", make_state(1), kind="last", epoch=0, iteration=1)
     steps: list[str] = []
 
     def short(path: object) -> str:
         name = Path(str(path)).name
         if name.startswith(".tmp-"):
             return "temporary " + ("manifest" if FILE_NAME in name else "state")
-        return {FILE_NAME: "manifest", store.folder.name: "folder", "last.pth": "state"}.get(name, name)
+        return {FILE_NAME: "manifest", store.folder.name: "folder", "new.pth": "state"}.get(name, name)
 
     def record(name: str) -> None:
         original = getattr(os, name)
@@ -305,7 +308,12 @@ def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
 
     for name in "write", "fsync", "replace", "unlink":
         record(name)
-    store.save("last.pth", make_state(1), kind="last", epoch=0, iteration=1)
+    steps.clear()
+    given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": 1, "retire": lambda entries: entries[:1]}
+    if way == "save":
+        store.save("new.pth", make_state(1), **given)
+    else:
+        store.begin("new.pth", make_state(1), **given).wait()
     manifest = [
         "write temporary manifest",
         "fsync temporary manifest",
@@ -313,7 +321,8 @@ def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
         "fsync folder",
     ]
     data = ["write temporary state", "fsync temporary state"]
-    assert steps == [*data, *manifest, "replace temporary state to state", "fsync folder", *manifest]
+    committed = [*data, *manifest, "replace temporary state to state", "fsync folder", *manifest]
+    assert steps == [*committed, *manifest, "unlink old.pth"]
     steps.clear()
     store.delete(store.entries())
     assert steps == [*manifest, "unlink state"]

@@ -36,7 +36,7 @@ def test_the_newest_periodic_ones_stay(
     assert [gone.iteration for gone in to_delete(entries, keep, names)] == deleted
 
 
-@pytest.mark.parametrize("kind", ["best", "last", "manual", "exception"])
+@pytest.mark.parametrize("kind", ["best", "last", "manual", "exception", "published"])
 def test_other_kinds_neither_count_nor_go(kind: Kind) -> None:
     entries = [entry(5, kind), entry(10), entry(20), entry(99, kind)]
     assert to_delete(entries, 1) == [entry(10)]

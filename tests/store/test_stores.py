@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store import FolderStore, Kind, MemoryStore, Store
+from ignite_hooks.store import Entry, FolderStore, Kind, MemoryStore, Saving, Store
 
 MakeState = Callable[[int], dict[str, Any]]
 
@@ -71,6 +72,122 @@ def test_a_state_that_is_not_plain_is_refused_and_nothing_changes(any_store: Sto
     assert iterations(any_store) == [1]
 
 
+def begin(store: Store, make_state: MakeState, iteration: int, **more: Any) -> Saving:
+    name = f"periodic_{iteration}.pth"
+    return store.begin(name, make_state(iteration), kind="periodic", epoch=0, iteration=iteration, **more)
+
+
+def test_a_state_whose_save_has_begun_comes_back(any_store: Store, make_state: MakeState) -> None:
+    saving = begin(any_store, make_state, 7)
+    path = saving.wait()
+    assert (path, saving.wait(), saving.done(), saving.copied()) == (saving.path, path, True, True)
+    assert any_store.load(path)["state_dict"]["weight"].tolist() == [7] * 64
+    assert any_store.verify(any_store.entries()[0]) is None
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_state_may_change_at_once_or_where_steady_after_it_is_copied(
+    any_store: Store, make_state: MakeState, steady: bool
+) -> None:
+    state = make_state(1)
+    weight = state["state_dict"]["weight"]
+    state["sparse"], state["slice"], state["list"] = torch.eye(2).to_sparse(), torch.ones(100)[:3], [1]
+    saving = any_store.begin(
+        "a.pth", state, kind="last", epoch=0, iteration=1, steady=[weight] if steady else [], metrics={"acc": 1}
+    )
+    state["list"].append(2)
+    state["slice"].zero_()
+    state["sparse"].values().zero_()
+    if steady:
+        saving.wait_copied()
+    weight.zero_()
+    loaded = any_store.load(saving.wait())
+    assert loaded["state_dict"]["weight"].tolist() == [1] * 64
+    assert (loaded["slice"].tolist(), loaded["list"]) == ([1, 1, 1], [1])
+    assert loaded["sparse"].to_dense().tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_refused_state_is_refused_when_the_save_begins(any_store: Store) -> None:
+    with pytest.raises(CheckpointError, match=r"^hook\.lambda: cannot be saved: function"):
+        any_store.begin("b.pth", {"hook": {"lambda": lambda: 1}}, kind="best", epoch=0, iteration=2)
+    assert any_store.entries() == []
+
+
+@pytest.mark.parametrize("way", ["save", "begin"])
+def test_what_is_to_retire_is_chosen_from_all_and_goes(any_store: Store, make_state: MakeState, way: str) -> None:
+    save(any_store, make_state, 1)
+    save(any_store, make_state, 2)
+    seen: list[list[int]] = []
+
+    def retire(entries: list[Entry]) -> list[Entry]:
+        seen.append([entry.iteration for entry in entries])
+        return [entry for entry in entries if entry.iteration != 2]
+
+    given: dict[str, Any] = {"kind": "periodic", "epoch": 0, "iteration": 3, "retire": retire}
+    if way == "save":
+        any_store.save("c.pth", make_state(3), **given)
+    else:
+        any_store.begin("c.pth", make_state(3), **given).wait()
+    assert seen == [[1, 2, 3]]
+    assert iterations(any_store) == [2, 3], "what was just saved never goes"
+
+
+@pytest.mark.parametrize("way", ["save", "begin"])
+def test_a_save_counts_although_nothing_could_retire(
+    any_store: Store, make_state: MakeState, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(entries: list[Entry]) -> list[Entry]:
+        raise RuntimeError("no idea")
+
+    given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": 3, "retire": fail}
+    if way == "save":
+        any_store.save("c.pth", make_state(3), **given)
+    else:
+        any_store.begin("c.pth", make_state(3), **given).wait()
+    assert iterations(any_store) == [3]
+    assert "c.pth is saved, but what it replaces could not be deleted" in caplog.text
+    assert "no idea" in caplog.text
+
+
+def test_who_asked_is_told_when_a_save_has_ended(any_store: Store, make_state: MakeState) -> None:
+    told: list[int] = []
+    begin(any_store, make_state, 1, done=lambda: told.append(1))
+    any_store.close()
+    assert told == [1]
+
+
+def test_a_published_name_holds_the_hash_of_its_content(any_store: Store, make_state: MakeState) -> None:
+    given: dict[str, Any] = {"kind": "published", "epoch": 0, "iteration": 1}
+    paths = [
+        any_store.save("net-{hash}.pth", make_state(1), **given),
+        any_store.begin("net-{hash}.pth", make_state(1), **given).wait(),
+        any_store.begin("net-{hash}.pth", make_state(2), **given).wait(),
+    ]
+    assert all(re.fullmatch(r"net-[0-9a-f]{8}\.pth", path.name) for path in paths)
+    assert paths[0] == paths[1] != paths[2]
+    assert any_store.load(paths[1])["number"] == 1
+    assert [entry.name for entry in any_store.entries()] == [paths[0].name, paths[2].name]
+
+
+@pytest.mark.parametrize("name", ["{hash}-{hash}.pth", "{size}.pth", "{hash.pth", "../{hash}", "x" * 193 + "{hash}"])
+@pytest.mark.parametrize("way", ["save", "begin"])
+def test_other_braces_are_refused(any_store: Store, make_state: MakeState, way: str, name: str) -> None:
+    with pytest.raises(CheckpointError, match="is not a name for a checkpoint"):
+        getattr(any_store, way)(name, make_state(1), kind="published", epoch=0, iteration=1)
+
+
+def test_a_published_file_is_never_resumed_from_and_never_pruned(any_store: Store, make_state: MakeState) -> None:
+    save(any_store, make_state, 50, "published")
+    assert any_store.newest() is None
+    for iteration in 10, 20:
+        save(any_store, make_state, iteration)
+    newest = any_store.newest()
+    assert newest is not None
+    assert newest.name == "periodic_20.pth"
+    any_store.prune(1)
+    assert iterations(any_store) == [50, 20]
+
+
 @pytest.mark.parametrize("name", ["../evil.pth", "/evil.pth", "a/b.pth", ".lock", "manifest.json", ""])
 def test_a_name_that_leaves_the_store_is_refused(any_store: Store, make_state: MakeState, name: str) -> None:
     with pytest.raises(CheckpointError, match="is not a name for a checkpoint"):
@@ -95,7 +212,7 @@ def test_newest_goes_by_iteration_not_by_time(any_store: Store, make_state: Make
         (["best", "periodic"], "periodic"),
         (["periodic", "best"], "periodic"),
         (["last", "periodic", "best"], "last"),
-        (["best", "exception"], "exception"),
+        (["best", "exception"], "best"),
         (["manual", "exception"], "manual"),
     ],
 )

@@ -1,0 +1,237 @@
+"""What the tensors of a state hold at one moment, copied into memory that is used again for the next state."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.archive import ALIGNMENT, host_memory
+from ignite_hooks.store.snapshot import place_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, UntypedStorage
+
+MOST_BUFFERS: Final = 2
+# Smaller copies keep the interpreter: to have it back may take 5 ms.
+SMALL: Final = 32 * 1024
+
+
+class Buffer:
+    """Memory of the host that grows and stays: touching new memory costs more than a copy."""
+
+    def __init__(self) -> None:
+        self.memory: Tensor | None = None
+        self.address = 0
+        self.view = memoryview(b"")
+
+    def reserve(self, size: int, pinned: bool) -> None:
+        """Make room for so many bytes."""
+        import torch
+
+        if size > len(self.view) or (pinned and self.memory is not None and not self.memory.is_pinned()):
+            self.memory, self.view = None, memoryview(b"")
+            self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+            self.address = self.memory.data_ptr()
+            self.view = host_memory(self.address, size, writable=True)
+
+
+class Buffers:
+    """At most two buffers: one to fill while the other is being written."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[Buffer] = []
+        self._changed = threading.Condition()
+
+    def take(self) -> Buffer:
+        """A free one; waits while both are in use."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self.count < MOST_BUFFERS)
+            if self._free:
+                return self._free.pop()
+            self.count += 1
+            return Buffer()
+
+    def give_back(self, buffer: Buffer) -> None:
+        """Let another save have it."""
+        with self._changed:
+            self._free.append(buffer)
+            self._changed.notify()
+
+
+class Copies:
+    """The bytes of the tensors of a state, those of steady tensors from the time when `finish` has returned.
+
+    A steady tensor that changed too early is noticed where the change counts up ``tensor._version``. Fused optimizers
+    and writes through ``tensor.data`` do not.
+
+    Args:
+        shared: tensors whose memory is that of the state.
+        steady: tensors that do not change before `wait` has returned; all others are copied at once.
+        buffers: where the memory comes from.
+    """
+
+    def __init__(self, shared: Sequence[Tensor], steady: Collection[Tensor], buffers: Buffers) -> None:
+        import torch
+
+        self.views: dict[int, memoryview] = {}
+        self._used = 0
+        self._over = False
+        self._rest: list[tuple[UntypedStorage, int]] = []
+        self._failure: BaseException | None = None
+        self._changed: UntypedStorage | None = None
+        self._claim, self._comparing = threading.Lock(), threading.Lock()
+        self._host_done = threading.Event()
+        storages = {}
+        for tensor in shared:
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage
+        sizes = {key: storage.nbytes() for key, storage in storages.items()}
+        self._versions = _versions(steady, storages)
+        cuda = torch.cuda.is_available() and any(tensor.is_cuda for tensor in shared)
+        self._buffers, self._buffer = buffers, buffers.take()
+        try:
+            self._buffer.reserve(sum(sizes.values()) + ALIGNMENT * len(sizes), cuda)
+            later = {key: storages.pop(key) for key in dict.fromkeys(key for key, _, _ in self._versions)}
+            self._cuda = CudaCopies(self, (storages, later)) if cuda else None
+            self._rest = [(storage, sizes[key]) for key, storage in later.items() if key not in self.views]
+            self._copy((storage, sizes[key]) for key, storage in storages.items() if key not in self.views)
+        except BaseException:
+            self.give_back()
+            raise
+
+    def finish(self) -> None:
+        """Copy what is still to be copied; the first of several callers does it, the others wait for it."""
+        if not self._claim.acquire(blocking=False):
+            self._host_done.wait()
+            return
+        try:
+            self._copy(self._rest)
+            if self._cuda is None:
+                self._compare()
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._over = self._cuda is None
+            self._host_done.set()
+
+    def wait(self) -> None:
+        """Return once the state may change."""
+        if self._over:
+            return
+        self.finish()
+        if self._cuda is not None:
+            self._cuda.hold_back()
+            self._compare()
+            self._over = True
+
+    def synchronize(self, plain: object) -> None:
+        """Return once every byte is here, or raise: copies that may be of two moments are worth nothing."""
+        self.finish()
+        if self._cuda is not None:
+            self._cuda.synchronize()
+            self._compare()
+            self._over = True
+        if self._failure is not None:
+            raise self._failure
+        if self._changed is not None:
+            place = place_of(plain, self._changed)
+            raise CheckpointError(
+                f"{place} was changed before it had been copied: save at once (async_save: false) "
+                "what is changed between two steps of the optimizer"
+            )
+
+    def over(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._over
+
+    def give_back(self) -> None:
+        """Let another save have the memory."""
+        self.views.clear()
+        self._rest, self._versions = [], []
+        self._buffers.give_back(self._buffer)
+
+    def room_for(self, storage: UntypedStorage, size: int) -> int:
+        """Where its bytes go, counted from the beginning of the buffer."""
+        start = self._used
+        self._used += size + -size % ALIGNMENT
+        self.views[storage._cdata] = self._buffer.view[start : start + size]
+        return start
+
+    def tensor(self, start: int, size: int) -> Tensor:
+        """A part of the buffer."""
+        assert self._buffer.memory is not None
+        return self._buffer.memory[start : start + size]
+
+    def _copy(self, storages: Iterable[tuple[UntypedStorage, int]]) -> None:
+        for storage, size in storages:
+            start = self.room_for(storage, size)
+            if storage.nbytes() != size:
+                self._changed = storage
+            elif size > SMALL:
+                ctypes.memmove(self._buffer.address + start, storage.data_ptr(), size)
+            else:
+                self._buffer.view[start : start + size] = host_memory(storage.data_ptr(), size)
+
+    def _compare(self) -> None:
+        with self._comparing:
+            # Once: after the first comparison the state may change.
+            versions, self._versions = self._versions, []
+            changed = next((tensor for _, tensor, version in versions if tensor._version != version), None)
+            if changed is not None and self._changed is None:
+                self._changed = changed.untyped_storage()
+
+
+def _versions(steady: Collection[Tensor], storages: dict[int, UntypedStorage]) -> list[tuple[int, Tensor, int]]:
+    """The storage of each steady tensor in the state, the tensor, and how often it has been changed."""
+    found = []
+    for tensor in steady:
+        # Tensors of inference mode do not count their changes; sparse ones have no single memory, and are copied.
+        try:
+            key, version = tensor.untyped_storage()._cdata, tensor._version
+        except (RuntimeError, NotImplementedError):
+            continue
+        if key in storages:
+            found.append((key, tensor, version))
+    return found
+
+
+class CudaCopies:
+    """Copies from one CUDA device, in a stream beside the training. Not yet tried on hardware."""
+
+    def __init__(self, copies: Copies, groups: Sequence[dict[int, UntypedStorage]]) -> None:
+        import torch
+
+        self._torch = torch
+        self._events = []
+        there = [storage for group in groups for storage in group.values() if storage.device.type == "cuda"]
+        for device in {storage.device for storage in there}:
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(device))
+            for number, group in enumerate(groups):
+                for storage in group.values():
+                    if storage.device == device:
+                        source = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+                        size = storage.nbytes()
+                        with torch.cuda.stream(stream):
+                            copies.tensor(copies.room_for(storage, size), size).copy_(source, non_blocking=True)
+                        source.record_stream(stream)
+                event = stream.record_event()
+                if number == 0:  # not steady: what comes next in the training may change them
+                    torch.cuda.current_stream(device).wait_event(event)
+            self._events.append((device, event))
+
+    def hold_back(self) -> None:
+        """Let what comes next on the device wait for the copies; the host does not."""
+        for device, event in self._events:
+            self._torch.cuda.current_stream(device).wait_event(event)
+
+    def synchronize(self) -> None:
+        """Wait until the bytes are here."""
+        for _, event in self._events:
+            event.synchronize()
