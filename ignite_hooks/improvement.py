@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -81,6 +81,18 @@ def is_better(score: float, best: float | None, rule: Rule, min_delta: float = 0
     # In floating point 0.8 - 0.7 is a hair more than 0.1, and an improvement of exactly min_delta is none.
     rounding = 2 * sys.float_info.epsilon * max(abs(score), abs(best))
     return gain > min_delta + rounding
+
+
+def among_best(score: float, others: Sequence[float], keep: int, rule: Rule) -> bool:
+    """Whether `score` belongs to the best `keep` beside these others; what equals the last of them came too late.
+
+    >>> among_best(7.0, [9.0, 5.0, 3.0], 3, "greater"), among_best(3.0, [9.0, 5.0, 3.0], 3, "greater")
+    (True, False)
+    """
+    if not math.isfinite(score):
+        return False
+    worst = sorted(others, reverse=rule == "greater")[keep - 1 : keep]
+    return not worst or is_better(score, worst[0], rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,8 +15,9 @@ from annotated_types import Ge
 from ignite_hooks import checkpoint as checkpoints
 from ignite_hooks.errors import CheckpointError, MetricError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.improvement import rule_for
+from ignite_hooks.improvement import among_best, is_better, rule_for
 from ignite_hooks.points import Priority
+from ignite_hooks.saving import Order
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.store.manifest import check_name
 from ignite_hooks.store.retention import to_delete
@@ -23,6 +25,8 @@ from ignite_hooks.store.retention import to_delete
 if TYPE_CHECKING:
     from ignite_hooks.plan import Foreseen
     from ignite_hooks.runner import Runner
+    from ignite_hooks.saving import Then
+    from ignite_hooks.store.interface import Retire
     from ignite_hooks.store.manifest import Entry, Kind
 
 
@@ -30,14 +34,16 @@ if TYPE_CHECKING:
 class Progress:
     """What this hook remembers."""
 
-    best_file: str | None = None
-    best_score: float | None = None
+    best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Of each metric the files that hold its best, the best first: name, score and step."""
+    saved_at: int = -1
+    """The iteration whose state was last given to the store for resuming."""
     failed: int = 0
 
 
 @settings
 class CheckpointHook(BaseHook):
-    """Save checkpoints periodically, at every new best and at the end.
+    """Save checkpoints periodically, at every new best, at the end, and when the run fails.
 
     Args:
         interval: How many epochs, or iterations, lie between two checkpoints.
@@ -47,15 +53,19 @@ class CheckpointHook(BaseHook):
         save_scheduler: Whether a checkpoint holds the scheduler.
         max_keep_ckpts: How many periodic checkpoints are kept; -1 keeps all. The best and the last do not count.
         save_last: Whether ``last.pth`` is saved at the end.
-        save_best: Whether the best is saved; it needs something that evaluates.
-        best_metric: The metric that decides.
+        save_best: Whether the best is saved, or by which metrics; it needs something that evaluates.
+        keep_best: How many of the best are kept, of each metric.
+        best_metric: The metric that decides where save_best names none.
         rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
+        save_on_exception: Whether the last good state is saved when the run fails.
+        published_keys: What the slim copies of the last and the best hold that are made at the end, if any.
+        async_save: Whether the training goes on while a checkpoint is written.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
 
     Reads: model, optimizer, scheduler, best_metric.
     Writes: best.
-    Saves: epoch_{}.pth or iter_{}.pth, best_<metric>_epoch_<N>.pth, last.pth.
+    Saves: epoch_{}.pth or iter_{}.pth, best_<metric>_epoch_<N>.pth, last.pth, exception_iter_<N>.pth.
     """
 
     interval: Annotated[int, Ge(1)] = 1
@@ -65,9 +75,13 @@ class CheckpointHook(BaseHook):
     save_scheduler: bool = True
     max_keep_ckpts: Annotated[int, Ge(-1)] = 5
     save_last: bool = True
-    save_best: bool = True
+    save_best: bool | str | list[str] = True
+    keep_best: Annotated[int, Ge(1)] = 1
     best_metric: str = "accuracy"
     rule: Literal["greater", "less", "max", "min", "auto"] = "greater"
+    save_on_exception: bool = True
+    published_keys: str | list[str] | None = None
+    async_save: bool = True
     out_dir: str | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
@@ -79,26 +93,36 @@ class CheckpointHook(BaseHook):
     def __post_init__(self) -> None:
         if self.max_keep_ckpts == 0:
             raise ValueError("max_keep_ckpts: 0 would keep nothing: give 1 or more, or -1 to keep all")
-        if "rule" not in self.given and "best_metric" in self.given:
+        if "rule" not in self.given and ("best_metric" in self.given or not isinstance(self.save_best, bool)):
             self.rule = "auto"
+        if self.save_best == []:
+            raise ValueError("save_best: name at least one metric, or say false")
         if "filename_tmpl" not in self.given and not self.counts_epochs:
             self.filename_tmpl = "iter_{}.pth"
         check_template(self.filename_tmpl)
         if self.out_dir is not None and ".." in Path(self.out_dir).parts:
             raise ValueError(f"out_dir: {self.out_dir!r} leaves the work directory")
-        self._ranks = self.save_best
+        self._ranked = self.ranked_metrics
+        self._waits_for_epoch = False
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if "save_best" in self.given and self.save_best and situation.complete and not situation.evaluates:
             yield "save_best", "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
-        if self.save_best:
+        for metric in self.ranked_metrics:
             try:
-                rule_for(self.best_metric, self.rule, setting="rule")
+                rule_for(metric, self.rule, setting="rule")
             except ValueError as error:
                 yield "rule", str(error)
 
     def monitors(self) -> Mapping[str, str]:
-        return {self.best_metric: self.rule} if self.save_best else {}
+        return dict.fromkeys(self.ranked_metrics, self.rule)
+
+    @property
+    def ranked_metrics(self) -> list[str]:
+        """The metrics whose best is saved."""
+        if isinstance(self.save_best, bool):
+            return [self.best_metric] if self.save_best else []
+        return [self.save_best] if isinstance(self.save_best, str) else list(dict.fromkeys(self.save_best))
 
     @property
     def counts_epochs(self) -> bool:
@@ -108,6 +132,7 @@ class CheckpointHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         import ignite.distributed as idist
 
+        self._waits_for_epoch = False
         if runner.global_step == 0:
             self.state = Progress()
         if idist.get_rank() == 0:
@@ -118,110 +143,222 @@ class CheckpointHook(BaseHook):
                 runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
         if runner.model is None:
             runner.logger.warning("checkpoints will hold no weights: give attach_hooks model=...")
-        self._ranks = self.save_best and bool(runner.evaluators)
-        if self.save_best and not self._ranks:
+        if self.async_save or self.save_on_exception:
+            runner.watch_steps()
+        self._ranked = self.ranked_metrics if runner.evaluators else []
+        if self.save_best and not self._ranked:
             runner.logger.info("save_best is off: nothing evaluates")
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self._save_periodic(runner, runner.global_step)
+        # What a script does at the end of an epoch, its scheduler and its evaluation, is to be in the file.
+        self._waits_for_epoch = runner.at_last_batch or bool(runner.trainer.should_terminate_single_epoch)
+        if not self._waits_for_epoch:
+            self._save_periodic(runner, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        if not self._ranks:
-            return
-        try:
-            score = runner.fresh(self.best_metric)
-        except MetricError as error:
-            if "save_best" in self.given or "best_metric" in self.given:
-                raise
-            runner.logger.info("save_best is off: %s", error)
-            self._ranks = False
-            return
-        if score is not None:
-            self._save_if_best(runner, score)
+        for metric in list(self._ranked):
+            try:
+                score = runner.fresh(metric)
+            except MetricError as error:
+                if "save_best" in self.given or "best_metric" in self.given:
+                    raise
+                runner.logger.info("save_best is off: %s", error)
+                self._ranked = []
+                return
+            if score is not None:
+                self._save_if_best(runner, metric, score)
 
     # Not after_train_epoch: a script steps its scheduler and evaluates when the epoch completes, between the two.
-    @scheduled
     def after_epoch(self, runner: Runner) -> None:
-        if runner.epoch_complete:
+        if self._waits_for_epoch:
+            self._waits_for_epoch = False
+            self._save_periodic(runner, runner.global_step)
+        elif self.counts_epochs and runner.epoch_complete and self.when.due(runner.epoch + 1):
             self._save_periodic(runner, runner.epoch + 1)
 
     def after_train(self, runner: Runner) -> None:
         if self.state.failed:
             runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.save_last:
-            self._save(runner, "last.pth", "last")
+            self.state.saved_at = runner.global_step
+            overtaken = functools.partial(_overtaken, {"last.pth", *_resumed_from(runner)})
+            runner.save(replace(self._order(runner, "last.pth", "last"), retire=overtaken))
+        if self.published_keys is not None:
+            self._publish(runner)
+
+    def on_exception(self, runner: Runner, exception: BaseException) -> None:
+        """Save what was reached, unless it is torn, broken or saved already."""
+        if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
+            return
+        done = checkpoints.finished_iterations(runner)
+        if done == 0 or self.state.saved_at == done:
+            return
+        if reason := _why_not_good(runner):
+            runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
+            return
+        name = f"exception_iter_{done}.pth"
+        going = {name, *_resumed_from(runner)}
+        self._try_to_save(
+            runner,
+            name,
+            "exception",
+            lambda entries: [e for e in entries if e.kind == "exception" and e.name not in going],
+        )
+
+    def how_often(self, method: str) -> str | None:
+        if method != "after_epoch":
+            return None
+        return str(self.when) if self.counts_epochs else "where an iteration that is due ends it"
 
     def foreseen(self, method: str, run: Foreseen) -> tuple[str, ...]:
         """The points that a call will lead to."""
-        saves = method in ("after_train_iter", "after_epoch") or (method == "after_train" and self.save_last)
-        return ("before_save_checkpoint", "after_save_checkpoint") if saves else ()
+        if method == "after_train" and self.save_last:
+            return ("before_save_checkpoint", "after_save_checkpoint")
+        at_end = run.iteration % run.iterations == 0
+        due = {
+            "after_train_iter": not at_end,
+            "after_epoch": self.when.due(run.epoch if self.counts_epochs else run.iteration),
+        }
+        if not due.get(method):
+            return ()
+        # Beside the training, the second comes when the file is there.
+        return ("before_save_checkpoint",) if self.async_save else ("before_save_checkpoint", "after_save_checkpoint")
 
-    def _save_if_best(self, runner: Runner, score: float) -> None:
-        metric, step, epoch = self.best_metric, runner.global_step, int(runner.trainer.state.epoch)
+    def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
+        rule, step, epoch = rule_for(metric, self.rule), runner.global_step, int(runner.trainer.state.epoch)
         # Another hook may have offered the same score before.
-        is_best = runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule_for(metric, self.rule))
-        if not is_best or runner.best[metric].score == self.state.best_score:
-            return
+        runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule)
         count = f"epoch_{epoch}" if self.counts_epochs else f"iter_{step}"
         name = f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth"
-        before = self.state
-        self.state = replace(before, best_file=name, best_score=runner.best[metric].score)
-        runner.best.name_file(metric, str(Path(self.out_dir or "", name)))
-        if self._try_to_save(runner, name, "best"):
-            old = [entry for entry in self._entries(runner) if entry.name == before.best_file != name]
-            self._delete(runner, [entry for entry in old if entry.name not in _resumed_from(runner)])
-        else:
-            self.state = replace(before, failed=self.state.failed)
-            runner.best.name_file(metric, None)
+        # An epoch has one file: an evaluation in its middle may have made it.
+        same = [file for file in self.state.best.get(metric, []) if file["name"] == name]
+        before = [file for file in self.state.best.get(metric, []) if file["name"] != name]
+        if any(file["step"] == step or not is_better(score, file["score"], rule) for file in same):
+            return
+        if not among_best(score, [file["score"] for file in before], self.keep_best, rule):
+            return
+        new = {"name": name, "score": score, "step": step}
+        ranking = sorted([*before, new], key=lambda file: file["score"], reverse=rule == "greater")
+        self.state.best[metric] = ranking[: self.keep_best]
+        dropped = ranking[self.keep_best :]
+        going = {file["name"] for file in dropped} - {name, *_resumed_from(runner)}
+        if runner.best[metric].step == step:
+            runner.best.name_file(metric, str(Path(self.out_dir or "", name)))
+
+        def then(error: CheckpointError | None) -> None:
+            if error is not None:
+                # The older files are still there: nothing goes before the new one has come.
+                left = [file for file in [*self.state.best[metric], *dropped] if file is not new]
+                self.state.best[metric] = sorted(left, key=lambda f: f["score"], reverse=rule == "greater")
+                if runner.best[metric].step == step:
+                    runner.best.name_file(metric, None)
+
+        self._try_to_save(runner, name, "best", lambda entries: [e for e in entries if e.name in going], then)
 
     def _save_periodic(self, runner: Runner, number: int) -> None:
         name = self.filename_tmpl.format(number)
-        if self._try_to_save(runner, name, "periodic"):
+        # After going back to an older checkpoint, what was just saved is not the newest by iteration.
+        stays = {name, *_resumed_from(runner)}
+
+        def beyond(entries: list[Entry]) -> list[Entry]:
             # What another hook saves in this folder is that hook's to delete.
-            mine = [entry for entry in self._entries(runner) if entry.name == self._periodic_name(entry)]
-            # After going back to an older checkpoint, what was just saved is not the newest by iteration.
-            self._delete(runner, to_delete(mine, self.max_keep_ckpts, {name, *_resumed_from(runner)}))
+            mine = [entry for entry in entries if entry.name == self._periodic_name(entry)]
+            return [*to_delete(mine, self.max_keep_ckpts, stays), *_overtaken(stays, entries)]
+
+        self._try_to_save(runner, name, "periodic", beyond)
 
     def _periodic_name(self, entry: Entry) -> str:
         return self.filename_tmpl.format(entry.epoch if self.counts_epochs else entry.iteration)
 
-    def _try_to_save(self, runner: Runner, name: str, kind: Kind) -> bool:
-        """A save that fails is reported and the run goes on; at the end it is an error."""
-        try:
-            self._save(runner, name, kind)
-        except CheckpointError as error:
-            self.state.failed += 1
-            runner.logger.error("%s; the run goes on without it", error)
-            return False
-        return True
+    def _try_to_save(self, runner: Runner, name: str, kind: Kind, retire: Retire, then: Then | None = None) -> None:
+        """A save that fails is reported and the run goes on; the end says how many there were."""
+        saved_before = self.state.saved_at
 
-    def _save(self, runner: Runner, name: str, kind: Kind) -> None:
-        checkpoints.save(
-            runner,
+        def ended(error: CheckpointError | None) -> None:
+            if then is not None:
+                then(error)
+            if error is not None:
+                self.state.failed += 1
+                self.state.saved_at = saved_before
+                runner.logger.error("%s; the run goes on without it", error)
+
+        if kind != "best":
+            self.state.saved_at = checkpoints.finished_iterations(runner)
+        background = self.async_save and kind != "exception"
+        order = self._order(runner, name, kind)
+        runner.save(replace(order, background=background, retire=retire, then=ended))
+
+    def _order(self, runner: Runner, name: str, kind: Kind) -> Order:
+        return Order(
             name,
-            kind=kind,
+            kind,
             folder=self._folder(runner),
             optimizer=self.save_optimizer,
             scheduler=self.save_scheduler,
         )
 
-    def _entries(self, runner: Runner) -> list[Entry]:
-        """What is in the folder; only rank 0 looks, as only rank 0 writes."""
+    def _publish(self, runner: Runner) -> None:
+        """Make slim copies of the last and the best."""
         import ignite.distributed as idist
 
-        return runner.store(self._folder(runner)).entries() if idist.get_rank() == 0 else []
-
-    def _delete(self, runner: Runner, entries: Iterable[Entry]) -> None:
-        going = list(entries)
-        try:
-            if going:
-                runner.store(self._folder(runner)).delete(going)
-        except CheckpointError as error:
-            runner.logger.error("%s; the run goes on", error)
+        if idist.get_rank() != 0:
+            return
+        wanted = [self.published_keys] if isinstance(self.published_keys, str) else list(self.published_keys or ())
+        store = runner.store(self._folder(runner)).open()
+        best = {file["name"] for files in self.state.best.values() for file in files}
+        for entry in [e for e in store.entries() if e.name == "last.pth" or e.name in best]:
+            try:
+                state = store.load(self._folder(runner) / entry.name)
+                missing = [key for key in wanted if key not in state]
+                if missing:
+                    runner.logger.warning("published_keys: %s holds no %s", entry.name, ", ".join(missing))
+                slim, stem = {key: state[key] for key in wanted if key in state}, Path(entry.name).stem
+                path = store.save(
+                    f"{stem}-{{hash}}.pth",
+                    slim,
+                    kind="published",
+                    epoch=entry.epoch,
+                    iteration=entry.iteration,
+                    metrics=entry.metrics,
+                    retire=functools.partial(_published_before, stem),
+                )
+                runner.logger.info("published %s", path)
+            except CheckpointError as error:
+                self.state.failed += 1
+                runner.logger.error("%s; it is not published", error)
 
     def _folder(self, runner: Runner) -> Path:
         return runner.folder(self.out_dir)
+
+
+def _overtaken(stays: Collection[str], entries: list[Entry]) -> list[Entry]:
+    """What failing runs saved and the run has left behind since."""
+    reached = entries[-1].iteration  # the one that was just saved
+    return [e for e in entries if e.kind == "exception" and e.iteration <= reached and e.name not in stays]
+
+
+def _published_before(stem: str, entries: list[Entry]) -> list[Entry]:
+    """All but the newest of the published files of this name."""
+    found = [
+        e for e in entries if e.kind == "published" and re.fullmatch(rf"{re.escape(stem)}-[0-9a-f]{{8}}\.pth", e.name)
+    ]
+    return found[:-1]
+
+
+def _why_not_good(runner: Runner) -> str | None:
+    """Why the state of a run that has just failed is not one to go on from, or None."""
+    import ignite.distributed as idist
+    import torch
+
+    if idist.get_world_size() > 1:
+        return "the other ranks may have failed elsewhere"
+    if runner.step_has_begun:
+        return "the run failed after the optimizer had begun to change it"
+    weights = [weight for weight in runner.model.parameters() if weight.is_floating_point()]
+    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
+        return "its weights are not finite"
+    return None
 
 
 def _resumed_from(runner: Runner) -> set[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import math
 import os
@@ -14,9 +15,10 @@ from ignite.engine import Engine, Events, create_supervised_evaluator, create_su
 from ignite.metrics import Accuracy, Loss
 from torch import nn
 
-from ignite_hooks import ConfigError, HookError, attach_hooks
+from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.store import FolderStore
+from ignite_hooks.store.files import HashingFile
 from tests.tools import small_run
 
 NAN, INF = math.nan, math.inf
@@ -149,6 +151,31 @@ def test_the_file_resumed_from_is_never_deleted(name: str, tmp_path: Path) -> No
     assert not (tmp_path / "epoch_4.pth").exists()
     assert not (tmp_path / "best_accuracy_epoch_5.pth").exists()
     assert (tmp_path / "best_accuracy_epoch_6.pth").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "every epoch"),
+        ({"interval": 2}, "every 2 epochs"),
+        ({"every": "3 iter"}, "where an iteration that is due ends it"),
+    ],
+)
+def test_the_plan_says_how_often_epochs_are_saved(settings: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", **settings})
+    (slot,) = runner.plan.at("after_epoch")
+    assert slot.how_often == expected
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_the_last_iteration_of_an_epoch_is_saved_when_the_epoch_is_over(interval: int, tmp_path: Path) -> None:
+    """What the script does then, its scheduler and its evaluation, is in the file."""
+    hook = {"type": "CheckpointHook", "by_epoch": False, "interval": interval, "save_best": False}
+    trained(tmp_path, hook, scores=[1, 2], epochs=2)
+    for iteration, score in ((3, 1), (6, 2)):
+        state = opened(tmp_path / f"iter_{iteration}.pth")
+        assert state["metrics"]["val_accuracy"] == {"value": score, "step": iteration}
+        assert state["meta"]["epoch"] == iteration // 3
 
 
 # -- what is in them ---------------------------------------------------------------------------------------------
@@ -288,13 +315,15 @@ def test_two_evaluations_in_one_epoch_that_are_both_best_leave_one_file_with_the
 
 
 def test_the_old_best_goes_only_when_the_new_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    delete, seen = FolderStore.delete, []
+    delete, seen = FolderStore._delete, []
 
     def look(self: FolderStore, entries: Any) -> None:
-        seen.append(names(self.folder))
-        delete(self, entries)
+        going = list(entries)
+        if going:
+            seen.append(names(self.folder))
+        delete(self, going)
 
-    monkeypatch.setattr(FolderStore, "delete", look)
+    monkeypatch.setattr(FolderStore, "_delete", look)
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": -1}, scores=[1, 2])
     assert seen == [["epoch_1.pth", "best_accuracy_epoch_1.pth", "best_accuracy_epoch_2.pth"]]
 
@@ -335,6 +364,234 @@ def test_a_second_run_of_the_same_engine_ranks_anew(tmp_path: Path) -> None:
     trainer.run(BATCHES, max_epochs=2)
     assert (runner.best["accuracy"].score, runner.best["accuracy"].epoch) == (2, 2)
     assert opened(tmp_path / "best_accuracy_epoch_2.pth")["best"]["accuracy"]["record"]["score"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "scores", "kept"),
+    [
+        ({"keep_best": 3}, [5, 3, 9, 1, 7], [1, 3, 5]),
+        ({"keep_best": 3, "rule": "less"}, [5, 3, 9, 1, 7], [1, 2, 4]),
+        ({"keep_best": 2}, [5, 3, 9, 1, 7], [3, 5]),
+        ({"keep_best": 5}, [5, 3, 9, 1, 7], [1, 2, 3, 4, 5]),
+        ({"keep_best": 2}, [NAN, 3, INF, 2, 1], [2, 4]),
+        ({"keep_best": 2}, [4, 4, 4, 4], [1, 2]),
+        ({"keep_best": 2}, [-1.0, 0.0, -0.5], [2, 3]),
+    ],
+)
+def test_as_many_of_the_best_are_kept_as_were_asked_for(
+    settings: dict[str, Any], scores: list[float], kept: list[int], tmp_path: Path
+) -> None:
+    runner, _ = trained(tmp_path, {"type": "CheckpointHook", **settings}, scores=scores)
+    assert [name for name in names(tmp_path) if name.startswith("best")] == [
+        f"best_accuracy_epoch_{n}.pth" for n in kept
+    ]
+    best = (min if settings.get("rule") == "less" else max)(s for s in scores if math.isfinite(s))
+    assert scores.index(best) + 1 == opened(tmp_path / runner.best["accuracy"].file)["meta"]["epoch"]
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(1, ["epoch_1"]), (3, ["epoch_1", "epoch_2"])])
+def test_a_worse_score_later_in_an_epoch_does_not_replace_its_file(
+    keep: int, expected: list[str], tmp_path: Path
+) -> None:
+    hook = {"type": "CheckpointHook", "keep_best": keep}
+    hooks: list[Any] = [hook, {"type": "EvalHook", "by_epoch": False, "interval": 1, "dataloader": [0]}]
+    trained(tmp_path, *hooks, scores=[9, 8, 7, 1, 2, 3], epochs=2, by_script=False)
+    assert [name for name in names(tmp_path) if "best" in name] == [f"best_accuracy_{name}.pth" for name in expected]
+    assert opened(tmp_path / "best_accuracy_epoch_1.pth")["meta"]["iter"] == 1
+
+
+@pytest.mark.parametrize(
+    ("save_best", "kept"),
+    [
+        (["accuracy", "val_loss"], ["best_accuracy_epoch_2", "best_val_loss_epoch_3"]),
+        ("val_loss", ["best_val_loss_epoch_3"]),
+        (["val/loss"], ["best_val_loss_epoch_3"]),
+    ],
+)
+def test_several_metrics_have_a_best_each(save_best: Any, kept: list[str], tmp_path: Path) -> None:
+    coming = iter([{"accuracy": 1, "loss": 3}, {"accuracy": 5, "loss": 2}, {"accuracy": 4, "loss": 1}])
+    model = nn.Linear(3, 2)
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss())
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(next(coming)))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
+    hook = {"type": "CheckpointHook", "save_best": save_best, "save_last": False, "interval": 100}
+    attach_hooks(trainer, [hook], work_dir=tmp_path, evaluators=evaluator)
+    trainer.run(BATCHES, max_epochs=3)
+    assert sorted(names(tmp_path)) == [f"{name}.pth" for name in kept]
+
+
+def test_a_resumed_run_keeps_the_same_best_as_one_that_never_stopped(tmp_path: Path) -> None:
+    hook, scores = {"type": "CheckpointHook", "keep_best": 2}, [5, 3, 9, 1, 7]
+    trained(tmp_path / "whole", hook, scores=scores)
+    trained(tmp_path / "parts", hook, scores=scores[:2])
+    trained(tmp_path / "parts", hook, scores=scores[2:], epochs=5, resume="auto")
+    assert names(tmp_path / "parts") == names(tmp_path / "whole")
+
+
+# -- slim files for release --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", ["state_dict", ["meta", "state_dict"]])
+def test_the_last_and_the_best_are_published_with_a_hash_in_their_names(keys: Any, tmp_path: Path) -> None:
+    trained(tmp_path, {"type": "CheckpointHook", "published_keys": keys}, scores=[1, 3, 2])
+    slim = sorted(path for path in tmp_path.glob("*-????????.pth"))
+    assert [path.name.rpartition("-")[0] for path in slim] == ["best_accuracy_epoch_2", "last"]
+    for path in slim:
+        assert path.stem.rpartition("-")[2] == hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        assert [*opened(path)] == ([keys] if isinstance(keys, str) else keys)
+        whole = opened(tmp_path / f"{path.name.rpartition('-')[0]}.pth")
+        assert torch.equal(opened(path)["state_dict"]["weight"], whole["state_dict"]["weight"])
+
+
+def test_a_key_that_is_not_there_is_told_and_a_published_file_is_never_resumed_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = {"type": "CheckpointHook", "published_keys": ["state_dict", "ema"], "save_best": False}
+    trained(tmp_path, hook)
+    assert "published_keys: last.pth holds no ema" in caplog.text
+    for name in ("last.pth", "epoch_1.pth"):
+        (tmp_path / name).unlink()
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used"):
+        trained(tmp_path, hook, epochs=2, resume="auto")
+
+
+# -- a run that fails --------------------------------------------------------------------------------------------
+
+
+class Broken(Exception):
+    """What the runs here fail with."""
+
+
+def failing_run(folder: Path, where: str, **settings: Any) -> tuple[Any, nn.Module, list[dict[str, Any]]]:
+    """A run that fails at its fifth iteration; with it, the weights after each finished iteration."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(engine: Engine, batch: Any) -> float:
+        last = engine.state.iteration == 5
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        if last and where == "before the optimizer":
+            raise Broken
+        optimizer.step()
+        if last and where == "after the optimizer":
+            raise Broken
+        return loss.item()
+
+    def data() -> Iterator[Any]:
+        for index in range(9):
+            if index == 4 and where == "in the data":
+                raise Broken
+            yield BATCHES[index % 3]
+
+    trainer, good = Engine(step), []
+    keep = lambda: good.append({name: value.clone() for name, value in model.state_dict().items()})  # noqa: E731
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, keep)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=5))
+    def fail() -> None:
+        if where == "in a handler":
+            raise Broken
+        if where == "in a handler, with broken weights":
+            with torch.no_grad():
+                model[0].weight[0, 0] = NAN
+            raise Broken
+
+    hook = {"type": "CheckpointHook", **settings}
+    runner = attach_hooks(trainer, [hook], work_dir=folder, model=model, optimizer=optimizer)
+    with pytest.raises(Broken):
+        trainer.run(data(), max_epochs=1, epoch_length=9)
+    return runner, model, good
+
+
+@pytest.mark.parametrize(
+    ("where", "saved"),
+    [
+        ("before the optimizer", 4),
+        ("after the optimizer", None),
+        ("in the data", 4),
+        ("in a handler", 5),
+        ("in a handler, with broken weights", None),
+    ],
+)
+def test_a_run_that_fails_saves_the_last_good_state(where: str, saved: int | None, tmp_path: Path) -> None:
+    _, model, good = failing_run(tmp_path, where)
+    assert names(tmp_path) == ([] if saved is None else [f"exception_iter_{saved}.pth"])
+    if saved is not None:
+        state = opened(tmp_path / names(tmp_path)[0])
+        assert (state["meta"]["iter"], state["trainer"]["iteration"]) == (saved, saved)
+        for name, _ in model.named_parameters():
+            assert torch.equal(state["state_dict"][name], good[saved - 1][name])
+        assert all(entry["step"] == saved for entry in state["optimizer"]["state"].values())
+
+
+def test_what_is_saved_already_is_not_saved_again_when_the_run_fails(tmp_path: Path) -> None:
+    failing_run(tmp_path, "before the optimizer", by_epoch=False, interval=2)
+    assert names(tmp_path) == ["iter_2.pth", "iter_4.pth"]
+
+
+def test_a_torn_state_is_told_and_the_newest_good_one_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failing_run(tmp_path, "after the optimizer", by_epoch=False, interval=3)
+    assert names(tmp_path) == ["iter_3.pth"]
+    reason = "the run failed after the optimizer had begun to change it"
+    assert f"the state of iteration 4 is not saved: {reason}" in caplog.messages
+
+
+def test_save_on_exception_can_be_switched_off_and_a_stopped_run_is_no_failed_one(tmp_path: Path) -> None:
+    failing_run(tmp_path / "off", "in a handler", save_on_exception=False)
+    assert names(tmp_path / "off") == []
+    _, trainer = trained(tmp_path / "stopped", "CheckpointHook")
+    assert "exception" not in "".join(names(tmp_path / "stopped"))
+    assert trainer.state.iteration == 3
+
+
+def test_a_failed_run_goes_on_from_where_it_failed_and_leaves_one_file_of_its_failures(tmp_path: Path) -> None:
+    failing_run(tmp_path, "in a handler")
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    trainer = Engine(lambda engine, batch: optimizer.step() or batch)
+    runner = attach_hooks(
+        trainer, ["CheckpointHook"], work_dir=tmp_path, model=model, optimizer=optimizer, resume="auto"
+    )
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=8))
+    def fail() -> None:
+        raise Broken
+
+    with pytest.raises(Broken):
+        trainer.run([1] * 9, max_epochs=1)
+    assert runner.resumed_from == tmp_path / "exception_iter_5.pth"
+    assert names(tmp_path) == ["exception_iter_5.pth", "exception_iter_8.pth"]
+
+
+# -- beside the training -----------------------------------------------------------------------------------------
+
+
+def test_saving_beside_the_training_leaves_the_same_files_as_saving_in_it(tmp_path: Path) -> None:
+    for mode in (True, False):
+        torch.manual_seed(0)
+        hook = {"type": "CheckpointHook", "async_save": mode, "max_keep_ckpts": 2, "keep_best": 2}
+        trained(tmp_path / str(mode), hook, scores=[2, 1, 3, 5, 4])
+    assert names(tmp_path / "True") == names(tmp_path / "False")
+    for name in names(tmp_path / "True"):
+        one, other = opened(tmp_path / "True" / name), opened(tmp_path / "False" / name)
+        assert one.keys() == other.keys()
+        assert torch.equal(one["state_dict"]["weight"], other["state_dict"]["weight"])
+        assert one["meta"] | {"time": "", "settings": {}} == other["meta"] | {"time": "", "settings": {}}
+        for key in ("exp_avg", "exp_avg_sq", "step"):
+            assert torch.equal(one["optimizer"]["state"][0][key], other["optimizer"]["state"][0][key])
+
+
+def test_after_save_checkpoint_comes_when_the_file_is_there(tmp_path: Path) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Look(BaseHook):
+        def after_save_checkpoint(self, path: Path) -> None:
+            seen.append((path.name, path.exists()))
+
+    trained(tmp_path, {"type": "CheckpointHook", "save_best": False}, Look(), epochs=3)
+    assert seen == [(f"epoch_{n}.pth", True) for n in (1, 2, 3)] + [("last.pth", True)]
 
 
 # -- when the best cannot be found -------------------------------------------------------------------------------
@@ -454,14 +711,14 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let every save of these files fail as on a full disk."""
 
     def fill(*starts: str) -> None:
-        save = torch.save
+        write = HashingFile.write
 
-        def fail(state: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-            if any(f"/.tmp-{start}" in os.readlink(f"/proc/self/fd/{file._descriptor}") for start in starts):
+        def fail(self: HashingFile, data: Any) -> int:
+            if any(f"/.tmp-{start}" in os.readlink(f"/proc/self/fd/{self._descriptor}") for start in starts):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            save(state, file, *args, **kwargs)
+            return write(self, data)
 
-        monkeypatch.setattr(torch, "save", fail)
+        monkeypatch.setattr(HashingFile, "write", fail)
 
     return fill
 
