@@ -1,0 +1,207 @@
+"""A run that is killed again and again ends with the very bits of one that was left alone."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import random
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from ignite.engine import Engine, Events, create_supervised_trainer
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.checkpoint import weights_of
+from tests.faults.tools import Life, Tell, drawn, times
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(240, 3600))]
+
+LENGTH, EPOCHS = 5, 3
+"""Iterations of an epoch, and epochs; a checkpoint is made every 3 iterations."""
+SAVING = {"type": "CheckpointHook", "by_epoch": False, "interval": 3, "max_keep_ckpts": 2}
+HOOKS: dict[str, list[Any]] = {
+    "plain": [SAVING],
+    "saving before going on": [{**SAVING, "async_save": False}],
+    "EMAHook": [SAVING, {"type": "EMAHook", "momentum": 0.8, "warm_up": 3, "accumulate": 2}],
+}
+PLACES = ("GET_BATCH_STARTED", "GET_BATCH_COMPLETED", "ITERATION_STARTED", "ITERATION_COMPLETED")
+
+
+class Noisy(Dataset[Any]):
+    """Data with random augmentation from three generators."""
+
+    def __len__(self) -> int:
+        return 18
+
+    def __getitem__(self, index: int) -> Any:
+        x = torch.full((4,), index / 9 - 1) + 0.3 * torch.randn(4)
+        x[0] += random.random()
+        x[1] *= float(numpy.random.rand())
+        return x, index % 3
+
+
+def die_with_the_parent(worker: int) -> None:
+    """Without it a worker looks only every 5 seconds whether the process that it works for is still there."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "auto") -> SimpleNamespace:
+    """A script with all that makes resuming hard."""
+    # Another seed in every process, as of a script that does not set one once it is resumed.
+    seed = 0 if not any(folder.glob("*.pth")) else os.getpid()
+    random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    by_iteration = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+    by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+    def step(engine: Engine, batch: Any) -> float:
+        model.train()
+        x, y = batch
+        x = x + random.random() * 0.1 + float(numpy.random.rand()) * 0.1 + 0.1 * torch.randn(())
+        loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        if engine.state.iteration % 2 == 0:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            by_iteration.step()
+        engine.state.total += loss.item()
+        return loss.item()
+
+    trainer = Engine(step)
+    trainer.state_dict_user_keys.append("total")
+    trainer.state.total = 0.0
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: by_epoch.step())
+    trainer.add_event_handler(Events.EPOCH_STARTED, lambda: torch.rand(2))
+    loader = DataLoader(Noisy(), 4, shuffle=True, num_workers=workers, worker_init_fn=die_with_the_parent)
+    services = {"model": model, "optimizer": optimizer, "scheduler": by_iteration, "by_epoch": by_epoch}
+    runner = attach_hooks(trainer, hooks, work_dir=folder, resume=resume, scaler=scaler, **services)
+
+    at_the_end: list[Any] = []
+
+    def digest() -> str:
+        states = [weights_of(runner), optimizer.state_dict(), by_iteration.state_dict(), by_epoch.state_dict()]
+        found = hashlib.sha256()
+        for value in flat([*states, scaler.state_dict(), trainer.state.total, at_the_end]):
+            found.update(value)
+        return found.hexdigest()
+
+    trainer.add_event_handler(Events.COMPLETED, lambda: at_the_end.extend([random.random(), torch.rand(())]))
+    return SimpleNamespace(trainer=trainer, run=lambda: trainer.run(loader, max_epochs=EPOCHS), digest=digest)
+
+
+def flat(value: Any) -> Any:
+    """The bytes of a nested state, in order."""
+    if isinstance(value, dict):
+        for key in value:
+            yield str(key).encode()
+            yield from flat(value[key])
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from flat(item)
+    elif isinstance(value, torch.Tensor):
+        yield value.detach().contiguous().numpy().tobytes()
+    else:
+        yield repr(value).encode()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a script imports late is imported before the lives are forked, once for all of them."""
+    script(tmp_path_factory.mktemp("imported"), HOOKS["EMAHook"], 0).run()
+
+
+def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, after: int | None, place: str) -> None:
+    """One life, which ends after so many iterations or with the run."""
+    made = script(folder, hooks, workers)
+    done = 0
+
+    @made.trainer.on(Events[place])
+    def die() -> None:
+        nonlocal done
+        done += 1
+        if done == after and made.trainer.state.iteration < LENGTH * EPOCHS:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    made.trainer.add_event_handler(Events.STARTED, lambda: tell("began", made.trainer.state.iteration))
+    made.run()
+    tell("ended", made.digest())
+
+
+def whole_life(folder: Path, hooks: list[Any], workers: int, lives: list[tuple[int | None, str]]) -> tuple[str, Any]:
+    """The digest at the end of a run with these lives, and the iterations at which they began."""
+    began = []
+    for after, place in lives:
+        with Life(lambda tell, after=after, place=place: live(tell, folder, hooks, workers, after, place)) as life:  # type: ignore[misc]
+            told = list(life.tells())
+            began += [words[1] for words in told if words[0] == "began"]
+            code = life.wait()
+            if code == 0:
+                return told[-1][1], began
+            assert code == -signal.SIGKILL
+    raise AssertionError("the last life is to go on to the end")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "workers", "runs"),
+    [
+        ("plain", 0, times(10, 200)),
+        ("saving before going on", 0, times(5, 100)),
+        ("EMAHook", 0, times(10, 200)),
+        ("EMAHook", 2, times(2, 30)),
+    ],
+)
+def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_one_that_is_not(
+    hooks: str, workers: int, runs: int, tmp_path: Path
+) -> None:
+    dice = drawn()
+    wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [(None, PLACES[0])])
+    resumed_in_epoch = 0
+    for number in range(runs):
+        lives: list[tuple[int | None, str]] = [
+            (dice.randint(1, 8), dice.choice(PLACES)) for _ in range(dice.randint(1, 4))
+        ]
+        found, began = whole_life(tmp_path / str(number), HOOKS[hooks], workers, [*lives, (None, PLACES[0])])
+        assert found == wanted, (lives, began)
+        resumed_in_epoch += sum(iteration % LENGTH > 0 for iteration in began)
+    assert resumed_in_epoch, "no run was resumed in the middle of an epoch"
+
+
+def test_a_run_that_is_killed_after_the_save_of_the_last_iteration_of_an_epoch_is_exact(tmp_path: Path) -> None:
+    hooks = [{**SAVING, "interval": LENGTH, "async_save": False}]
+    wanted, _ = whole_life(tmp_path / "whole", hooks, 0, [(None, PLACES[0])])
+    lives: list[tuple[int | None, str]] = [(LENGTH + 2, "ITERATION_STARTED"), (None, PLACES[0])]
+    found, began = whole_life(tmp_path / "killed", hooks, 0, lives)
+    assert began == [0, LENGTH]
+    assert found == wanted
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available:UserWarning")
+def test_a_scaler_that_ignite_keeps_in_its_state_comes_back(tmp_path: Path) -> None:
+    def run(epochs: int) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+        trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss(), amp_mode="amp", scaler=scaler)
+        trainer.state.scaler = scaler  # where Ignite puts one that it makes itself, which wants CUDA
+        hooks = [{**SAVING, "interval": 2}]
+        attach_hooks(trainer, hooks, model=model, optimizer=optimizer, work_dir=tmp_path, resume="auto")
+        trainer.run([(torch.ones(2, 2), torch.tensor([0, 1]))] * 4, max_epochs=epochs)
+        return scaler.state_dict(), trainer.state.iteration
+
+    first, done = run(1)
+    assert (first["scale"], first["_growth_tracker"], done) == (8.0, 1, 4)
+    second, done = run(2)
+    assert (second["scale"], second["_growth_tracker"], done) == (16.0, 2, 8)
