@@ -99,6 +99,7 @@ HOOKS = Registry(
         "CheckpointHook": _HERE + "checkpoint_hook",
         "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
+        "EMAHook": _HERE + "ema_hook",
         "EvalHook": _HERE + "eval_hook",
         "IterTimerHook": _HERE + "iter_timer_hook",
         "LambdaHook": _HERE + "lambda_hook",
