@@ -140,6 +140,20 @@ class Calls:
         if first_error is not None:
             raise first_error
 
+    def clean_up(self, name: str, hook: object) -> None:
+        """Clean up after one hook, which has left the plan."""
+        whole, self._plan = self._plan, Plan({name: hook})
+        try:
+            calls, sets = self._make_ready("cleanup", (), [])
+        finally:
+            self._plan = whole
+        sets.gather()
+        try:
+            for call in calls:
+                self.make(call)
+        finally:
+            sets.release()
+
     def make(self, call: Call, *, quietly: bool = False) -> None:
         """Make one call and note its time."""
         outer, self._inner_seconds = self._inner_seconds, 0.0

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.manifest import PREFERENCE
-from ignite_hooks.store.snapshot import random_state, set_random_state
+from ignite_hooks.store.manifest import resuming_order
+from ignite_hooks.store.snapshot import set_random_state
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
-    from ignite_hooks.store.manifest import Entry, Kind
+    from ignite_hooks.store.manifest import Entry
 
 FORMAT = 1
 
@@ -27,82 +30,146 @@ def unwrapped(model: Any) -> Any:
 
 def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -> dict[str, Any]:
     """Everything a run needs to go on as if it had not stopped."""
-    state = runner.trainer.state
+    trainer, iteration, epoch = runner.trainer, finished_iterations(runner), finished_epochs(runner)
+    data, random = runner.position.saved(runner)
     found: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "epoch": finished_epochs(runner),
-            "iter": int(state.iteration),
+            "epoch": epoch,
+            "iter": iteration,
             "hooks": {name: type(hook).__name__ for name, hook in runner.hooks.items()},
+            "settings": {name: settings_of(hook) for name, hook in runner.hooks.items()},
         },
         "trainer": {
-            "iteration": int(state.iteration),
-            "epoch": finished_epochs(runner),
-            "epoch_length": state.epoch_length,
+            "iteration": iteration,
+            "epoch": epoch,
+            "epoch_length": trainer.state.epoch_length,
+            "user": {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys},
         },
         "hooks": {name: dict(saved) for name, hook in runner.hooks.items() if (saved := hook_state(hook))},
+        "services": {name: thing.state_dict() for name, thing in services_with_state(runner).items()},
         "best": runner.best.state_dict(),
         "metrics": runner.metrics.state_dict(),
-        "random": random_state(),
+        "data": data,
+        "random": random,
     }
     if runner.model is not None:
         found["state_dict"] = unwrapped(runner.model).state_dict()
     if optimizer and runner.optimizer is not None:
         found["optimizer"] = runner.optimizer.state_dict()
+        if runner.accumulating and (gradients := _gradients(runner)):
+            found["gradients"] = gradients
     if scheduler and hasattr(runner.scheduler, "state_dict"):
         found["scheduler"] = runner.scheduler.state_dict()
     return found
 
 
+def _gradients(runner: Runner) -> dict[int, Any]:
+    """What the optimizer has yet to use, by the place of its parameter: several iterations may make one step."""
+    weights = enumerate(weight for group in runner.optimizer.param_groups for weight in group["params"])
+    return {place: weight.grad for place, weight in weights if weight.grad is not None}
+
+
+def _set_gradients(runner: Runner, gradients: Mapping[int, Any]) -> None:
+    for place, weight in enumerate(weight for group in runner.optimizer.param_groups for weight in group["params"]):
+        gradient = gradients.get(place)
+        weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
+
+
+def finished_iterations(runner: Runner) -> int:
+    """How many iterations the weights have seen to their end."""
+    return int(runner.trainer.state.iteration) - runner.in_step
+
+
 def finished_epochs(runner: Runner) -> int:
     """How many epochs the weights have seen to their end; the epoch that ends now counts."""
-    state = runner.trainer.state
-    ended = runner.epoch_complete or runner.at_last_batch
+    state, length = runner.trainer.state, runner.epoch_length
+    ended = runner.epoch_complete or (
+        length is not None and finished_iterations(runner) - runner.epoch_began_at >= length
+    )
     return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
+
+
+def services_with_state(runner: Runner) -> dict[str, Any]:
+    """The objects beside model, optimizer and scheduler whose progress belongs to the run, such as an AMP scaler."""
+    import torch
+    from ignite.engine import Engine
+
+    mine = (runner.model, runner.optimizer, runner.scheduler)
+    known = {"scaler": getattr(runner.trainer.state, "scaler", None), **runner.services}
+    found = {}
+    for name, thing in known.items():
+        if name.endswith("loader") or any(thing is other for other in mine):
+            continue
+        frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
+        # Looked up on the class: an Ignite Metric answers hasattr for any name.
+        both = all(callable(getattr(type(thing), method, None)) for method in ("state_dict", "load_state_dict"))
+        if both and not frozen and not isinstance(thing, Engine):
+            found[name] = thing
+    return found
+
+
+def settings_of(hook: object) -> dict[str, Any]:
+    """The settings of a hook that can be compared later; of texts only a digest, as a text may be a secret."""
+    fields = [f.name for f in dataclasses.fields(hook) if f.init] if dataclasses.is_dataclass(hook) else []
+    values = {name: getattr(hook, name) for name in fields} or dict(getattr(hook, "config", None) or {})
+    return {str(name): seen for name, value in values.items() if (seen := _comparable(value)) is not _NOTHING}
+
+
+_NOTHING = object()
+
+
+def _comparable(value: Any) -> Any:
+    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, (str, enum.Enum)):
+        return f"text {hashlib.sha256(str(value).encode()).hexdigest()[:12]}"
+    if isinstance(value, (list, tuple)):
+        items = [_comparable(item) for item in value]
+        return _NOTHING if any(item is _NOTHING for item in items) else items
+    return _NOTHING
 
 
 def hook_state(hook: object) -> Mapping[str, Any]:
     """What a hook wants to remember; hooks of other makes need not have anything to say."""
+    return _asked(hook, "state_dict") or {}
+
+
+def _asked(hook: object, method: str) -> Any:
     # Looked up on the class: an Ignite Metric answers hasattr for any name.
-    method = getattr(type(hook), "state_dict", None)
-    return method(hook) or {} if callable(method) else {}
+    function = getattr(type(hook), method, None)
+    return function(hook) if callable(function) else None
 
 
-def save(
-    runner: Runner,
-    name: str,
-    *,
-    kind: Kind,
-    folder: Path | None = None,
-    optimizer: bool = True,
-    scheduler: bool = True,
-) -> Path:
-    """Write a checkpoint; hooks may edit it before and learn its path after."""
-    import ignite.distributed as idist
+def weights_of(runner: Runner) -> dict[str, Any]:
+    """The weights of the model, and those that hooks hold beside it; they are not copied."""
+    found = {} if runner.model is None else {"state_dict": unwrapped(runner.model).state_dict()}
+    for hook in runner.hooks.values():
+        found |= _asked(hook, "weights") or {}
+    return found
 
-    state = collect(runner, optimizer=optimizer, scheduler=scheduler)
-    runner.checkpoint = state
-    try:
-        runner.call_hook("before_save_checkpoint", checkpoint=state)
-        path = (folder or runner.work_dir) / name
-        if idist.get_rank() == 0:
-            path = (
-                runner.store(folder)
-                .open()
-                .save(
-                    name,
-                    state,
-                    kind=kind,
-                    epoch=state["meta"]["epoch"],
-                    iteration=state["meta"]["iter"],
-                    metrics={metric: entry["value"] for metric, entry in state["metrics"].items()},
-                )
-            )
-        runner.call_hook("after_save_checkpoint", checkpoint=state, path=path)
-    finally:
-        runner.checkpoint = None
-    return path
+
+def load_weights(runner: Runner, found: Mapping[str, Any]) -> None:
+    """Give the model, and the hooks that hold weights beside it, what `weights_of` found."""
+    runner.wait_for_copy()
+    unwrapped(runner.model).load_state_dict(found["state_dict"])
+    for hook in runner.hooks.values():
+        if (_asked(hook, "weights") or {}).keys() & found.keys():
+            hook.load_weights(found)
+
+
+def steady_tensors(runner: Runner) -> list[Any]:
+    """The tensors that nobody changes between one optimizer step and the next."""
+    import torch
+
+    optimizer = runner.optimizer
+    found = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    for state in optimizer.state.values():
+        found += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    for hook in runner.hooks.values():
+        found += _asked(hook, "steady_tensors") or []
+    return found
 
 
 def newest(runner: Runner) -> Path | None:
@@ -123,19 +190,34 @@ def newest(runner: Runner) -> Path | None:
         raise errors[0]
     for unusable in errors:
         runner.logger.warning("%s", unusable)
-    found.sort(key=lambda item: (-item[0].iteration, PREFERENCE.index(item[0].kind)))
-    return found[0][1] if found else None
+    found.sort(key=lambda item: resuming_order(item[0]))
+    if not found:
+        return None
+    chosen, path = found[0]
+    further = [other for folder in folders for other in runner.store(folder).entries() if other.kind == "exception"]
+    for other in further:
+        if other.iteration > chosen.iteration:
+            runner.logger.info(
+                "%s is %d iterations further than %s, but a failing run saved it: name it to go on from it",
+                other.name,
+                other.iteration - chosen.iteration,
+                chosen.name,
+            )
+    return path
 
 
 def load(runner: Runner, path: Path) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer."""
+    runner.wait_for_copy()
     state = runner.store(path.parent).load(path)
     runner.checkpoint = state
     try:
         _restore_objects(runner, state, path)
         try:
             _restore_progress(runner, state, path)
-        except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except CheckpointError:
+            raise
+        except Exception as error:
             raise CheckpointError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
         runner.call_hook("after_load_checkpoint", checkpoint=state, path=path)
     finally:
@@ -153,7 +235,7 @@ def _restore_objects(runner: Runner, state: Mapping[str, Any], path: Path) -> No
         if key in state and owner is not None:
             try:
                 owner.load_state_dict(state[key])
-            except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+            except Exception as error:
                 raise CheckpointError(f"{path} does not fit the {name} of this run: {error}") from error
         elif name == "model" and owner is not None:
             keys = ", ".join(str(key) for key in list(state)[:10]) or "nothing"
@@ -175,15 +257,41 @@ def _restore_progress(runner: Runner, state: Mapping[str, Any], path: Path) -> N
             runner.hooks[name].load_state_dict(saved)
     if strangers:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(strangers))
+    if "optimizer" in state and runner.optimizer is not None:
+        _set_gradients(runner, state.get("gradients", {}))
+    services = services_with_state(runner)
+    for name, saved in state.get("services", {}).items():
+        if name in services:
+            services[name].load_state_dict(saved)
+        else:
+            runner.logger.warning("%s holds the state of %r, which was not given to this run", path, name)
     if "best" in state:
         runner.best.load_state_dict(state["best"])
     if "metrics" in state:
         runner.metrics.load_state_dict(state["metrics"])
-    position, trainer = state.get("trainer", {}), runner.trainer.state
-    trainer.iteration = int(position.get("iteration", 0))
-    trainer.epoch = int(position.get("epoch", 0))
-    before, now = position.get("epoch_length"), trainer.epoch_length
+    position, trainer = state.get("trainer", {}), runner.trainer
+    trainer.state.iteration = int(position.get("iteration", 0))
+    trainer.state.epoch = int(position.get("epoch", 0))
+    for key, value in position.get("user", {}).items():
+        if key in trainer.state_dict_user_keys:
+            setattr(trainer.state, key, value)
+    before, now = position.get("epoch_length"), trainer.state.epoch_length
     if before and now and before != now:
         runner.logger.warning("an epoch had %d iterations in %s and has %d now", before, path, now)
+    if differences := _differences(runner, state.get("meta", {}).get("settings", {})):
+        runner.logger.warning("settings differ from those of %s: %s", path.name, ", ".join(differences))
     if "random" in state:
         set_random_state(state["random"])
+
+
+def _differences(runner: Runner, before: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The settings that have changed, as text: a run keeps its configuration's, whatever a checkpoint says."""
+    found = []
+    for name, hook in runner.hooks.items():
+        now, then = settings_of(hook), before.get(name, {})
+        for setting in now.keys() & then.keys():
+            old, new = then[setting], now[setting]
+            if old != new:
+                is_text = "text " in f"{old}{new}"
+                found.append(f"{name}.{setting}" + ("" if is_text else f" {old} -> {new}"))
+    return sorted(found)

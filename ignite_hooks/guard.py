@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +14,7 @@ from ignite_hooks.errors import ConfigError
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
-Opened = Callable[["Engine", object], AbstractContextManager[None]]
+Opened = Callable[["Engine", object, Callable[[], object]], AbstractContextManager[None]]
 
 
 class Guard:
@@ -24,7 +25,8 @@ class Guard:
 
     Args:
         engine: The engine whose ``run`` is wrapped; it is held weakly.
-        opened: Gives the context in which a run happens, from the engine and its data.
+        opened: Gives the context in which a run happens, from the engine, its data, and a function that runs
+            it once more as it is.
     """
 
     def __init__(self, engine: Engine, opened: Opened) -> None:
@@ -61,10 +63,10 @@ class Guard:
         if engine is None:
             raise ReferenceError("this engine is gone")
         data = args[0] if args else kwargs.get("data")
-        with self._opened(engine, data):
-            if self._shadowed is not None:
-                return self._shadowed(*args, **kwargs)
-            return type(engine).run(engine, *args, **kwargs)
+        own = self._shadowed or functools.partial(type(engine).run, engine)
+        run = functools.partial(own, *args, **kwargs)
+        with self._opened(engine, data, run):
+            return run()
 
     def remove(self) -> None:
         """Give the engine its own ``run`` back."""

@@ -23,9 +23,11 @@ from ignite_hooks.improvement import rule_for
 from ignite_hooks.iterations import IterationBox
 from ignite_hooks.plan import Plan, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
+from ignite_hooks.position import Position
 from ignite_hooks.report import Report
 from ignite_hooks.runner import Runner
-from ignite_hooks.signals import Signals
+from ignite_hooks.signals import Shielded, Signals
+from ignite_hooks.store.snapshot import random_state, set_random_state
 
 
 class HookEvents(EventEnum):
@@ -85,12 +87,16 @@ class Installation:
         self._started_at = 0.0
         self._running = False
         self._began = False
+        self._evaluations = 0
+        self._awake = False
+        self._leaving: list[tuple[str, object]] = []
         self._failed_with: BaseException | None = None
         self._seats: Seats | None = None
+        self._first_batch: Seats | None = None
         self._boxes: dict[str, IterationBox] = {}
         self._undo: list[Callable[[], None]] = []
         # The trainer owns the installation through its guard; everything else knows it weakly.
-        self._undo.append(Guard.put(trainer, lambda _engine, _data: self.training(), "trainer"))
+        self._undo.append(Guard.put(trainer, lambda _engine, data, _run: self.training(data), "trainer"))
         events = list(trainer._allowed_events)
         trainer.register_events(*HookEvents)
         self._undo.append(lambda: _restore_events(runner.trainer, events))
@@ -132,6 +138,10 @@ class Installation:
         if name not in self.runner.hooks:
             raise KeyError(f"no hook is called {name!r}{did_you_mean(name, self.runner.hooks)}")
         gone = self.runner.hooks[name]
+        if self._running:
+            # Not at once: the point in hand goes on with its list, on which it may still stand.
+            self._leaving.append((name, gone))
+            self.wake()
         self.runner.hooks.by_name = {n: hook for n, hook in self.runner.hooks.by_name.items() if hook is not gone}
         self.refresh()
 
@@ -141,9 +151,11 @@ class Installation:
             raise ConfigError([Problem(f"evaluators.{name}", "a name of letters, digits and _ is needed")])
         me = weakref.ref(self)
 
-        def opened(running: Engine, data: object) -> AbstractContextManager[None]:
+        def opened(running: Engine, data: object, run: Callable[[], object]) -> AbstractContextManager[None]:
             installation = me()
-            return contextlib.nullcontext() if installation is None else installation.evaluation(name, running, data)
+            if installation is None:
+                return contextlib.nullcontext()
+            return installation.evaluation(name, running, data, run)
 
         self._undo.append(Guard.put(engine, opened, f"evaluator {name!r}"))
         self.runner.evaluators[name] = engine
@@ -185,10 +197,11 @@ class Installation:
     # -- a run ------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
+    def training(self, data: object) -> Iterator[None]:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
-        with Signals(self._on_signal):
+        loaders = [data, *self.runner.services.values()]
+        with Signals(self._on_signal), Shielded(loaders):
             if not self._running:
                 self._open(trainer)
             try:
@@ -211,12 +224,18 @@ class Installation:
         self._started_at = self._now()
         self.runner.plan = self._make_plan()
         self.calls.prepare(self.runner.plan)
+        self.runner.position = Position()
         self._seats = seats = Seats(trainer)
         seats.take(Events.STARTED, self._on_started, "first")
         seats.take(Events.EPOCH_STARTED, self._on_epoch_started, "first")
+        seats.take(Events.EPOCH_STARTED, self._on_epoch_opened)
+        seats.take(Events.DATALOADER_STOP_ITERATION, self._on_data_ended)
+        seats.take(Events.TERMINATE_SINGLE_EPOCH, self._on_data_dropped)
         seats.take(Events.EPOCH_COMPLETED, self._on_train_epoch_completed, "after metrics")
         seats.take(Events.EPOCH_COMPLETED, self._on_epoch_completed)
+        seats.take(Events.TERMINATE, self._on_run_ends, "first")
         seats.take(Events.TERMINATE, self._close_epoch)
+        seats.take(Events.COMPLETED, self._on_run_ends, "first")
         seats.take(Events.COMPLETED, self._on_completed)
         if Events.EXCEPTION_RAISED in trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
@@ -230,7 +249,7 @@ class Installation:
             return
         trainer = self.runner.trainer
         if "after_train_iter" not in self._boxes:
-            box = IterationBox(self.calls, trainer, "after_train_iter", self._stop_in_epoch)
+            box = IterationBox(self.calls, trainer, "after_train_iter", self._after_iteration)
             self._boxes["after_train_iter"] = box
             self._seats.take(Events.ITERATION_COMPLETED, box.handler)
         if "before_train_iter" not in self._boxes and self.runner.plan.at("before_train_iter"):
@@ -250,6 +269,7 @@ class Installation:
             self.runner.metrics.clear()
             self.runner.best.load_state_dict({})
             self.runner.publish_epoch()
+        self.runner.position.run_started(self.runner)
         self.calls.meet("before_run")
         if self.runner.resume_from:
             self._resume()
@@ -257,7 +277,11 @@ class Installation:
         self.calls.start_clocks()
         for box in self._boxes.values():
             box.start()
+        evaluated = self._evaluations
         self.calls.meet("before_train")
+        if self._evaluations != evaluated:
+            # Where a signal prevented an evaluation, a hook has made up for it.
+            self.runner.position.made_up(self.runner)
         self._stop_if_wanted()
 
     def _resume(self) -> None:
@@ -270,15 +294,15 @@ class Installation:
                 return
         else:
             path = Path(wanted) if Path(wanted).exists() else runner.folder(str(wanted))
-        checkpoints.load(runner, path)
+        loaded = checkpoints.load(runner, path)
         runner.resumed_from, runner.epoch_complete = path, True
         state = runner.trainer.state
         runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
+        runner.position.resume(runner, loaded, path)
 
     def _begin_epoch_at(self, iteration: int) -> None:
         # An epoch that is resumed in its middle began earlier.
-        length = self.runner.epoch_length
-        self.runner.epoch_began_at = iteration - (iteration % length if length else 0)
+        self.runner.epoch_began_at = iteration - self.runner.position.done(self.runner.trainer)
 
     def _on_epoch_started(self) -> None:
         self._close_epoch()
@@ -288,9 +312,47 @@ class Installation:
             # The one before may have been ended early: this one has its full length all the same.
             self.runner.epoch_began_at = self.runner.global_step
         self.runner.in_epoch, self.runner.epoch_complete = True, False
+        self.runner.position.epoch_started(self.runner)
         self.calls.meet("before_epoch")
         self.calls.meet("before_train_epoch")
         self._stop_if_wanted()
+
+    def _on_epoch_opened(self) -> None:
+        if self.runner.position.iterator_due(self.runner):
+            self._watch_first_batch()
+
+    def _on_data_ended(self) -> None:
+        self.runner.position.iterator_made(self.runner.trainer)
+
+    def _on_data_dropped(self, *_: Any, **__: Any) -> None:
+        self.runner.position.iterator_made(self.runner.trainer)
+        self._watch_first_batch()
+
+    def _watch_first_batch(self) -> None:
+        """Be there around what is done for the first batch of an iterator; later ones are not slowed down."""
+        self._forget_first_batch()
+        trainer = self.runner.trainer
+        self._first_batch = seats = Seats(trainer)
+        # Without data Ignite fetches no batches.
+        event = Events.ITERATION_STARTED if trainer.state.dataloader is None else Events.GET_BATCH_STARTED
+        seats.take(event, self._on_first_batch, "first")
+        seats.take(event, self._on_first_batch_comes)
+
+    def _on_first_batch(self) -> None:
+        self.runner.position.first_batch(self.runner)
+        self._stop_if_wanted()
+
+    def _on_first_batch_comes(self) -> None:
+        self._forget_first_batch()
+        self.runner.position.first_batch_comes(self.runner.trainer)
+
+    def _forget_first_batch(self) -> None:
+        if self._first_batch is not None:
+            self._first_batch.leave()
+            self._first_batch = None
+
+    def _on_run_ends(self) -> None:
+        self.runner.position.run_ends(self.runner.trainer)
 
     def _on_train_epoch_completed(self) -> None:
         self.runner.epoch_complete = True
@@ -302,6 +364,8 @@ class Installation:
 
     def _on_epoch_completed(self) -> None:
         self.calls.meet("after_epoch")
+        self._let_go()
+        self.runner.settle_saves(wait=idist.get_world_size() > 1)
         self.runner.in_epoch = False
         self._stop_if_wanted()
 
@@ -313,15 +377,19 @@ class Installation:
 
     def _on_completed(self) -> None:
         self._close_epoch()
+        self.runner.settle_saves(wait=True)
         self.calls.meet("after_train")
+        self.runner.settle_saves(wait=True)
         self.calls.meet("after_run")
 
     def _on_exception(self, error: BaseException) -> None:
         if self._failed_with is error or isinstance(error, GeneratorExit) or not self._began:
             return
         self._failed_with = error
+        self.runner.position.run_fails()
         self._count(unfinished=True)
         self.runner.in_iteration = False
+        self.runner.settle_saves(wait=True, alone=True)
         self.calls.meet("on_exception", {"exception": error}, quietly=True)
 
     def _close(self, failed: bool = False) -> None:
@@ -334,6 +402,8 @@ class Installation:
         self._count()
         try:
             if self._began:
+                self.runner.settle_saves(wait=True, alone=failed)
+                self._let_go()
                 self._say_goodbye(failed)
                 self.calls.meet("cleanup", quietly=failed, to_the_end=True)
         finally:
@@ -342,6 +412,8 @@ class Installation:
                 self._boxes.popitem()[1].close()
             self._failed_with = None
             self.calls.forget()
+            self.runner.position.close(self.runner.trainer)
+            self._forget_first_batch()
             if self._seats is not None:
                 self._seats.leave()
                 self._seats = None
@@ -369,11 +441,28 @@ class Installation:
         for box in self._boxes.values():
             box.next_due = 0
 
+    def wake(self) -> None:
+        """Look after the running iteration at what has ended meanwhile; any thread may call it."""
+        self._awake = True
+        for box in list(self._boxes.values()):
+            box.next_due = 0
+
+    def _let_go(self) -> None:
+        """Clean up after the hooks that were taken away."""
+        while self._leaving:
+            self.calls.clean_up(*self._leaving.pop(0))
+
     def _on_signal(self, name: str) -> None:
         self.runner.aborting = True
         self.stop(f"{name} received")
 
-    def _stop_in_epoch(self) -> None:
+    def _after_iteration(self) -> None:
+        # One process hears of a save as soon as it can; several do so together, where all of them come by.
+        if self._awake:
+            self._awake = False
+            self._let_go()
+            if idist.get_world_size() == 1:
+                self.runner.settle_saves(wait=False)
         # After the last iteration the end of the epoch comes at once, and the script may act on it.
         if not self.runner.at_last_batch:
             self._stop_if_wanted()
@@ -385,7 +474,7 @@ class Installation:
     # -- an evaluation ----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def evaluation(self, name: str, engine: Engine, data: object) -> Iterator[None]:
+    def evaluation(self, name: str, engine: Engine, data: object, run: Callable[[], object]) -> Iterator[None]:
         """Around ``evaluator.run``: seat, run, publish; ``after_val`` comes however it ends."""
         runner = self.runner
         if self._is_training_data(name, data):
@@ -394,10 +483,12 @@ class Installation:
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
             return
+        self._rehearse(name, engine, run)
         if not self._running:
             self.calls.prepare(self.runner.plan)
         kind = "test" if name == "test" else "val"
         seats = Seats(engine)
+        self._evaluations += 1
         outer = runner.evaluating, runner.in_iteration
         runner.evaluating, runner.in_iteration = name, False
         begun = False
@@ -453,6 +544,16 @@ class Installation:
             if not self._running:
                 self.calls.forget()
                 runner.close_outputs()
+
+    def _rehearse(self, name: str, engine: Engine, run: Callable[[], object]) -> None:
+        """Do an evaluation in the ways that hooks ask for besides; the engine keeps the metrics of the plain one."""
+        for ending, around in self.runner.rehearsals.items():
+            random_before = random_state()
+            with around():
+                run()
+            set_random_state(random_before)
+            found = {f"{name}_{ending}_{key}": value for key, value in engine.state.metrics.items()}
+            self.runner.metrics.publish(found, self.runner.global_step)
 
     def _is_training_data(self, name: str, data: object) -> bool:
         """Whether the data is known to be for training; nothing is guessed where the script named no loaders."""

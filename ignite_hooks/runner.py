@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,8 @@ from ignite_hooks import checkpoint as checkpoints
 from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
 from ignite_hooks.improvement import Best
 from ignite_hooks.metrics import Metrics
+from ignite_hooks.position import Position
+from ignite_hooks.saving import Order, Saves
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -55,6 +58,7 @@ class Host(Protocol):
     def call(self, point: str, payload: Mapping[str, Any]) -> None: ...
     def add_evaluator(self, name: str, engine: Engine) -> None: ...
     def stop(self, reason: str) -> None: ...
+    def wake(self) -> None: ...
     def report(self) -> Any: ...
     def detach(self) -> None: ...
     def close(self) -> None: ...
@@ -153,6 +157,12 @@ class Runner:
         self.epoch_complete = True
         """Whether the last epoch came to its end: False within one, and where a run was stopped within one."""
         self.epoch_began_at = 0
+        self.rehearsals: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+        """What each evaluation is done with once before: the end of its name, and the context to do it in."""
+        self.position = Position()
+        self._saves = Saves()
+        self.wait_for_copy = self._saves.wait_for_copy
+        """Return once the state may change: a checkpoint may be on its way to the store."""
 
     @property
     def _host(self) -> Host:
@@ -220,6 +230,11 @@ class Runner:
     def epoch_length(self) -> int | None:
         """How many iterations an epoch has, where that is known."""
         return self.trainer.state.epoch_length
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the trainer is between the beginning of an iteration and its end."""
+        return str(getattr(self.trainer.last_event_name, "name", "")) == "ITERATION_STARTED"
 
     @property
     def at_last_batch(self) -> bool:
@@ -405,13 +420,40 @@ class Runner:
         return self.validate("test")
 
     def save_checkpoint(self, name: str | None = None) -> Path:
-        """Write a checkpoint now."""
-        name = name or f"iter_{self.global_step}.pth"
+        """Write a checkpoint now, and return when it is there."""
         try:
-            return checkpoints.save(self, name, kind="manual")
+            return self.save(Order(name or f"iter_{self.global_step}.pth", "manual"))
         finally:
             if not self._host.running:
                 self.close_outputs()
+
+    def save(self, order: Order) -> Path:
+        """Save a checkpoint as ordered."""
+        return self._saves.save(self, order)
+
+    def settle_saves(self, *, wait: bool, alone: bool = False) -> None:
+        """Hear of the saves that have ended; ``wait`` for all of them, ``alone`` where other ranks may be gone."""
+        self._saves.settle(self, wait=wait, alone=alone)
+
+    def watch_steps(self) -> bool:
+        """Let the optimizer wait for a copy before each step, and note the step; False where it cannot."""
+        return self._saves.watch(self)
+
+    @property
+    def step_has_begun(self) -> bool:
+        """Whether the optimizer may have changed the weights since the last iteration ended."""
+        return self.in_step and self._saves.stepped_at in (self.global_step, None)
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether the last iteration has left gradients that the optimizer has yet to use."""
+        return not self.in_step and self._saves.stepped_at not in (self.global_step, None)
+
+    def wake(self) -> None:
+        """Have a look at what has ended after the iteration that is running; any thread may call it."""
+        host = self._host_ref()
+        if host is not None:
+            host.wake()
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
@@ -424,6 +466,7 @@ class Runner:
     def close_outputs(self) -> None:
         """Flush and close what the run wrote to; a later write opens it again."""
         self.writer.close()
+        self._saves.close()
         for store in self._stores.values():
             store.close()
         self._stores.clear()

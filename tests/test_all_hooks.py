@@ -26,6 +26,8 @@ NAMES = list(HOOKS)
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("CheckpointHook", {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1, "best_metric": "loss"}),
     ("EarlyStoppingHook", {"monitor": "accuracy", "restore_best_weights": False}),
+    ("EMAHook", {"interval": 2, "update_buffers": True, "evaluate": "raw"}),
+    ("EMAHook", {"overlap": True, "evaluate": "both", "accumulate": 2, "begin_iter": 2, "warm_up": 0}),
     ("EvalHook", {"interval": 5}),
     ("EvalHook", {"every": "2 iter", "efficient_test": True}),
     ("IterTimerHook", {"interval": 2, "log_eta": False}),
@@ -156,7 +158,7 @@ def assert_it_happens_as_planned(hooks: list[dict[str, Any]], recorders: list[di
 
 RECORDERS: list[dict[str, Any]] = [{"name": "a"}, {"name": "b", "priority": 10}, {"name": "c", "priority": "LOWEST"}]
 EVAL: dict[str, Any] = {"type": "EvalHook"}
-CHECKPOINT: dict[str, Any] = {"type": "CheckpointHook", "save_best": False}
+CHECKPOINT: dict[str, Any] = {"type": "CheckpointHook", "save_best": False, "async_save": False}
 CASES: dict[str, list[dict[str, Any]]] = {
     "nothing else": [],
     "evaluation every epoch": [EVAL],
@@ -178,6 +180,17 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "a hook that decides by itself": [{"type": EveryThird}],
     "all of ours": [EVAL, CHECKPOINT, {"type": "LoggerHook"}, {"type": "IterTimerHook"}, {"type": "RuntimeInfoHook"}],
 }
+
+
+def test_checkpoints_beside_the_training_happen_as_planned_and_are_all_heard_of(tmp_path: Path) -> None:
+    points = [point for point in POINTS if point != "after_save_checkpoint"]
+    hook = {"type": "CheckpointHook", "save_best": False, "every": "2 iter"}
+    assert_it_happens_as_planned([EVAL, hook], [{"name": "a", "points": points}], tmp_path / "one")
+    run, log = tiny_run(batches=3), []
+    heard = RecordingHook(log=log, name="a", points=["after_save_checkpoint"])
+    attach_hooks(run.trainer, [hook, heard], work_dir=tmp_path / "two", **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    assert len(log) == 4, "iterations 2, 4 and 6, and the last"
 
 
 @pytest.mark.parametrize("hooks", [pytest.param(hooks, id=name) for name, hooks in CASES.items()])

@@ -24,6 +24,7 @@ from ignite_hooks.store import FolderStore
 
 LENGTH = 4
 """Iterations of an epoch."""
+EMA = {"type": "EMAHook", "momentum": 0.9, "warm_up": 0}
 CHECKPOINT = {"type": "CheckpointHook", "best_metric": "val_loss", "max_keep_ckpts": -1}
 STOPPING = {"type": "EarlyStoppingHook", "monitor": "val_loss", "patience": 50}
 
@@ -126,13 +127,15 @@ def names(folder: Path) -> list[str]:
 def test_a_crashed_run_that_is_resumed_equals_one_that_never_crashed(
     crash: int, own_evaluation: bool, tmp_path: Path
 ) -> None:
-    whole = script(tmp_path / "whole", own_evaluation=own_evaluation)
+    # What a failing run saves is good but not exact: it is gone on from only where there is nothing else.
+    hooks = [CHECKPOINT | {"save_on_exception": crash > LENGTH}, STOPPING]
+    whole = script(tmp_path / "whole", hooks, own_evaluation=own_evaluation)
     whole.run(5)
-    crashed = script(tmp_path / "crashed", own_evaluation=own_evaluation, fail_at=crash)
+    crashed = script(tmp_path / "crashed", hooks, own_evaluation=own_evaluation, fail_at=crash)
     with pytest.raises(ZeroDivisionError):
         crashed.run(5)
     assert "last.pth" not in names(tmp_path / "crashed")
-    resumed = script(tmp_path / "crashed", own_evaluation=own_evaluation, resume="auto")
+    resumed = script(tmp_path / "crashed", hooks, own_evaluation=own_evaluation, resume="auto")
     resumed.run(5)
     assert same(content(tmp_path / "whole/last.pth"), content(tmp_path / "crashed/last.pth"))
     assert names(tmp_path / "whole") == names(tmp_path / "crashed")
@@ -312,11 +315,53 @@ def test_progress_of_hooks_that_are_gone_and_another_length_of_epochs_are_told(
     assert f"an epoch had 4 iterations in {tmp_path / 'last.pth'} and has 3 now" in caplog.text
 
 
+def test_settings_that_have_changed_are_told_in_one_line_and_texts_only_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script(tmp_path, [CHECKPOINT, EMA]).run(2)
+    changed = [CHECKPOINT | {"max_keep_ckpts": 3, "filename_tmpl": "secret_{}.pth"}, EMA | {"momentum": 0.99}]
+    script(tmp_path, changed, resume="auto").run(3)
+    told = [message for message in caplog.messages if message.startswith("settings differ")]
+    assert told == [
+        "settings differ from those of last.pth: CheckpointHook.filename_tmpl, CheckpointHook.max_keep_ckpts -1 -> 3, "
+        "EMAHook.momentum 0.9 -> 0.99"
+    ]
+    assert b"secret" not in (tmp_path / "last.pth").read_bytes()
+    caplog.clear()
+    script(tmp_path, changed, resume="auto").run(4)
+    assert "settings differ" not in caplog.text
+
+
+class Remembers:
+    """An object of the script with progress of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self.count = state["count"]
+
+
+def test_services_with_progress_of_their_own_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first, again, frozen = Remembers(), Remembers(), nn.Linear(1, 1).requires_grad_(False)
+    made = script(tmp_path, [CHECKPOINT], scaler=first, teacher=frozen, student=nn.Linear(1, 1))
+    made.trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: setattr(first, "count", first.count + 1))
+    made.run(1)
+    assert {*content(tmp_path / "last.pth")["services"]} == {"scaler", "student"}
+    script(tmp_path, [CHECKPOINT], resume="auto", scaler=again, teacher=frozen).run(2)
+    assert again.count == LENGTH
+    assert "holds the state of 'student', which was not given to this run" in caplog.text
+
+
 def test_a_checkpoint_holds_plain_types_and_what_the_specification_names(tmp_path: Path) -> None:
     made = script(tmp_path)
     made.run(2)
     state = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
-    assert {"meta", "state_dict", "optimizer", "scheduler", "trainer", "hooks", "best", "metrics", "random"} == {*state}
+    named = {"meta", "state_dict", "optimizer", "scheduler"}
+    assert named | {"trainer", "data", "hooks", "services", "best", "metrics", "random"} == {*state}
     assert (state["meta"]["epoch"], state["meta"]["iter"]) == (2, 2 * LENGTH)
     assert state["meta"]["time"][:2] == "20"
     assert {"python", "numpy", "torch"} <= {*state["random"]}
@@ -346,7 +391,7 @@ def test_the_size_of_a_checkpoint_does_not_grow_with_the_run(tmp_path: Path) -> 
 def test_handlers_of_the_script_see_and_edit_the_checkpoint_and_the_name_of_the_last_event_stays(
     tmp_path: Path,
 ) -> None:
-    made = script(tmp_path)
+    made = script(tmp_path, [CHECKPOINT | {"async_save": False}, STOPPING])
     seen: list[Any] = []
 
     @made.trainer.on(HookEvents.BEFORE_SAVE_CHECKPOINT)
@@ -360,7 +405,7 @@ def test_handlers_of_the_script_see_and_edit_the_checkpoint_and_the_name_of_the_
 
     made.run(1)
     assert torch.load(tmp_path / "last.pth", weights_only=True)["mine"] == 1
-    assert seen[:2] == [["best", "hooks"], 1]
+    assert seen[:2] == [["best", "data"], 1]
     assert made.runner.checkpoint is None
     assert made.trainer.last_event_name == Events.COMPLETED
 
@@ -502,3 +547,61 @@ def test_an_epoch_whose_length_is_not_known_is_not_finished_before_its_end(tmp_p
     made.trainer.run(iter(list(made.loader)), max_epochs=2)
     assert names(tmp_path) == ["last.pth"]
     assert content(tmp_path / "last.pth")["meta"]["epoch"] == 0
+
+
+# -- ties between the hooks ----------------------------------------------------------------------------------------
+
+
+def averages_of(run: SimpleNamespace) -> dict[str, Any]:
+    return {name: value.clone() for name, value in run.runner.hooks["EMAHook"].weights()["ema_state_dict"].items()}
+
+
+def test_the_checkpoint_of_an_iteration_holds_the_averages_of_this_iteration(tmp_path: Path) -> None:
+    saving = {"type": "CheckpointHook", "by_epoch": False, "interval": 1, "max_keep_ckpts": -1, "save_best": False}
+    made = script(tmp_path, [saving, EMA])
+    seen: dict[int, dict[str, Any]] = {}
+    made.trainer.add_event_handler(
+        Events.GET_BATCH_STARTED, lambda: seen.setdefault(made.trainer.state.iteration, averages_of(made))
+    )
+    made.run(2)
+    for iteration in (1, 2, 3, 5, 6, 7):
+        assert same(content(tmp_path / f"iter_{iteration}.pth")["ema_state_dict"], seen[iteration]), iteration
+
+
+@pytest.mark.parametrize("evaluate", ["ema", "raw"])
+def test_the_best_file_the_restored_weights_and_the_reported_metric_belong_together(
+    evaluate: str, tmp_path: Path
+) -> None:
+    best = {"type": "CheckpointHook", "best_metric": "val_loss", "interval": 100}
+    stopping = {"type": "EarlyStoppingHook", "monitor": "val_loss", "patience": 3}
+    made = script(tmp_path, [best, stopping, EMA | {"evaluate": evaluate}])
+    trainer, model = made.trainer, made.model
+
+    @trainer.on(Events.EPOCH_STARTED(event_filter=lambda engine, epoch: epoch > 3))
+    def spoil() -> None:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(-2.0)
+
+    made.run(20)
+    record = made.runner.best["val_loss"]
+    assert record.epoch == 3
+    assert trainer.state.epoch < 20
+    assert trainer.state.epoch >= 6
+    saved = content(tmp_path / record.file)
+    assert same(dict(model.state_dict()), saved["state_dict"])
+    assert same(averages_of(made), saved["ema_state_dict"])
+    model.load_state_dict(saved["ema_state_dict" if evaluate == "ema" else "state_dict"])
+    loss = create_supervised_evaluator(model, {"loss": Loss(nn.CrossEntropyLoss())}).run(made.loader).metrics["loss"]
+    assert loss == pytest.approx(record.score, rel=1e-5)
+
+
+def test_both_ways_of_evaluating_are_published(tmp_path: Path) -> None:
+    made = script(tmp_path, [EMA | {"evaluate": "both"}])
+    made.run(2)
+    metrics = made.runner.metrics
+    assert {"val_loss", "val_raw_loss", "val_accuracy", "val_raw_accuracy"} <= {*metrics}
+    assert metrics["val_loss"] != metrics["val_raw_loss"]
+    raw = create_supervised_evaluator(made.model, {"loss": Loss(nn.CrossEntropyLoss())}).run(made.loader)
+    assert raw.metrics["loss"] == pytest.approx(metrics["val_raw_loss"], rel=1e-5)
+    assert made.runner.rehearsals == {}

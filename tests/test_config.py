@@ -243,7 +243,7 @@ MANY = {
     "work_dir": 3,
     "writers": ["Nope", {"type": "JsonlWriter"}],
     "hooks": [
-        {"type": "CheckpointHook", "intervall": 2, "save_best": "yes"},
+        {"type": "CheckpointHook", "intervall": 2, "save_last": "yes"},
         {"type": "EarlyStoppingHook", "monitor": "accuracy", "mode": "min"},
         {"type": "CheckpointHook", "name": "second", "save_best": True},
         {"type": "Nope"},
@@ -272,7 +272,7 @@ def test_every_problem_is_found_in_one_pass_and_nothing_is_touched(tmp_path: Pat
         "writers[0].type",
         "writers[1].path",
         "hooks[0].intervall",
-        "hooks[0].save_best",
+        "hooks[0].save_last",
         "hooks[3].type",
         "hooks[6]",
         "hooks[2]",

@@ -18,7 +18,7 @@ from tests.tools import echo_trainer
 
 def watched(engine: Engine, log: list[object]) -> object:
     @contextlib.contextmanager
-    def opened(running: Engine, data: object) -> Iterator[None]:
+    def opened(running: Engine, data: object, run: object) -> Iterator[None]:
         log.append(("open", data))
         try:
             yield

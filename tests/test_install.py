@@ -226,12 +226,14 @@ def test_there_are_handlers_of_ours_only_while_an_engine_runs_and_one_for_each_e
     assert (handlers_of(trainer), handlers_of(evaluator)) == before
     assert counts == {
         "STARTED": 1,
-        "EPOCH_STARTED": 1,
+        "EPOCH_STARTED": 2,
+        "DATALOADER_STOP_ITERATION": 1,
         "ITERATION_STARTED": 1,
         "ITERATION_COMPLETED": 1,
         "EPOCH_COMPLETED": 2,
-        "TERMINATE": 1,
-        "COMPLETED": 1,
+        "TERMINATE_SINGLE_EPOCH": 1,
+        "TERMINATE": 2,
+        "COMPLETED": 2,
     }
 
 
@@ -478,7 +480,10 @@ def test_a_hook_can_be_added_and_removed_while_any_point_is_handled(point: str, 
     trainer.run(data, max_epochs=4)
     added, removed = log.index(("added",)), log.index(("removed",))
     assert added == 0
-    assert all(step[1] == point for step in log[removed + 1 :]), "only the point that was being handled is finished"
+    *rest, last = [at for _, at, *_ in log[removed + 1 :]]
+    assert all(at == point for at in rest), "only the point that was being handled is finished"
+    assert last == "cleanup"
+    assert log[-1][2] == 3, "and not at the end of the run"
     during = [at for _, at, *_ in log[1:removed]]
     assert during.count("before_train_epoch") >= 2
     assert "cleanup" not in during

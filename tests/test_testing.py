@@ -585,10 +585,10 @@ class LeavesASignalHandlerAfterCtrlC(BaseHook):
 
 
 @broken(testing.is_cleaned_up_however_a_run_ends, "is cleaned up 0 times, not once, when a run ends by completion")
-class TakesItselfAway(BaseHook):
-    def after_run(self, runner: Any) -> None:
-        runner.remove_hook("TakesItselfAway")
+class CleansUpOnSchedule(BaseHook):
+    interval = 1000
 
+    @scheduled
     def cleanup(self) -> None: ...
 
 

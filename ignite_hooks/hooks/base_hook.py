@@ -178,6 +178,10 @@ class BaseHook:
         """What is wrong with the settings in this situation, as (setting, message)."""
         yield from ()
 
+    def how_often(self, method: str) -> str | None:
+        """What the plan says of a method that is not marked ``@scheduled`` and still does not act always."""
+        return None
+
     def monitors(self) -> Mapping[str, str]:
         """The metrics this hook ranks, with their rules."""
         return {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks import checkpoint as checkpoints
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import Rule, is_better, rule_for
@@ -140,7 +140,7 @@ class EarlyStoppingHook(BaseHook):
         if improved:
             state.best_step = step
             if self.restore_best_weights and runner.model is not None:
-                self._best_weights = _copy(unwrapped(runner.model).state_dict())
+                self._best_weights = copied(checkpoints.weights_of(runner))
         self._stop_if(runner, reason, epoch)
 
     def after_train(self, runner: Runner) -> None:
@@ -207,7 +207,7 @@ class EarlyStoppingHook(BaseHook):
         if weights is None:
             logger.warning("the weights of epoch %d are not here any more: the model keeps the last ones", epoch)
             return
-        unwrapped(runner.model).load_state_dict(weights)
+        checkpoints.load_weights(runner, weights)
         logger.info("the model has the weights of epoch %d again", epoch)
 
     def _best_file(self, runner: Runner) -> Path | None:
@@ -221,10 +221,11 @@ class EarlyStoppingHook(BaseHook):
         """After a resume the weights are no longer in memory."""
         path = self._best_file(runner)
         try:
-            return None if path is None else runner.store(path.parent).load(path).get("state_dict")
+            state = {} if path is None else runner.store(path.parent).load(path)
         except CheckpointError as error:
             runner.logger.warning("%s", error)
             return None
+        return state if "state_dict" in state else None
 
 
 def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
@@ -233,9 +234,9 @@ def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
     return score >= threshold if rule == "greater" else score <= threshold
 
 
-def _copy(weights: Mapping[str, Any]) -> dict[str, Any]:
+def copied(weights: Any) -> Any:
+    """An independent copy of nested mappings of tensors."""
+    if isinstance(weights, Mapping):
+        return {name: copied(value) for name, value in weights.items()}
     # A module's extra state need not be a tensor.
-    return {
-        name: value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)
-        for name, value in weights.items()
-    }
+    return weights.detach().clone() if hasattr(weights, "detach") else copy.deepcopy(weights)
