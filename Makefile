@@ -24,6 +24,10 @@ demo: $(VENV)/.installed-demo  ## install what the demo needs and run it
 test: $(VENV)/.installed-test  ## install what the tests need and run them; ARGS="-k name" to choose
 	$(RUN) -m pytest -q $(ARGS)
 
+.PHONY: faults
+faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files
+	IGNITE_HOOKS_LONG=1 $(RUN) -m pytest -q -s -m faults $(ARGS)
+
 .PHONY: check
 check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and docstring examples
 	$(RUN) -m ruff format --check .
@@ -38,10 +42,12 @@ format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixe
 	$(RUN) -m ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/
-	@echo "running benchmarks/dispatch.py and benchmarks/imports.py"
+bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
+	@echo "running dispatch.py, imports.py, ema.py and save.py in benchmarks/"
 	$(RUN) benchmarks/dispatch.py
 	$(RUN) benchmarks/imports.py
+	$(RUN) benchmarks/ema.py
+	$(RUN) benchmarks/save.py
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed

@@ -1,0 +1,88 @@
+"""What the fault tests share: how long they go on, their seeds, and lives that can be ended at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+LONG = os.environ.get("IGNITE_HOOKS_LONG") == "1"
+"""Whether the long forms run: ``make faults``."""
+
+Tell = Callable[..., None]
+
+
+def times(short: int, long: int) -> int:
+    """How often something is tried."""
+    return long if LONG else short
+
+
+def drawn() -> random.Random:
+    """Random numbers whose seed is printed; ``IGNITE_HOOKS_SEED`` repeats them."""
+    seed = int(os.environ.get("IGNITE_HOOKS_SEED") or random.randrange(2**32))
+    print(f"IGNITE_HOOKS_SEED={seed}")
+    return random.Random(seed)
+
+
+def wait(seconds: float) -> None:
+    """Let a random moment come; nothing is expected to have happened by then."""
+    signal.sigtimedwait([], seconds)
+
+
+def in_memory() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory where there is one: some tests write thousands of files that no crash need survive."""
+    shared = "/dev/shm"
+    return tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
+
+
+class Life:
+    """A forked process that does something, and tells of it line by line."""
+
+    def __init__(self, live: Callable[[Tell], object]) -> None:
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.close(reader)
+                # What fits into a pipe at once arrives whole or not at all, also from a process that is killed.
+                live(lambda *words: os.write(writer, json.dumps(words).encode() + b"\n") and None)
+                code = 0
+            except BaseException:
+                os.write(writer, json.dumps(["failed", traceback.format_exc()[-3000:]]).encode() + b"\n")
+            finally:
+                os._exit(code)
+        os.close(writer)
+        self._lines = os.fdopen(reader, "rb")
+        self._ended = False
+
+    def tells(self) -> Iterator[list[Any]]:
+        """What it tells, as it comes, until its end."""
+        for line in self._lines:
+            words = json.loads(line)
+            assert words[0] != "failed", words[1]
+            yield words
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and return when it is gone."""
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL, "it had ended before"
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        self._ended = True
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def __enter__(self) -> Life:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._ended:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+        self._lines.close()
