@@ -1,0 +1,264 @@
+"""What a save costs the training loop, beside the same bytes copied into memory that is already there.
+
+A loop of real iterations (forward, backward, AdamW) runs with one save in its middle and without one, in turn; the
+difference is what the save takes from the loop. The file may be finished later: that is waited for outside the time.
+Every store has saved once before. Torch computes with all cores but one, which is left to the
+thread that copies and writes. A loop in Python is compared with itself, alone and beside another process that computes:
+on a machine whose cores are in use only the second ratio says what the interpreter lock costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from ignite.handlers import Checkpoint, DiskSaver
+from measure import Figure, Rounds, Spread, arguments, interleaved, print_figures, print_table, write_json
+
+from ignite_hooks.store import FolderStore, to_plain
+from ignite_hooks.store.snapshot import size_in_bytes
+
+MOST_HIDDEN = 1.0
+MOST_AT_ONCE = 1.5
+LEAST_PYTHON = 0.9
+MOST_MEMORY_MB = 30.0
+
+PEAK = """
+import sys, torch
+from ignite_hooks.store import FolderStore
+def peak():
+    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+given = dict(kind="last", epoch=0, iteration=1)
+with FolderStore(sys.argv[1]) as store:
+    store.save("warm.pth", {"w": torch.ones(1000)}, **given)
+    state = {str(i): torch.ones(2_500_000) for i in range(20)}
+    before = peak()
+    store.save("a.pth", state, **given)
+    print(peak() - before)
+"""
+
+
+def train_nothing(engine: Engine, batch: Any) -> None:
+    """The step of an engine that only exists to be handed to `Checkpoint`."""
+
+
+BUSY = """
+import hashlib, time
+data, end = bytes(1 << 22), time.perf_counter() + 0.7
+while time.perf_counter() < end:
+    hashlib.sha256(data)
+"""
+
+
+class Training:
+    """A stack of square layers whose weights and AdamW state have a given size."""
+
+    def __init__(self, width: int, layers: int, iterations: int, milliseconds: float, folder: Path) -> None:
+        self.iterations = iterations
+        self.model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers)))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.store = FolderStore(folder / "ours").open()
+        self.input = torch.randn(1, width)
+        self._calibrate(milliseconds / 1000)
+        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        self.steady = [*self.model.parameters(), *moments]
+        self.size = size_in_bytes(to_plain(self.state()))
+        self._from, self._to = (torch.ones(self.size, dtype=torch.uint8) for _ in range(2))
+        self._ignite = self._ignite_saver(folder / "ignite")
+        self._saves = 0
+
+    def _calibrate(self, seconds: float) -> None:
+        width = self.input.shape[1]
+        while self.seconds_per_iteration() < seconds:
+            self.input = torch.randn(int(len(self.input) * 1.3) + 4, width)
+
+    def seconds_per_iteration(self) -> float:
+        """The best of a few."""
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            self.compute()
+            self.optimizer.step()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    def compute(self) -> None:
+        """Forward and backward."""
+        self.optimizer.zero_grad()
+        self.model(self.input).square().mean().backward()
+
+    def state(self) -> dict[str, Any]:
+        """What is saved."""
+        return {"state_dict": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def _ignite_saver(self, folder: Path) -> Callable[[], None]:
+        engine, steps = Engine(train_nothing), itertools.count()
+
+        saver = DiskSaver(str(folder), require_empty=False)
+        objects = {"model": self.model, "optimizer": self.optimizer}
+        handler = Checkpoint(objects, saver, n_saved=1, global_step_transform=lambda *_: next(steps))
+        return lambda: handler(engine)
+
+    def loop(self, save: Callable[[], Callable[[], object] | None]) -> float:
+        """Seconds of a loop that saves after its second iteration."""
+        wait = None
+        start = time.perf_counter()
+        for number in range(self.iterations):
+            self.compute()
+            if wait is not None:
+                wait()
+                wait = None
+            self.optimizer.step()
+            if number == 1:
+                wait = save()
+        seconds = time.perf_counter() - start
+        self.store.newest()
+        return seconds
+
+    def _begin(self, steady: list[torch.Tensor]) -> Callable[[], object]:
+        self._saves += 1
+        given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": self._saves}
+        return self.store.begin("last.pth", self.state(), steady=steady, **given).wait_copied
+
+    def _save(self) -> None:
+        self._saves += 1
+        self.store.save("last.pth", self.state(), kind="last", epoch=0, iteration=self._saves)
+
+    def copy(self) -> float:
+        """Seconds of copying as many bytes into memory that is already there."""
+        start = time.perf_counter()
+        self._to.copy_(self._from)
+        return time.perf_counter() - start
+
+    def cases(self, label: str) -> dict[str, Callable[[], float]]:
+        """Everything to be measured with this training."""
+        saves: dict[str, Callable[[], Callable[[], object] | None]] = {
+            "no save": lambda: None,
+            "hidden": lambda: self._begin(self.steady),
+            "at once": lambda: self._begin([]),
+            "synchronous": self._save,
+            "Ignite": self._ignite,
+        }
+        cases = {f"{label}, {name}": (lambda save=save: self.loop(save)) for name, save in saves.items()}
+        return {**cases, f"{label}, memcpy": lambda: min(self.copy() for _ in range(3))}
+
+
+def spin() -> int:
+    """About a millisecond that is bound by the interpreter."""
+    total = 0
+    for number in range(20_000):
+        total += number & 3
+    return total
+
+
+def speed_until(over: Callable[[], bool]) -> float:
+    """Seconds per turn of a loop in Python until something is over."""
+    turns, start = 0, time.perf_counter()
+    while not over():
+        spin()
+        turns += 1
+    return (time.perf_counter() - start) / max(turns, 1)
+
+
+def python_cases(folder: Path, megabytes: int) -> dict[str, Callable[[], float]]:
+    """A Python-bound loop alone, and while a state is written."""
+    state = {"state_dict": {str(number): torch.ones(megabytes * 2500) for number in range(100)}}
+    store = FolderStore(folder / "python").open()
+
+    def alone() -> float:
+        end = time.perf_counter() + 0.5
+        return speed_until(lambda: time.perf_counter() > end)
+
+    def ours() -> float:
+        return speed_until(store.begin("last.pth", state, kind="last", epoch=0, iteration=1).done)
+
+    def beside() -> float:
+        process = subprocess.Popen([sys.executable, "-c", BUSY])
+        try:
+            return speed_until(lambda: process.poll() is not None)
+        finally:
+            process.wait()
+
+    def theirs() -> float:
+        thread = threading.Thread(target=torch.save, args=(state, folder / "theirs.pth"))
+        thread.start()
+        return speed_until(lambda: not thread.is_alive())
+
+    return {"Python alone": alone, "Python, other process": beside, "Python, ours": ours, "Python, torch.save": theirs}
+
+
+def peak_growth() -> float:
+    """Megabytes that a synchronous save of 200 MB adds to the peak of a new process."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", PEAK, folder], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figure]:
+    """The numbers with their targets."""
+
+    def lost(label: str, name: str) -> Spread:
+        cases = [f"{label}, {case}" for case in (name, "no save", "memcpy")]
+        return rounds.combined(lambda with_save, without, copy: (with_save - without) / copy, *cases)
+
+    def slower(case: str, than: str = "Python alone") -> Spread:
+        return rounds.combined(lambda a, b: a / b, case, than)
+
+    targets = {"hidden": MOST_HIDDEN, "at once": MOST_AT_ONCE, "synchronous": None, "Ignite": None}
+    return [
+        *(
+            Figure(f"{label}, {name}: loop time lost / memcpy", lost(label, name), "×", target)
+            for label in labels
+            for name, target in targets.items()
+        ),
+        Figure("loop in Python while we write / alone", slower("Python, ours"), "×", round(1 / LEAST_PYTHON, 2)),
+        Figure("... while we write / another process computes", slower("Python, ours", "Python, other process"), "×"),
+        Figure("... while torch.save writes in a thread / alone", slower("Python, torch.save"), "×"),
+        Figure("peak memory added by a synchronous save of 200 MB", memory, "MB", MOST_MEMORY_MB),
+    ]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    given = arguments(__doc__)
+    count = 2 if given.quick else 5
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if given.quick:
+            trainings = {"3 MB": Training(256, 4, 4, 5, folder / "small")}
+        else:
+            trainings = {
+                "100 MB": Training(1024, 8, 12, 50, folder / "100"),
+                "500 MB": Training(2048, 10, 6, 220, folder / "500"),
+            }
+        cases = {k: v for label, training in trainings.items() for k, v in training.cases(label).items()}
+        rounds = interleaved(cases | python_cases(folder, 10 if given.quick else 200), count)
+        for training in trainings.values():
+            training.store.close()
+    print(f"milliseconds; {count} interleaved rounds, {torch.get_num_threads()} threads of torch\n")
+    rows = [[name, *Spread(*(each * 1e3 for each in row)).text(",.1f")] for name, row in spreads(rounds)]
+    print_table(["case", "median", "quartiles"], rows)
+    figures = all_figures(rounds, list(trainings), Spread.of([peak_growth() for _ in range(3)]))
+    print_figures(figures)
+    write_json(given.json, rounds, figures)
+
+
+def spreads(rounds: Rounds) -> list[tuple[str, tuple[float, float, float]]]:
+    """Median and quartiles of every case."""
+    found = {name: rounds.spread(name) for name in rounds.values}
+    return [(name, (spread.median, spread.lower, spread.upper)) for name, spread in found.items()]
+
+
+if __name__ == "__main__":
+    main()
