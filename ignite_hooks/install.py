@@ -389,7 +389,7 @@ class Installation:
         self.runner.position.run_fails()
         self._count(unfinished=True)
         self.runner.in_iteration = False
-        self.runner.settle_saves(wait=True, alone=True)
+        self._settle_saves(failed=True)
         self.calls.meet("on_exception", {"exception": error}, quietly=True)
 
     def _close(self, failed: bool = False) -> None:
@@ -402,10 +402,12 @@ class Installation:
         self._count()
         try:
             if self._began:
-                self.runner.settle_saves(wait=True, alone=failed)
-                self._let_go()
-                self._say_goodbye(failed)
-                self.calls.meet("cleanup", quietly=failed, to_the_end=True)
+                try:
+                    self._settle_saves(failed)
+                    self._let_go()
+                finally:
+                    self._say_goodbye(failed)
+                    self.calls.meet("cleanup", quietly=failed, to_the_end=True)
         finally:
             self.runner.in_epoch = False
             while self._boxes:
@@ -418,6 +420,15 @@ class Installation:
                 self._seats.leave()
                 self._seats = None
             self.runner.close_outputs()
+
+    def _settle_saves(self, failed: bool) -> None:
+        """Wait for every save; nothing that comes of it may hide the exception that ends a run."""
+        try:
+            self.runner.settle_saves(wait=True, alone=failed)
+        except Exception as error:
+            if not failed:
+                raise
+            self.runner.logger.warning("%s", error)
 
     def _say_goodbye(self, failed: bool) -> None:
         runner, state = self.runner, self.runner.trainer.state

@@ -133,10 +133,11 @@ class Saves:
 
     def settle(self, runner: Runner, *, wait: bool, alone: bool = False) -> None:
         """Hear of the saves that have ended, in order; ``wait`` for all, ``alone`` where other ranks may be gone."""
+        problem: Exception | None = None
         while self._under_way:
             first = self._under_way[0]
             if not wait and not first.ended:
-                return
+                break
             del self._under_way[0]
             if first.saving is not None:
                 try:
@@ -146,7 +147,13 @@ class Saves:
                     first.error, self._at_once = failure, True
             if not alone:
                 first.error = _agreed(first.path, first.error)
-            self._tell(runner, first)
+            try:
+                self._tell(runner, first)
+            except Exception as error:
+                # The others have a right to be heard of too.
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     def _tell(self, runner: Runner, ended: _UnderWay) -> None:
         if ended.error is None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from ignite_hooks import BaseHook, CheckpointError, attach_hooks
+from ignite_hooks import BaseHook, CheckpointError, HookError, attach_hooks
 from ignite_hooks.store import FolderStore
 from ignite_hooks.store.files import HashingFile
 from tests.ranks import run_ranks
@@ -186,6 +186,46 @@ def test_a_save_that_nobody_asked_to_hear_of_is_raised(tmp_path: Path, monkeypat
     monkeypatch.setattr(HashingFile, "write", full)
     with pytest.raises(CheckpointError, match="disk full"):
         run[0].save_checkpoint("mine.pth")
+
+
+class FailsWhenTold(BaseHook):
+    cleaned_up = 0
+
+    def after_save_checkpoint(self, path: Path) -> None:
+        raise ValueError(f"cannot upload {path.name}")
+
+    def cleanup(self) -> None:
+        self.cleaned_up += 1
+
+
+@pytest.mark.parametrize("at", [3, 6])
+def test_a_hook_that_fails_when_it_is_told_of_a_file_ends_the_run_in_order(
+    at: int, tmp_path: Path, slow_disk: threading.Event
+) -> None:
+    fails, heard = FailsWhenTold(), Heard()
+    _, trainer, _ = training(tmp_path, PERIODIC | {"max_keep_ckpts": -1}, heard, fails)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=at), slow_disk.set)
+    with pytest.raises(HookError, match=r"FailsWhenTold\.after_save_checkpoint .*cannot upload iter_2\.pth"):
+        trainer.run(DATA, max_epochs=1)
+    assert fails.cleaned_up == 1
+
+
+def test_what_fails_in_the_end_does_not_hide_why_a_run_failed(
+    tmp_path: Path, slow_disk: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = FailsWhenTold()
+    _, trainer, _ = training(tmp_path, PERIODIC | {"save_on_exception": False}, fails)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=5))
+    def fail() -> None:
+        slow_disk.set()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        trainer.run(DATA, max_epochs=1)
+    assert fails.cleaned_up == 1
+    assert "cannot upload iter_2.pth" in caplog.text
+    assert {path.name for path in tmp_path.glob("*.pth")} == {"iter_2.pth", "iter_4.pth"}
 
 
 def in_each_rank(folder: str, fail: bool) -> list[Any]:
