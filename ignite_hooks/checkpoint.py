@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.manifest import resuming_order
-from ignite_hooks.store.snapshot import set_random_state
+from ignite_hooks.store.snapshot import set_random_state, to_plain
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
@@ -48,7 +48,7 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
             "user": {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys},
         },
         "hooks": {name: dict(saved) for name, hook in runner.hooks.items() if (saved := hook_state(hook))},
-        "services": {name: thing.state_dict() for name, thing in services_with_state(runner).items()},
+        "services": _states_of_services(runner),
         "best": runner.best.state_dict(),
         "metrics": runner.metrics.state_dict(),
         "data": data,
@@ -107,6 +107,19 @@ def services_with_state(runner: Runner) -> dict[str, Any]:
         both = all(callable(getattr(type(thing), method, None)) for method in ("state_dict", "load_state_dict"))
         if both and not frozen and not isinstance(thing, Engine):
             found[name] = thing
+    return found
+
+
+def _states_of_services(runner: Runner) -> dict[str, Any]:
+    found = {}
+    for name, thing in services_with_state(runner).items():
+        try:
+            found[name] = to_plain(thing.state_dict(), f"services.{name}")
+        except CheckpointError as error:
+            # A service need not have been meant for checkpoints: it must not prevent them.
+            if name not in runner.left_out:
+                runner.left_out.add(name)
+                runner.logger.warning("checkpoints do without the state of the service %r: %s", name, error)
     return found
 
 

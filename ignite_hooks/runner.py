@@ -160,6 +160,8 @@ class Runner:
         self.rehearsals: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         """What each evaluation is done with once before: the end of its name, and the context to do it in."""
         self.position = Position()
+        self.left_out: set[str] = set()
+        """The services whose state cannot be in a checkpoint, told once each."""
         self._saves = Saves()
         self.wait_for_copy = self._saves.wait_for_copy
         """Return once the state may change: a checkpoint may be on its way to the store."""

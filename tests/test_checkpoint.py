@@ -356,6 +356,17 @@ def test_services_with_progress_of_their_own_come_back(tmp_path: Path, caplog: p
     assert "holds the state of 'student', which was not given to this run" in caplog.text
 
 
+def test_a_service_whose_state_cannot_be_saved_is_told_once_and_prevents_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = type("Strange", (Remembers,), {"state_dict": lambda self: {"lock": object()}})()
+    script(tmp_path, [CHECKPOINT], strange=strange).run(3)
+    told = [message for message in caplog.messages if "do without the state of the service 'strange'" in message]
+    assert len(told) == 1
+    assert "services.strange.lock: cannot be saved: object" in told[0]
+    assert {"epoch_1.pth", "epoch_3.pth", "last.pth"} <= {*names(tmp_path)}
+
+
 def test_a_checkpoint_holds_plain_types_and_what_the_specification_names(tmp_path: Path) -> None:
     made = script(tmp_path)
     made.run(2)
