@@ -106,8 +106,9 @@ class ShieldedInit:
 
 
 def _obey_the_parent() -> None:
-    # SIGTERM is how the run itself ends a worker that hangs.
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+    parent = os.getppid()
+    # SIGTERM is how the run itself ends a worker that hangs. One that a killed run has left behind obeys everybody.
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
         continue
     os._exit(0)
 

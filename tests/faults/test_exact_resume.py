@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,10 +49,15 @@ class Noisy(Dataset[Any]):
         return x, index % 3
 
 
-def die_with_the_parent(worker: int) -> None:
-    """Without it a worker looks only every 5 seconds whether the process that it works for is still there."""
+def die_with_the_parent(parent: int, worker: int) -> None:
+    """Without it a worker looks only every 5 seconds whether the process that it works for is still there.
+
+    One whose parent was gone before it had begun takes the process that has inherited it for its parent, for ever.
+    """
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "auto") -> SimpleNamespace:
@@ -84,7 +90,9 @@ def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "a
     trainer.state.total = 0.0
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: by_epoch.step())
     trainer.add_event_handler(Events.EPOCH_STARTED, lambda: torch.rand(2))
-    loader = DataLoader(Noisy(), 4, shuffle=True, num_workers=workers, worker_init_fn=die_with_the_parent)
+    loader = DataLoader(
+        Noisy(), 4, shuffle=True, num_workers=workers, worker_init_fn=partial(die_with_the_parent, os.getpid())
+    )
     services = {"model": model, "optimizer": optimizer, "scheduler": by_iteration, "by_epoch": by_epoch}
     runner = attach_hooks(trainer, hooks, work_dir=folder, resume=resume, scaler=scaler, **services)
 

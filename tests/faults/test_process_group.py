@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ignite_hooks.signals import ShieldedInit
+from tests.faults.tools import Life, Tell
+
 pytestmark = pytest.mark.faults
 
 SCRIPT = """
@@ -50,3 +53,21 @@ def test_the_run_ends_in_order_though_its_data_workers_are_told_too(number: int,
     saved = torch.load(tmp_path / "last.pth", weights_only=True)
     assert saved["meta"]["iter"] >= 20
     assert saved["state_dict"].keys() == {"weight", "bias"}
+
+
+def leave_a_worker_behind(tell: Tell) -> None:
+    if os.fork() == 0:
+        ShieldedInit(None)(0)
+        tell("worker", os.getpid())
+        signal.pause()
+    signal.pause()
+
+
+def test_a_worker_that_a_killed_run_has_left_behind_obeys_everybody() -> None:
+    with Life(leave_a_worker_behind) as life:
+        lines = life.tells()
+        _, worker = next(lines)
+        life.kill()
+        # Its parent is another one now, which did not send this.
+        os.kill(worker, signal.SIGTERM)
+        assert list(lines) == []  # the worker had the other end of the pipe
