@@ -18,6 +18,7 @@ from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
+from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
 from ignite_hooks.registry import WRITERS
 from ignite_hooks.runner import ALWAYS_THERE, Runner
 from ignite_hooks.settings import check_settings, describe
@@ -73,28 +74,33 @@ def attach_hooks(
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
     problems: list[Problem] = []
-    settings = read_config(
-        cfg, defaults=default_set(evaluates=evaluates, distributed=idist.get_world_size() > 1), problems=problems
-    )
+    defaults = default_set(evaluates=evaluates, distributed=world_size() > 1)
+    settings = all_or_none(lambda: read_config(cfg, defaults=defaults, problems=problems))
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
-    folder = Path(work_dir or settings.work_dir or _new_folder(settings, resume)).absolute()
-    writers = _writers(settings, folder, problems)
+    folder = Path(work_dir or settings.work_dir or first_says(str(_new_folder(settings, resume)))).absolute()
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
-    hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
-    problems += wrong
-    if problems:
-        raise ConfigError(problems, settings.source)
+
+    def build() -> tuple[dict[str, Any], list[Writer]]:
+        writers = _writers(settings, folder, problems) if rank() == 0 else []
+        hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
+        problems.extend(wrong)
+        if problems:
+            raise ConfigError(problems, settings.source)
+        return hooks, writers
+
+    hooks, writers = all_or_none(build)
 
     _warn_of_old_torch()
     if settings.seed is not None:
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if idist.get_rank() == 0 else [])
+    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if rank() == 0 else [])
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
+    runner.rank_timeout = settings.rank_timeout
     installation = Installation(runner, trainer)
     try:
         for name, engine in engines.items():

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import Parameter, is_lazy
 
+from ignite_hooks import ranks
 from ignite_hooks.errors import CheckpointError
 
 SMALL = 1 << 14
@@ -312,6 +313,32 @@ class Averages:
         for part in self.parts:
             part.refresh()
 
+    def digest(self) -> list[float]:
+        """A few numbers that are the same where the averages are; tensors of which a rank has a part do not count."""
+        common = self._common()
+        if not common:
+            return []
+        flat = torch.cat([_flat_real(tensor) for tensor in common]).double()
+        # The first alone would not notice what moves from one place to another.
+        weights = torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device)
+        return [float(flat.sum()), float(flat.abs().sum()), float(torch.dot(flat, weights))]
+
+    def take_from_first(self) -> None:
+        """Take the averages of rank 0, in one collective."""
+        ranks.take_from_first(self._common())
+
+    def take_mean(self) -> None:
+        """Take the mean of the averages of all ranks, in one collective."""
+        ranks.average(self._common())
+
+    def _common(self) -> list[Tensor]:
+        return [
+            part.values[place.name]
+            for part in self.parts
+            for place in part._places
+            if not is_sharded(place.table[place.key])
+        ]
+
     def put_in(self) -> None:
         """Exchange the weights of the model for the averages."""
         if not self.inside:
@@ -423,6 +450,10 @@ def local(tensor: Tensor) -> Tensor:
 
 def _flat(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def _flat_real(tensor: Tensor) -> Tensor:
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
 def _sum(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ignite_hooks.arguments import ArgumentSets, Available, CannotSupply, match
 from ignite_hooks.errors import ConfigError, HookError, Problem
 from ignite_hooks.plan import Plan, Slot
 from ignite_hooks.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
+from ignite_hooks.ranks import world_size
 from ignite_hooks.report import Failures, Report, Tally
 from ignite_hooks.runner import KNOWN_SERVICES, LIVE, Runner
 from ignite_hooks.schedule import Clock, When
@@ -27,6 +28,12 @@ class Call:
     def __init__(self, slot: Slot, function: Callable[..., Any], arguments: list[Any], tally: Tally) -> None:
         self.slot, self.function, self.arguments, self.tally = slot, function, arguments, tally
         self.next_due = 0
+
+
+def on_error_of(hook: object) -> str:
+    """What a failure of a hook comes to: one that talks to the same hook on other ranks cannot be left out on one."""
+    alone = world_size() == 1 or not getattr(type(hook), "collective", False)
+    return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
 
 
 class Calls:
@@ -178,7 +185,7 @@ class Calls:
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
         record.count, record.last, record.last_call = record.count + 1, str(failed), call.tally.calls
-        on_error = getattr(slot.owner, "on_error", None) or "raise"
+        on_error = on_error_of(slot.owner)
         if on_error == "raise" and not quietly:
             raise failed from error
         trace = "\n" + "".join(traceback.format_exception(error)).rstrip() if record.count == 1 else ""

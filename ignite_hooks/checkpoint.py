@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.ranks import all_or_none, everybody_says, rank, world_size
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.snapshot import set_random_state, to_plain
 
@@ -32,6 +33,7 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
     """Everything a run needs to go on as if it had not stopped."""
     trainer, iteration, epoch = runner.trainer, finished_iterations(runner), finished_epochs(runner)
     data, random = runner.position.saved(runner)
+    ranks = everybody_says({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
     found: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
@@ -54,6 +56,8 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         "data": data,
         "random": random,
     }
+    if ranks is not None:
+        found["ranks"] = ranks
     if runner.model is not None:
         found["state_dict"] = unwrapped(runner.model).state_dict()
     if optimizer and runner.optimizer is not None:
@@ -222,10 +226,15 @@ def newest(runner: Runner) -> Path | None:
 def load(runner: Runner, path: Path) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer."""
     runner.wait_for_copy()
-    state = runner.store(path.parent).load(path)
+
+    def read() -> dict[str, Any]:
+        state = runner.store(path.parent).load(path)
+        _restore_objects(runner, state, path)
+        return for_this_rank(state)
+
+    state = all_or_none(read)
     runner.checkpoint = state
     try:
-        _restore_objects(runner, state, path)
         try:
             _restore_progress(runner, state, path)
         except CheckpointError:
@@ -236,6 +245,18 @@ def load(runner: Runner, path: Path) -> dict[str, Any]:
     finally:
         runner.checkpoint = None
     return state
+
+
+def for_this_rank(state: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint with the random numbers and the place in the data of this rank, where it has those."""
+    ranks = state.get("ranks")
+    saved = len(ranks) if isinstance(ranks, list) else 1
+    if saved != world_size():
+        doubt = f"it was saved by {saved} processes, and this run has {world_size()}"
+        data = state.get("data")
+        return {**state, "data": {**data, "doubt": doubt}} if isinstance(data, dict) else state
+    mine = ranks[rank()] if isinstance(ranks, list) else {}
+    return {**state, **{key: mine[key] for key in ("data", "random") if isinstance(mine, dict) and key in mine}}
 
 
 def _restore_objects(runner: Runner, state: Mapping[str, Any], path: Path) -> None:

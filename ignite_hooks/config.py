@@ -20,6 +20,7 @@ OURS = (
     "experiment_dir",
     "resume",
     "seed",
+    "rank_timeout",
 )
 """The keys at top level that are ours; every other belongs to the script."""
 
@@ -57,6 +58,7 @@ class Settings:
     work_dir: str | None = None
     resume: bool | str | None = None
     seed: int | None = None
+    rank_timeout: float = 30.0
     source: str = ""
     everything: Mapping[str, Any] = field(default_factory=dict)
 
@@ -116,12 +118,22 @@ def read_config(
         _work_dir(content, found),
         checked_resume(content.get("resume"), found),
         _seed(content, found),
+        _rank_timeout(content, found),
         source,
         content,
     )
     if found and problems is None:
         raise ConfigError(found, source)
     return settings
+
+
+def _rank_timeout(content: Mapping[str, Any], problems: list[Problem]) -> float:
+    seconds = content.get("rank_timeout", 30.0)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+        message = f"seconds are needed, or 0 where ranks do not watch each other, not {shown(seconds)}"
+        problems.append(Problem("rank_timeout", message))
+        return 30.0
+    return float(seconds)
 
 
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> None:

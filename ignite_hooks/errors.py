@@ -58,6 +58,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, or a file that cannot be trusted."""
 
 
+class RankError(RuntimeError):
+    """The processes of a run do not do the same."""
+
+
 class MetricError(LookupError):
     """A metric that a hook watches does not exist."""
 

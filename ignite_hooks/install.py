@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -10,13 +11,23 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import ignite.distributed as idist
 from ignite.engine import Engine, EventEnum, Events
 from ignite.metrics import Metric
 
 from ignite_hooks import checkpoint as checkpoints
-from ignite_hooks.calls import Calls
+from ignite_hooks.agreement import (
+    AT_EPOCH,
+    AT_EPOCH_END,
+    AT_START,
+    IN_EPOCH,
+    IN_EVALUATION,
+    Agreement,
+    Verdict,
+    compare_plans,
+)
+from ignite_hooks.calls import Calls, on_error_of
 from ignite_hooks.errors import ConfigError, Problem, did_you_mean
+from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.guard import Guard
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.improvement import rule_for
@@ -24,10 +35,13 @@ from ignite_hooks.iterations import IterationBox
 from ignite_hooks.plan import Plan, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
 from ignite_hooks.position import Position
+from ignite_hooks.ranks import all_or_none, first_says, world_size
 from ignite_hooks.report import Report
 from ignite_hooks.runner import Runner
+from ignite_hooks.schedule import NEVER
 from ignite_hooks.signals import Shielded, Signals
 from ignite_hooks.store.snapshot import random_state, set_random_state
+from ignite_hooks.vigil import Vigil, is_of_another_rank
 
 
 class HookEvents(EventEnum):
@@ -84,6 +98,9 @@ class Installation:
         runner.plan = Plan({})
         self.calls = Calls(runner, _agree, now)
         self._now = now
+        self._agreement = Agreement(now)
+        self._vigil: Vigil | None = None
+        self._signals: Signals | None = None
         self._started_at = 0.0
         self._running = False
         self._began = False
@@ -165,6 +182,7 @@ class Installation:
         self.runner.plan = self._make_plan()
         if self._running:
             self.calls.prepare(self.runner.plan)
+            self._agreement.follow(self.runner.plan)
             self._seat_iterations()
             for box in self._boxes.values():
                 box.fill()
@@ -201,12 +219,13 @@ class Installation:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
         loaders = [data, *self.runner.services.values()]
-        with Signals(self._on_signal), Shielded(loaders):
+        with Signals(self._on_signal) as self._signals, Shielded(loaders):
             if not self._running:
                 self._open(trainer)
             try:
                 yield
             except BaseException as error:
+                self._explain(error)
                 # Ignite keeps the generator of a failed run, and the next run would return None at once.
                 trainer._internal_run_generator = None
                 self._on_exception(error)
@@ -224,6 +243,7 @@ class Installation:
         self._started_at = self._now()
         self.runner.plan = self._make_plan()
         self.calls.prepare(self.runner.plan)
+        self._meet_the_others()
         self.runner.position = Position()
         self._seats = seats = Seats(trainer)
         seats.take(Events.STARTED, self._on_started, "first")
@@ -243,13 +263,37 @@ class Installation:
         self._running = True
         self._seat_iterations()
 
+    def _meet_the_others(self) -> None:
+        """Be sure that all ranks do the same, and watch over them for as long as the run goes on."""
+        runner = self.runner
+        self._agreement.begin(runner.plan)
+        if world_size() == 1:
+            return
+        compare_plans(runner.plan)
+        for name, hook in runner.hooks.by_name.items():
+            wanted = getattr(hook, "on_error", None) or "raise"
+            if on_error_of(hook) != wanted:
+                runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
+        if runner.rank_timeout:
+            self._vigil = Vigil(runner.rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._vigil.begin()
+
+    def _explain(self, error: BaseException) -> None:
+        """Say which rank has died, where an error is only what this one has seen of it."""
+        if self._vigil is not None and is_of_another_rank(error):
+            explanation = self._vigil.explanation()
+            if explanation is not None:
+                error.add_note(f"{explanation}: this rank cannot go on without it")
+                self.runner.logger.error("%s: this rank cannot go on without it", explanation)
+
     def _seat_iterations(self) -> None:
         """Seat the handlers of the trainer's iterations; the first only while a hook answers it."""
         if self._seats is None:
             return
         trainer = self.runner.trainer
         if "after_train_iter" not in self._boxes:
-            box = IterationBox(self.calls, trainer, "after_train_iter", self._after_iteration)
+            votes = self._agreement
+            box = IterationBox(self.calls, trainer, "after_train_iter", self._after_iteration, lambda: votes.next_vote)
             self._boxes["after_train_iter"] = box
             self._seats.take(Events.ITERATION_COMPLETED, box.handler)
         if "before_train_iter" not in self._boxes and self.runner.plan.at("before_train_iter"):
@@ -282,14 +326,15 @@ class Installation:
         if self._evaluations != evaluated:
             # Where a signal prevented an evaluation, a hook has made up for it.
             self.runner.position.made_up(self.runner)
-        self._stop_if_wanted()
+        self._stop_if_wanted(AT_START)
 
     def _resume(self) -> None:
         wanted, self.runner.resume_from = self.runner.resume_from or "auto", None
         runner = self.runner
         if wanted is True or wanted == "auto":
-            path = checkpoints.newest(runner)
-            if path is None:
+            found = first_says(all_or_none(lambda: str(checkpoints.newest(runner) or "")))
+            path = Path(found)
+            if not found:
                 runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
                 return
         else:
@@ -315,7 +360,7 @@ class Installation:
         self.runner.position.epoch_started(self.runner)
         self.calls.meet("before_epoch")
         self.calls.meet("before_train_epoch")
-        self._stop_if_wanted()
+        self._stop_if_wanted(AT_EPOCH)
 
     def _on_epoch_opened(self) -> None:
         if self.runner.position.iterator_due(self.runner):
@@ -340,7 +385,7 @@ class Installation:
 
     def _on_first_batch(self) -> None:
         self.runner.position.first_batch(self.runner)
-        self._stop_if_wanted()
+        self._terminate_if_stopped()
 
     def _on_first_batch_comes(self) -> None:
         self._forget_first_batch()
@@ -365,9 +410,9 @@ class Installation:
     def _on_epoch_completed(self) -> None:
         self.calls.meet("after_epoch")
         self._let_go()
-        self.runner.settle_saves(wait=idist.get_world_size() > 1)
+        self.runner.settle_saves(wait=world_size() > 1)
         self.runner.in_epoch = False
-        self._stop_if_wanted()
+        self._stop_if_wanted(AT_EPOCH_END)
 
     def _close_epoch(self) -> None:
         """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
@@ -412,13 +457,16 @@ class Installation:
             self.runner.in_epoch = False
             while self._boxes:
                 self._boxes.popitem()[1].close()
-            self._failed_with = None
+            error, self._failed_with = self._failed_with, None
             self.calls.forget()
             self.runner.position.close(self.runner.trainer)
             self._forget_first_batch()
             if self._seats is not None:
                 self._seats.leave()
                 self._seats = None
+            if self._vigil is not None:
+                self._vigil.end(error)
+                self._vigil = None
             self.runner.close_outputs()
 
     def _settle_saves(self, failed: bool) -> None:
@@ -447,7 +495,9 @@ class Installation:
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run; the running iteration is finished."""
-        if self._running and self.runner.stop_reason is None:
+        if self._running and self._agreement.needed:
+            self._agreement.wish(reason)
+        elif self._running and self.runner.stop_reason is None:
             self.runner.stop_reason = reason
         for box in self._boxes.values():
             box.next_due = 0
@@ -464,21 +514,48 @@ class Installation:
             self.calls.clean_up(*self._leaving.pop(0))
 
     def _on_signal(self, name: str) -> None:
-        self.runner.aborting = True
-        self.stop(f"{name} received")
+        if self._agreement.needed:
+            self._agreement.wish(f"{name} received", int(signal.Signals[name]))
+        else:
+            self.runner.aborting = True
+            self.stop(f"{name} received")
 
     def _after_iteration(self) -> None:
         # One process hears of a save as soon as it can; several do so together, where all of them come by.
         if self._awake:
             self._awake = False
             self._let_go()
-            if idist.get_world_size() == 1:
+            if world_size() == 1:
                 self.runner.settle_saves(wait=False)
         # After the last iteration the end of the epoch comes at once, and the script may act on it.
-        if not self.runner.at_last_batch:
-            self._stop_if_wanted()
+        if not self.runner.at_last_batch and (
+            not self._agreement.needed or self._agreement.due(self.runner.global_step)
+        ):
+            self._stop_if_wanted(IN_EPOCH)
 
-    def _stop_if_wanted(self) -> None:
+    def _stop_if_wanted(self, place: int) -> None:
+        if self._agreement.needed and self.runner.stop_reason is None:
+            self._vote(place)
+        self._terminate_if_stopped()
+
+    def _vote(self, place: int, step: int = 0) -> None:
+        state = self.runner.trainer.state
+        verdict: Verdict = self._agreement.vote(place, int(state.epoch), int(state.iteration), step)
+        if verdict.reason is not None and self.runner.stop_reason is None:
+            self.runner.stop_reason = verdict.reason
+        if verdict.signal:
+            self.runner.aborting = True
+            if self._signals is not None:
+                self._signals.share(verdict.signal)
+        self._come_by()
+
+    def _come_by(self) -> None:
+        """Let the iteration of the next vote not be passed over, on whatever rank."""
+        if self._agreement.needed and "after_train_iter" in self._boxes:
+            box = self._boxes["after_train_iter"]
+            box.next_due = min(box.next_due, self._agreement.next_vote)
+
+    def _terminate_if_stopped(self) -> None:
         if self.runner.stop_reason is not None:
             self.runner.trainer.terminate()
 
@@ -494,7 +571,22 @@ class Installation:
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
             return
-        self._rehearse(name, engine, run)
+        shared, gathering = runner.shared_evaluation, Seats(engine)
+        if shared is not None:
+            gathering.take(Events.EPOCH_COMPLETED, shared.put_together, "first")
+            gathering.take(Events.EPOCH_COMPLETED, shared.release, "after metrics")
+        try:
+            self._rehearse(name, engine, run)
+            with self._evaluation(name, engine):
+                yield
+        finally:
+            gathering.leave()
+            if shared is not None:
+                shared.release()
+
+    @contextlib.contextmanager
+    def _evaluation(self, name: str, engine: Engine) -> Iterator[None]:
+        runner, shared = self.runner, self.runner.shared_evaluation
         if not self._running:
             self.calls.prepare(self.runner.plan)
         kind = "test" if name == "test" else "val"
@@ -522,12 +614,18 @@ class Installation:
                 self.calls.meet(f"after_{kind}", quietly=quietly)
 
         def abort_if_wanted() -> None:
+            step = int(engine.state.iteration)
+            # Where it is not known that all ranks come by here, they hear of it at the end.
+            if shared is not None and self._votes_in(shared, step):
+                self._vote(IN_EVALUATION, step)
             if self.runner.aborting:
                 engine.terminate()
 
         boxes = {
             f"{name}.before": IterationBox(self.calls, engine, f"before_{kind}_iter"),
-            f"{name}.after": IterationBox(self.calls, engine, f"after_{kind}_iter", abort_if_wanted),
+            f"{name}.after": IterationBox(
+                self.calls, engine, f"after_{kind}_iter", abort_if_wanted, self._next_step(shared)
+            ),
         }
         seats.take(Events.STARTED, on_started, "first")
         seats.take(Events.EPOCH_STARTED, lambda: self.calls.meet(f"before_{kind}_epoch"), "first")
@@ -551,10 +649,21 @@ class Installation:
                 self._boxes.pop(key, None)
                 box.close()
             seats.leave()
+            self._agreement.soon()
+            self._come_by()
             runner.evaluating, runner.in_iteration = outer
             if not self._running:
                 self.calls.forget()
                 runner.close_outputs()
+
+    def _votes_in(self, shared: SharedEvaluation, step: int) -> bool:
+        """Whether the ranks vote after this step of an evaluation; all have so many."""
+        agreement = self._agreement
+        return self._running and agreement.needed and agreement.next_step <= step <= shared.common
+
+    def _next_step(self, shared: SharedEvaluation | None) -> Callable[[], int]:
+        agreement = self._agreement
+        return lambda: agreement.next_step if agreement.needed and shared is not None else NEVER
 
     def _rehearse(self, name: str, engine: Engine, run: Callable[[], object]) -> None:
         """Do an evaluation in the ways that hooks ask for besides; the engine keeps the metrics of the plain one."""
@@ -651,9 +760,5 @@ def _restore_events(trainer: Engine, events: list[Any]) -> None:
 
 def _agree(mask: int, pause: int) -> tuple[int, int]:
     """The answer of rank 0."""
-    if idist.get_world_size() == 1:
-        return mask, pause
-    import torch
-
-    answer: Any = idist.broadcast(torch.tensor([mask, pause], dtype=torch.int64, device=idist.device()), src=0)
-    return int(answer[0]), int(answer[1])
+    mask, pause = first_says([mask, pause])
+    return mask, pause

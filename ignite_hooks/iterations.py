@@ -27,10 +27,19 @@ class IterationBox:
         engine: The engine whose iterations are counted.
         point: The point of this event.
         afterwards: Called after everything that was due; the place to stop a run.
+        wakes: Tells the next iteration in which it has to be called for a reason that the plan does not know.
     """
 
-    def __init__(self, calls: Calls, engine: Engine, point: str, afterwards: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        engine: Engine,
+        point: str,
+        afterwards: Callable[[], None] | None = None,
+        wakes: Callable[[], int] = lambda: NEVER,
+    ) -> None:
         self._calls, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
+        self._wakes = wakes
         self.next_due = 0
         self._counted = 0
         self._all: list[Call] = []
@@ -164,6 +173,7 @@ class IterationBox:
             self.next_due = min([*due, calls.next_look, n + TIMED_EVERY if self._always else NEVER])
         if self._afterwards is not None:
             self._afterwards()
+            self.next_due = min(self.next_due, max(self._wakes(), n + 1))
 
     def _is_due(self, call: Call, n: int, fired: frozenset[object]) -> bool:
         slot = call.slot

@@ -183,10 +183,11 @@ class Plan:
     @property
     def digest(self) -> str:
         """A fingerprint of what runs where, in which order and how often: equal plans, equal digests."""
-        lines = [
-            f"{s.point.name} {s.hook} {type(s.owner).__name__} {s.method} {s.priority} {s.how_often}" for s in self
-        ]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()
+
+    def lines(self) -> list[str]:
+        """The slots as text, all that decides what happens when."""
+        return [f"{s.point.name} {s.hook} {type(s.owner).__name__} {s.method} {s.priority} {s.how_often}" for s in self]
 
     def rows(self) -> list[dict[str, str]]:
         """The plan as a table: a row for each slot."""

@@ -98,6 +98,7 @@ HOOKS = Registry(
     {
         "CheckpointHook": _HERE + "checkpoint_hook",
         "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
+        "DistEvalHook": _HERE + "eval_hook",
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
         "EMAHook": _HERE + "ema_hook",
         "EvalHook": _HERE + "eval_hook",
@@ -106,6 +107,7 @@ HOOKS = Registry(
         "LoggerHook": _HERE + "logger_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
+        "SyncNormHook": _HERE + "sync_norm_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
 )

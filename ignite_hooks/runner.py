@@ -14,11 +14,13 @@ from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
 from ignite_hooks.improvement import Best
 from ignite_hooks.metrics import Metrics
 from ignite_hooks.position import Position
+from ignite_hooks.ranks import first_says, world_size
 from ignite_hooks.saving import Order, Saves
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
+    from ignite_hooks.gathering import SharedEvaluation
     from ignite_hooks.plan import Plan
     from ignite_hooks.store.interface import Store
     from ignite_hooks.writers.interface import Writer
@@ -159,6 +161,10 @@ class Runner:
         self.epoch_began_at = 0
         self.rehearsals: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         """What each evaluation is done with once before: the end of its name, and the context to do it in."""
+        self.rank_timeout: float = 30.0
+        """After so many seconds without a sign of life a rank counts as hanging; 0 where nobody watches."""
+        self.shared_evaluation: SharedEvaluation | None = None
+        """How the evaluation that begins is shared out among the ranks; None where each does all of it."""
         self.position = Position()
         self.left_out: set[str] = set()
         """The services whose state cannot be in a checkpoint, told once each."""
@@ -292,11 +298,13 @@ class Runner:
         if not self._host.running:
             return None
         try:
-            return self.metrics.fresh(metric, self.global_step)
+            score = self.metrics.fresh(metric, self.global_step)
         except MetricError:
             if self.evaluating is None or self.evaluating == self._evaluator_of(metric):
                 raise
             return None
+        # What each rank has measured by itself differs, and what follows from it is not to.
+        return first_says(score) if world_size() > 1 else score
 
     def _evaluator_of(self, metric: str) -> str | None:
         """The evaluator whose name begins the name of a metric, else the first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint import collect, steady_tensors
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.ranks import first_says, rank, world_size
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
@@ -69,10 +70,8 @@ class Saves:
 
     def save(self, runner: Runner, order: Order) -> Path:
         """Take the state as it is now and write it; hooks may edit it before and learn its path after."""
-        import ignite.distributed as idist
-
         # Where there are several processes, all of them hear of a save at the same moment.
-        self.settle(runner, wait=idist.get_world_size() > 1)
+        self.settle(runner, wait=world_size() > 1)
         state = collect(runner, optimizer=order.optimizer, scheduler=order.scheduler)
         runner.checkpoint = state
         try:
@@ -80,7 +79,7 @@ class Saves:
         finally:
             runner.checkpoint = None
         new = _UnderWay(order, state, (order.folder or runner.work_dir) / order.name)
-        if idist.get_rank() == 0:
+        if rank() == 0:
             try:
                 self._hand_over(runner, new)
             except CheckpointError as failure:
@@ -146,7 +145,7 @@ class Saves:
                     # Perhaps the script changes weights by hand: once is enough to learn of it.
                     first.error, self._at_once = failure, True
             if not alone:
-                first.error = _agreed(first.path, first.error)
+                first.error = _agreed(first.error)
             try:
                 self._tell(runner, first)
             except Exception as error:
@@ -176,10 +175,9 @@ class Saves:
             self.stepped_at = None
 
 
-def _agreed(path: Path, error: CheckpointError | None) -> CheckpointError | None:
+def _agreed(error: CheckpointError | None) -> CheckpointError | None:
     """How a save ended, on every rank: rank 0 did it."""
-    import ignite.distributed as idist
-
-    if idist.get_world_size() > 1 and not idist.broadcast(float(error is None), src=0) and error is None:
-        return CheckpointError(f"{path} could not be saved by rank 0")
-    return error
+    if world_size() == 1:
+        return error
+    said = first_says(None if error is None else str(error))
+    return CheckpointError(f"rank 0: {said}") if said is not None and rank() != 0 else error

@@ -46,6 +46,11 @@ class Signals:
         if self.received is not None:
             _deliver(self.received, before[self.received])
 
+    def share(self, number: int) -> None:
+        """Take up a signal that another process of the run has received."""
+        if self.received is None and number in self._before:
+            self.received = number
+
     def _restore(self) -> None:
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._handle:

@@ -54,6 +54,16 @@ class Ranks:
     def printed_by(self, rank: int) -> Path:
         return self.folder / f"{rank}.txt"
 
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what is left of them, and leave nothing behind."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def wait(self, seconds: float = SECONDS) -> list[int]:
         """The exit codes, once every process has ended; one that does not in time is killed."""
         until = time.monotonic() + seconds

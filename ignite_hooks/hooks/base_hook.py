@@ -63,6 +63,11 @@ class BaseHook:
     point_priority: ClassVar[Mapping[str, int]] = {}
     """Priorities at single points, where they differ from ``priority``."""
 
+    may_end_a_run: ClassVar[bool] = True
+    """Whether it may end a run, or has something to do when one ends early: the ranks of a run then agree about it."""
+    collective: ClassVar[bool] = False
+    """Whether its methods talk to those of the same hook on other ranks, so that it cannot be left out on one alone."""
+
     given: frozenset[str] = frozenset()
     """The names of the settings that were mentioned, as opposed to left at their defaults."""
 

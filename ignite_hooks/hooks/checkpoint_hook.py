@@ -87,6 +87,8 @@ class CheckpointHook(BaseHook):
     priority: PriorityLike = Priority.BELOW_NORMAL
     state: Progress = field(init=False, default_factory=Progress)
 
+    collective: ClassVar[bool] = True
+
     # A resume needs what every other hook has made of this iteration or epoch: saved last of all.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 0, "after_epoch": 0}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 
@@ -16,6 +16,8 @@ class DistSamplerSeedHook(BaseHook):
 
     Reads: the loader the trainer runs on.
     """
+
+    may_end_a_run: ClassVar[bool] = False
 
     def before_train_epoch(self, runner: Runner, epoch: int) -> None:
         loader = runner.trainer.state.dataloader

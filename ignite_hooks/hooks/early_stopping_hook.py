@@ -66,6 +66,8 @@ class EarlyStoppingHook(BaseHook):
     priority: PriorityLike = Priority.VERY_LOW
     state: Progress = field(init=False, default_factory=Progress)
 
+    collective: ClassVar[bool] = True
+
     # Last of all at the end, so that the last checkpoint holds the state a resume needs.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train": 0}
 

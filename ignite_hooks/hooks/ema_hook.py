@@ -15,7 +15,8 @@ from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.points import Priority
-from ignite_hooks.schedule import scheduled
+from ignite_hooks.ranks import everybody_says, world_size
+from ignite_hooks.schedule import When, scheduled
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,6 +64,8 @@ class EMAHook(BaseHook):
         begin_epoch: The epochs that have to be over before the average begins.
         accumulate: How many iterations an optimizer step takes; the average moves at multiples of it.
         evaluate: Whether evaluations see the average, the raw weights, or first the raw weights and then the average.
+        sync: How the averages of several ranks are made equal: those of rank 0 count, their mean does, or none are.
+        sync_interval: The iterations between two times this is done, besides evaluations and checkpoints.
         overlap: Whether an update runs beside the next forward and backward pass, on the CPU; needs a spare core.
 
     Reads: model, optimizer.
@@ -79,9 +82,14 @@ class EMAHook(BaseHook):
     begin_epoch: Annotated[int, Ge(0)] = 0
     accumulate: Annotated[int, Ge(1)] = 1
     evaluate: Literal["ema", "raw", "both"] = "ema"
+    sync: Literal["broadcast", "average", "none"] = "broadcast"
+    sync_interval: Annotated[int, Ge(0)] = 0
     overlap: bool = False
     priority: PriorityLike = Priority.ABOVE_NORMAL
     state: Progress = field(init=False, default_factory=Progress)
+
+    may_end_a_run: ClassVar[bool] = False
+    collective: ClassVar[bool] = True
 
     # First of all: a checkpoint of an iteration holds its average, and what follows an evaluation sees raw weights.
     point_priority: ClassVar[Mapping[str, int]] = {
@@ -114,6 +122,8 @@ class EMAHook(BaseHook):
         self._worker: ThreadPoolExecutor | None = None
         self._pending: Future[bool] | None = None
         self._skipped_before = 0
+        self._synced_at = -1
+        self._told_of_drift = False
         self._warned = False
 
     # -- a run ------------------------------------------------------------------------------------------------
@@ -162,8 +172,11 @@ class EMAHook(BaseHook):
             self._pending = self._worker.submit(averages.weights.update, momentum)
         else:
             self._count(runner, averages.weights.update(momentum))
+        if self.sync_interval and When(self.sync_interval, "iter").due(step):
+            self._synchronise(runner)
 
     def before_val_epoch(self, runner: Runner) -> None:
+        self._synchronise(runner)
         if self.evaluate != "raw" and self.state_now(runner).differs and self._put_in():
             self._evaluation = runner.evaluating
 
@@ -177,6 +190,7 @@ class EMAHook(BaseHook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Add the averages; the weights are the raw ones, whatever the model shows."""
+        self._synchronise(runner)
         if self._averages is not None and self._averages.inside and "state_dict" in checkpoint:
             checkpoint["state_dict"] = self._averages.raw_state_dict()
         checkpoint |= self.weights()
@@ -300,7 +314,30 @@ class EMAHook(BaseHook):
         averages = Averages(unwrapped(runner.model), buffers=self.update_buffers)
         if found is not None:
             averages.load_state_dict(found)
-        self._averages, self.state.began_at = averages, runner.global_step
+        if self.sync != "none" and world_size() > 1:
+            averages.take_from_first()
+        self._averages, self.state.began_at, self._synced_at = averages, runner.global_step, -1
+
+    def _synchronise(self, runner: Runner) -> None:
+        """Make the averages of all ranks equal, and tell which had drifted."""
+        averages = self._averages
+        if averages is None or world_size() == 1 or self._synced_at == runner.global_step:
+            return
+        self._synced_at = runner.global_step
+        self._join(runner)
+        digests = everybody_says([self.state.updates, averages.digest()])
+        drifted = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
+        if drifted and not self._told_of_drift:
+            self._told_of_drift = True
+            runner.logger.warning(
+                "iteration %d: the averages of rank %s differ from those of rank 0 (sync: %s)",
+                runner.global_step,
+                ", ".join(drifted),
+                self.sync,
+            )
+        if drifted and self.sync != "none":
+            runner.wait_for_copy()
+            averages.take_from_first() if self.sync == "broadcast" else averages.take_mean()
 
     def _take_from(self, runner: Runner, path: Path) -> None:
         found = runner.store(path.parent).load(path)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
+from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
+from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import rule_for
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import everybody_says, first_says, rank, take_from_first, world_size
 from ignite_hooks.runner import KNOWN_SERVICES
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.store.snapshot import random_state, set_random_state
@@ -19,6 +23,7 @@ from ignite_hooks.store.snapshot import random_state, set_random_state
 if TYPE_CHECKING:
     from ignite_hooks.plan import Foreseen
     from ignite_hooks.runner import Runner
+    from ignite_hooks.shards import Sharded
 
 
 @dataclass
@@ -32,6 +37,9 @@ class Progress:
 class EvalHook(BaseHook):
     """Evaluate the model every few epochs or iterations, and at the end.
 
+    Where several processes train, each evaluates a part of the data, and all have the metrics of the whole: every
+    batch is evaluated once, none is padded, and no rank has to have as many as another.
+
     Args:
         dataloader: The data, or the name of the service that has it; ``<name>_loader`` by default.
         interval: How many epochs, or iterations, lie between two evaluations.
@@ -43,6 +51,7 @@ class EvalHook(BaseHook):
         efficient_test: Whether batch and output are let go at the end of an evaluation.
         test_fn: A function of the model and the data that returns a mapping of metrics, instead of an evaluator.
         metrics: What to measure where the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        evaluate_at_start: Whether a run that begins anew evaluates before its first iteration.
 
     Reads: model, val_loader, criterion.
     Writes: <name>_<metric>, <metric>, best.
@@ -58,10 +67,18 @@ class EvalHook(BaseHook):
     efficient_test: bool = False
     test_fn: Callable[..., Mapping[str, Any]] | None = None
     metrics: Mapping[str, Any] | None = None
+    evaluate_at_start: bool = False
     priority: PriorityLike = Priority.LOW
     state: Progress = field(init=False, default_factory=Progress)
 
+    collective: ClassVar[bool] = True
+    shard: ClassVar[bool] = True
+    broadcast_buffers: ClassVar[bool] = True
+    gather: ClassVar[str] = "average"
+
     def __post_init__(self) -> None:
+        self._sharded: Sharded | None = None
+        self._told = False
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
@@ -119,6 +136,9 @@ class EvalHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         """Make up for the evaluation that a signal prevented before the run was resumed."""
+        if self.evaluate_at_start and runner.global_step == 0:
+            self.evaluate(runner)
+            return
         step, length, unit = runner.global_step, runner.epoch_length, self.when.unit
         done = runner.trainer.state.epoch if unit == "epoch" else step
         between_epochs = length is not None and step % length == 0
@@ -176,8 +196,8 @@ class EvalHook(BaseHook):
         modes = [module.training for module in modules]
         random_before = random_state()
         try:
-            with torch.inference_mode():
-                engine.run([loader] if self.test_fn else loader)
+            with torch.inference_mode(), self._shared(runner, engine, loader) as data:
+                engine.run([data] if self.test_fn else data)
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
@@ -188,6 +208,61 @@ class EvalHook(BaseHook):
         if self.efficient_test:
             engine.state.batch = engine.state.output = None
         return dict(engine.state.metrics)
+
+    @contextlib.contextmanager
+    def _shared(self, runner: Runner, engine: Any, loader: Any) -> Iterator[Any]:
+        """The part of the data for this rank, and what makes the results those of the whole."""
+        if world_size() == 1:
+            yield loader
+            return
+        if self.broadcast_buffers and runner.model is not None:
+            take_from_first(list(unwrapped(runner.model).buffers()))
+        sharded = self._shard_of(runner, loader)
+        if sharded is None:
+            yield loader
+            return
+        data, before = sharded.share_out(), runner.shared_evaluation
+        from ignite_hooks.shards import needs_even_steps, without_syncs
+
+        catch_up = sharded.catch_up(engine) if needs_even_steps(runner.model) else None
+        shard = sharded.shard
+        shared = SharedEvaluation(engine, shard.shortest, counts=bool(shard.mine), catch_up=catch_up)
+        if shared.left_alone and not self._told:
+            self._told = True
+            runner.logger.info("metrics that gather for themselves: %s", ", ".join(shared.left_alone))
+        runner.shared_evaluation = shared
+        try:
+            with without_syncs(runner.model):
+                yield data
+        finally:
+            runner.shared_evaluation = before
+
+    def _shard_of(self, runner: Runner, loader: Any) -> Sharded | None:
+        if not self.shard or (self.test_fn is not None and self.gather == "first"):
+            return None
+        from ignite_hooks.shards import Sharded, why_whole
+
+        if reason := why_whole(loader):
+            if not self._told:
+                self._told = True
+                runner.logger.warning("%s: every rank evaluates all of its data, as %s", self.evaluates, reason)
+            return None
+        if self._sharded is None or self._sharded.whole is not loader:
+            self._sharded = Sharded(loader, rank(), world_size())
+        return self._sharded
+
+    def _tested(self, model: Any, loader: Any) -> dict[str, Any]:
+        """What ``test_fn`` measures, on all ranks."""
+        assert self.test_fn is not None
+        if world_size() == 1:
+            return dict(self.test_fn(model, loader))
+        sharded = self._sharded
+        if self.gather == "first" or sharded is None or sharded.loader is not loader:
+            # All ranks call it, as a model may need all of them; what rank 0 says counts.
+            return dict(first_says(dict(self.test_fn(model, loader))))
+        samples = sharded.shard.samples
+        found = dict(self.test_fn(model, loader)) if samples else {}
+        return weighted_means(everybody_says([found, samples]))
 
     def _published_metric(self, runner: Runner) -> str:
         """The name that this evaluation gave the metric: ``accuracy`` of ``val_hard`` is ``val_hard_accuracy``."""
@@ -205,18 +280,17 @@ class EvalHook(BaseHook):
         from ignite.engine import Engine, create_supervised_evaluator
 
         if self.test_fn is not None:
-            test_fn = self.test_fn
 
             def step(engine: Engine, loader: Any) -> None:
                 runner.model.eval()
-                engine.state.metrics = dict(test_fn(runner.model, loader))
+                engine.state.metrics = self._tested(runner.model, loader)
 
             return Engine(step)
         wanted = self.metrics if self.metrics is not None else self._usual_metrics(runner)
         place = f"{self.name or type(self).__name__}.metrics"
         made = {name: make_metric(f"{place}.{name}", metric, runner.services) for name, metric in wanted.items()}
         return create_supervised_evaluator(
-            runner.model, made, device=runner.get_service("device") or _device(runner.model)
+            unwrapped(runner.model), made, device=runner.get_service("device") or _device(runner.model)
         )
 
     def _usual_metrics(self, runner: Runner) -> dict[str, Any]:
@@ -224,6 +298,49 @@ class EvalHook(BaseHook):
         if runner.get_service("criterion") is not None:
             usual["loss"] = {"type": "Loss", "loss_fn": "criterion"}
         return usual
+
+
+@settings
+class DistEvalHook(EvalHook):
+    """Evaluate on all processes of a distributed run; like EvalHook, with a say in how.
+
+    Args:
+        dataloader: The data, or the name of the service that has it; ``<name>_loader`` by default.
+        interval: How many epochs, or iterations, lie between two evaluations.
+        by_epoch: Whether the interval counts epochs.
+        start: The first epoch or iteration that is evaluated.
+        save_best: Whether the best score is kept in ``runner.best``.
+        metric: The metric that decides which is best.
+        rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
+        efficient_test: Whether batch and output are let go at the end of an evaluation.
+        test_fn: A function of the model and the data that returns a mapping of metrics, instead of an evaluator.
+        metrics: What to measure where the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        evaluate_at_start: Whether a run that begins anew evaluates before its first iteration.
+        shard: Whether the data is shared out among the ranks; otherwise each goes through the loader as it is.
+        broadcast_buffers: Whether all ranks evaluate with the buffers of rank 0, such as running means.
+        gather: Whether results of ``test_fn`` are averaged by the samples of each rank, or those of rank 0 (first)
+            count, which then sees all of the data.
+
+    Reads: model, val_loader, criterion.
+    Writes: <name>_<metric>, <metric>, best.
+    """
+
+    shard: bool = True  # type: ignore[misc]
+    broadcast_buffers: bool = True  # type: ignore[misc]
+    gather: Literal["average", "first"] = "average"  # type: ignore[misc]
+
+
+def weighted_means(found: list[list[Any]]) -> dict[str, Any]:
+    """The means of what ranks have measured, each weighted by how many samples it is about.
+
+    Example:
+        >>> weighted_means([[{"accuracy": 1.0}, 3], [{}, 0], [{"accuracy": 0.0}, 1]])
+        {'accuracy': 0.75}
+    """
+    parts = [(metrics, samples) for metrics, samples in found if samples]
+    total = sum(samples for _, samples in parts)
+    names = parts[0][0] if parts else {}
+    return {name: sum(metrics[name] * samples for metrics, samples in parts) / total for name in names}
 
 
 def wrong_metric(wanted: Any, services: Collection[str]) -> str | None:

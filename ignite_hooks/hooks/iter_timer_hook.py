@@ -28,6 +28,8 @@ class IterTimerHook(BaseHook):
     Writes: time/iter, time/data, time/eta, iters_per_s, samples_per_s.
     """
 
+    may_end_a_run: ClassVar[bool] = False
+
     interval: Annotated[int, Ge(1)] = 50
     log_eta: bool = True
     # Around all others: what other hooks do in an iteration is part of it, and not of the loading of data.

@@ -10,7 +10,8 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.hooks import sync_buffers_hook
-from ignite_hooks.hooks.sync_buffers_hook import SyncBuffersHook, synchronise
+from ignite_hooks.hooks.sync_buffers_hook import SyncBuffersHook
+from ignite_hooks.ranks import average
 from tests.ranks import run_ranks
 from tests.tools import echo_trainer
 
@@ -37,7 +38,7 @@ def in_each_process(work_dir: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     model = Buffers(rank)
     before = model.mask.clone()
-    synchronise(list(model.buffers()))
+    average(list(model.buffers()))
     found["buffers"] = {name: str(buffer.tolist()) for name, buffer in model.named_buffers()}
     found["weight"] = model.weight.tolist()
     found["mask stays"] = torch.equal(model.mask, before)
@@ -57,8 +58,8 @@ def in_each_process(work_dir: str) -> dict[str, Any]:
     trainer = Engine(lambda engine, batch: wrapped(batch).sum().item())
     times = []
     seen = []
-    whole = sync_buffers_hook.synchronise
-    sync_buffers_hook.synchronise = lambda buffers: (times.append(trainer.state.iteration), whole(buffers))
+    whole = sync_buffers_hook.average
+    sync_buffers_hook.average = lambda buffers: (times.append(trainer.state.iteration), whole(buffers))
     trainer.add_event_handler(Events.ITERATION_COMPLETED(every=2), lambda: evaluator.run([0]))
     evaluator.add_event_handler(Events.ITERATION_STARTED, lambda: seen.append(normed.norm.running_mean.item()))
     attach_hooks(trainer, [SyncBuffersHook()], work_dir=work_dir, model=wrapped, evaluators=evaluator)
@@ -112,7 +113,7 @@ def test_alone_it_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(buffers: Any) -> None:
         raise AssertionError("there is nobody to agree with")
 
-    monkeypatch.setattr(sync_buffers_hook, "synchronise", refuse)
+    monkeypatch.setattr(sync_buffers_hook, "average", refuse)
     trainer = echo_trainer()
     attach_hooks(trainer, [SyncBuffersHook()], work_dir=tmp_path, model=Buffers(0))
     trainer.run([1.0])

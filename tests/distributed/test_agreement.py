@@ -1,0 +1,306 @@
+"""Several ranks do the same, or hear that they do not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.ranks import first_says, rank
+from tests.faults.tools import drawn, times
+from tests.ranks import Ranks, run_ranks
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+
+class StopsOn(BaseHook):
+    """Wants the run to end, on one rank, in one iteration."""
+
+    def __init__(self, which: int, iteration: int) -> None:
+        super().__init__()
+        self.which, self.iteration = which, iteration
+
+    def after_train_iter(self, runner: Any) -> None:
+        if rank() == self.which and runner.global_step == self.iteration:
+            runner.stop("enough")
+
+
+class EveryMoment(BaseHook):
+    """Notes when a schedule in seconds fires."""
+
+    every = "0.02 s"
+
+    def __init__(self) -> None:
+        super().__init__(every="0.02 s")
+        self.fired: list[int] = []
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.fired.append(runner.global_step)
+
+
+def attached(hooks: list[Any], work_dir: str | None = None, **services: Any) -> tuple[Engine, Any]:
+    trainer = Engine(lambda engine, batch: 0.5)
+    return trainer, attach_hooks(trainer, hooks, work_dir=work_dir or first_says(tempfile.mkdtemp()), **services)
+
+
+def raised(action: Any) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def everything() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    trainer, runner = attached([StopsOn(1, 7)])
+    trainer.run(range(10), max_epochs=3)
+    found["stop"] = [trainer.state.iteration, runner.stop_reason]
+
+    trainer, runner = attached(["RuntimeInfoHook"])
+    found["votes of hooks that cannot stop"] = runner._host._agreement.needed
+    trainer.run(range(3))
+    found["votes of hooks that cannot stop"] |= runner._host._agreement.needed
+
+    extra = [{"type": "LoggerHook"}] if rank() == 0 else []
+    trainer, runner = attached(["RuntimeInfoHook", *extra])
+    began = time.monotonic()
+    found["hook missing"] = raised(lambda: trainer.run(range(3)))
+    found["seconds to find out"] = time.monotonic() - began
+
+    trainer, runner = attached([{"type": "EMAHook", "momentum": 0.9 + rank() / 100}], model=torch.nn.Linear(1, 1))
+    found["setting differs"] = raised(lambda: trainer.run(range(3)))
+
+    found["wrong on rank 1"] = raised(lambda: attached([{"type": "LoggerHook" if rank() == 0 else "LogerHook"}]))
+
+    moments = EveryMoment()
+    trainer, runner = attached([moments])
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: time.sleep(random.random() * 0.01))
+    trainer.run(range(40))
+    found["moments"] = moments.fired
+
+    trainer, runner = attached([BaseHook(), StopsOn(0, 1000)])
+    found["uneven"] = raised(lambda: trainer.run(range(4 + rank()), max_epochs=2))
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
+    model.register_buffer("count", torch.tensor([3, rank()]))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(rank() + 1)
+    for sync in ("broadcast", "average", "none"):
+        trainer, runner = attached(
+            [{"type": "EMAHook", "momentum": 0.5, "warm_up": 0, "sync": sync, "sync_interval": 3}], model=model
+        )
+
+        def grow() -> None:
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(rank() + 1)
+
+        trainer.add_event_handler(Events.ITERATION_STARTED, grow)
+        trainer.run(range(3))
+        average = runner.hooks["EMAHook"].weights()["ema_state_dict"]
+        found[f"ema {sync}"] = [average["0.weight"][0, 0].item(), average["1.bias"][0].item()]
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> list[dict[str, Any]]:
+    return run_ranks(everything)
+
+
+def test_all_stop_where_one_wants_to_and_say_why(found: list[dict[str, Any]]) -> None:
+    assert [each["stop"] for each in found] == [[7, "enough on rank 1"]] * 2
+
+
+def test_nobody_votes_where_no_hook_can_end_the_run(found: list[dict[str, Any]]) -> None:
+    assert [each["votes of hooks that cannot stop"] for each in found] == [False, False]
+
+
+def test_a_hook_on_one_rank_alone_is_refused_on_both_within_a_second(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert each["hook missing"].startswith(
+            "RankError: the ranks of this run have different hooks: rank 1 has no 'LoggerHook', which rank 0 has"
+        )
+        assert each["seconds to find out"] < 1
+
+
+def test_another_setting_on_one_rank_is_named(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert "EMAHook.momentum is 0.9 on rank 0 and 0.91 on rank 1" in each["setting differs"]
+
+
+def test_a_configuration_that_is_wrong_on_one_rank_is_refused_on_both(found: list[dict[str, Any]]) -> None:
+    assert found[0]["wrong on rank 1"].startswith("RankError: rank 1 has failed: ConfigError: ")
+    assert "did you mean 'LoggerHook'?" in found[1]["wrong on rank 1"]
+
+
+def test_a_schedule_in_seconds_fires_in_the_same_iterations(found: list[dict[str, Any]]) -> None:
+    assert found[0]["moments"] == found[1]["moments"]
+    assert len(found[0]["moments"]) > 2
+
+
+def test_ranks_with_other_numbers_of_batches_hear_of_it_at_once(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert each["uneven"].startswith("RankError: the ranks of this run are at different places: rank 0 ")
+        assert "the same number of batches" in each["uneven"]
+
+
+def test_averages_are_those_of_rank_0_or_the_mean_or_left_alone(found: list[dict[str, Any]]) -> None:
+    first, second = found
+    assert first["ema broadcast"] == second["ema broadcast"]
+    assert first["ema average"] == second["ema average"]
+    assert first["ema none"] != second["ema none"]
+
+
+# -- signals ------------------------------------------------------------------------------------------------------
+
+
+def trained_until_told(folder: str) -> list[Any]:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(engine: Engine, batch: Any) -> float:
+        optimizer.zero_grad()
+        loss = model(batch[0]).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    trainer = Engine(step)
+    loader = DataLoader(TensorDataset(torch.ones(60, 2)), batch_size=2)
+    hooks = [
+        {"type": "CheckpointHook", "save_best": False, "max_keep_ckpts": 1},
+        {"type": "EvalHook", "metric": "loss", "save_best": False},
+    ]
+    attach_hooks(
+        trainer,
+        hooks,
+        work_dir=folder,
+        model=model,
+        optimizer=optimizer,
+        val_loader=DataLoader(TensorDataset(torch.ones(60, 2), torch.ones(60, 1)), batch_size=2),
+        criterion=torch.nn.functional.mse_loss,
+    )
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=3))
+    def tell() -> None:
+        (Path(folder) / f"pid{rank()}").write_text(str(os.getpid()))
+
+    code: Any = None
+    try:
+        trainer.run(loader, max_epochs=100000)
+    except SystemExit as end:
+        code = end.code
+    return [code, trainer.state.iteration]
+
+
+def until(condition: Any, seconds: float = 60) -> float:
+    """Wait for what another process does; returns when that was."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+    return time.monotonic()
+
+
+def pids_in(folder: Path) -> list[int]:
+    files = [folder / f"pid{number}" for number in range(2)]
+    until(lambda: all(file.exists() and file.read_text() for file in files))
+    return [int(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("number", range(times(2, 30)))
+def test_all_stop_in_one_iteration_and_save_when_one_gets_sigterm(number: int, tmp_path: Path) -> None:
+    dice = drawn()
+    ranks = Ranks(trained_until_told, str(tmp_path))
+    told = pids_in(tmp_path)
+    time.sleep(dice.random() * 0.3)
+    os.kill(dice.choice(told), signal.SIGTERM)
+    (code, iteration), other = ranks.results()
+    assert other == [code, iteration]
+    assert code == 143
+    saved = torch.load(tmp_path / "last.pth", weights_only=True)
+    assert saved["meta"]["iter"] == iteration
+
+
+# -- ranks that are gone ------------------------------------------------------------------------------------------
+
+
+class Slow(torch.utils.data.Dataset[Any]):
+    """Data whose evaluation takes much longer than the test: many short batches, or a very long one."""
+
+    def __init__(self, folder: str, seconds: float) -> None:
+        self.folder, self.seconds = folder, seconds
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 20:
+            (Path(self.folder) / f"pid{rank()}").write_text(str(os.getpid()))
+            time.sleep(self.seconds)
+        return torch.ones(2), torch.ones(1)
+
+
+def evaluates_for_ever(folder: str, limit: float, seconds: float) -> None:
+    model = torch.nn.Linear(2, 1)
+    trainer = Engine(lambda engine, batch: 0.5)
+    attach_hooks(
+        trainer,
+        {"hooks": [{"type": "EvalHook", "metric": "loss", "save_best": False}], "rank_timeout": limit},
+        work_dir=folder,
+        model=model,
+        criterion=torch.nn.functional.mse_loss,
+        val_loader=DataLoader(Slow(folder, seconds), batch_size=1),
+    )
+    trainer.run(range(2))
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+@pytest.mark.parametrize(("batch", "code"), [(0.01, 1), (60, 17)])
+def test_a_rank_that_is_killed_in_an_evaluation_is_named_and_the_other_is_gone_within_2_seconds(
+    batch: float, code: int, gone: int, tmp_path: Path
+) -> None:
+    with Ranks(evaluates_for_ever, str(tmp_path), 30, batch) as ranks:
+        told = pids_in(tmp_path)
+        os.kill(told[gone], signal.SIGKILL)
+        killed = time.monotonic()
+        survivor = ranks.processes[1 - gone]
+        survivor.wait(20)
+        seconds = time.monotonic() - killed
+        printed = ranks.printed_by(1 - gone).read_text()
+    assert f"rank {gone} (process {told[gone]}) has died: this rank cannot go on without it" in printed
+    # An error of its own, where it was about to talk to the other; else it is ended, and says what it was doing.
+    assert survivor.returncode == code
+    assert "in __getitem__" in printed or code == 1
+    assert seconds < 2
+
+
+@pytest.mark.parametrize("hanging", [0, 1])
+def test_a_rank_that_is_stopped_is_named_within_the_limit(hanging: int, tmp_path: Path) -> None:
+    with Ranks(evaluates_for_ever, str(tmp_path), 3, 0.01) as ranks:
+        told = pids_in(tmp_path)
+        os.kill(told[hanging], signal.SIGSTOP)
+        stopped = time.monotonic()
+        survivor = ranks.processes[1 - hanging]
+        survivor.wait(20)
+        seconds = time.monotonic() - stopped
+        printed = ranks.printed_by(1 - hanging).read_text()
+    assert f"rank {hanging} (process {told[hanging]}) has given no sign of life for 3 s" in printed
+    assert survivor.returncode == 17
+    assert "all_reduce" in printed  # where it waited
+    assert 2.5 < seconds < 6

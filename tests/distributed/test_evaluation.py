@@ -1,0 +1,292 @@
+"""The same metrics on one process and on several."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import ignite.metrics
+import pytest
+import torch
+from ignite.engine import Engine, Events, create_supervised_evaluator
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.gathering import SharedEvaluation
+from ignite_hooks.ranks import rank, world_size
+from tests.ranks import run_ranks
+
+pytestmark = pytest.mark.slow
+
+CLASSES = 7
+SIZES = (5, 7, 64)
+COUNTS = ("accuracy", "top3", "confusion", "samples")
+"""What is counted, and has to be equal to the last digit."""
+
+
+class Squares(ignite.metrics.Metric):
+    """A metric of a script."""
+
+    _state_dict_all_req_keys = ("_largest", "_total")
+
+    def reset(self) -> None:
+        self._largest: Any = -1.0
+        self._total: Any = 0
+
+    def update(self, output: Any) -> None:
+        squares = output[0].square()
+        self._largest = torch.maximum(torch.as_tensor(self._largest), squares.max())
+        self._total = self._total + len(squares)
+
+    @ignite.metrics.metric.sync_all_reduce("_largest:MAX", "_total")
+    def compute(self) -> Any:
+        return float(self._largest) + float(self._total)
+
+
+class Median(ignite.metrics.EpochMetric):
+    """A metric that has to see everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda y_pred, y: float(y_pred.max(dim=1).values.median()), check_compute_fn=False)
+
+
+class Gathers(ignite.metrics.Metric):
+    """A metric that nobody but itself can put together."""
+
+    def reset(self) -> None:
+        self._seen: list[float] = []
+
+    def update(self, output: Any) -> None:
+        self._seen += output[1].tolist()
+
+    def compute(self) -> int:
+        import ignite.distributed as idist
+
+        found: Any = idist.all_gather(self._seen) if world_size() > 1 else [self._seen]
+        return sum(len(seen) for seen in found)
+
+
+def one_hot(output: Any) -> Any:
+    return output[0], torch.nn.functional.one_hot(output[1], CLASSES).float()
+
+
+def all_metrics() -> dict[str, Any]:
+    precision, recall = ignite.metrics.Precision(average=False), ignite.metrics.Recall(average=False)
+    matrix = ignite.metrics.ConfusionMatrix(CLASSES)
+    return {
+        "accuracy": ignite.metrics.Accuracy(),
+        "loss": ignite.metrics.Loss(torch.nn.functional.cross_entropy),
+        "precision": precision,
+        "recall": recall,
+        "weighted": ignite.metrics.Precision(average="weighted"),
+        "f1": (2 * precision * recall / (precision + recall + 1e-9)).mean(),
+        "top3": ignite.metrics.TopKCategoricalAccuracy(k=3),
+        "mse": ignite.metrics.MeanSquaredError(output_transform=one_hot),
+        "confusion": matrix,
+        "iou": ignite.metrics.mIoU(matrix),
+        "squares": Squares(),
+        "median": Median(),
+        "samples": Gathers(),
+    }
+
+
+def data_of(size: int) -> TensorDataset:
+    random = torch.Generator().manual_seed(size)
+    return TensorDataset(torch.randn(size, 4, generator=random), torch.randint(CLASSES, (size,), generator=random))
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, CLASSES))
+
+
+def evaluated(loader: Any, hook: dict[str, Any], model: torch.nn.Module, evaluator: Engine | None = None) -> Any:
+    trainer = Engine(lambda engine, batch: None)
+    runner = attach_hooks(
+        trainer,
+        [hook],
+        evaluators=evaluator,
+        work_dir=tempfile.mkdtemp(),
+        model=model,
+        val_loader=loader,
+        criterion=torch.nn.functional.cross_entropy,
+    )
+    found = runner.validate()
+    runner.detach()
+    return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in sorted(found.items())}
+
+
+def loaders(size: int) -> dict[str, Any]:
+    data = data_of(size)
+    found: dict[str, Any] = {
+        "plain": DataLoader(data, batch_size=4),
+        "shuffled": DataLoader(data, batch_size=4, shuffle=True),
+        "one batch": DataLoader(data, batch_size=64),
+        "drawn": DataLoader(
+            data, batch_size=2, sampler=WeightedRandomSampler(torch.ones(size), 6, generator=torch.Generator())
+        ),
+        "of batches": DataLoader(data, batch_sampler=[[0, 1, 2], [3], [4]]),
+    }
+    if world_size() > 1:
+        # As scripts for several processes have it; what it pads would be counted twice.
+        found["plain"] = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=False))
+    return found
+
+
+def each(scripts_own: bool) -> dict[str, Any]:
+    """What every kind of loader gives, for every size."""
+    found = {}
+    for size in SIZES:
+        for kind, loader in loaders(size).items():
+            model = network()
+            torch.manual_seed(5)
+            if scripts_own:
+                evaluator = create_supervised_evaluator(model, all_metrics())
+                found[f"{size} {kind}"] = evaluated(loader, {"type": "EvalHook"}, model, evaluator)
+            else:
+                hook = {"type": "DistEvalHook", "metrics": all_metrics()}
+                found[f"{size} {kind}"] = evaluated(loader, hook, model)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("scripts_own", [False, True])
+def test_metrics_are_those_of_one_process_whatever_the_loader_and_however_little_there_is(
+    scripts_own: bool, ranks: int
+) -> None:
+    wanted = each(scripts_own)
+    for found in run_ranks(each, scripts_own, ranks=ranks):
+        for case, metrics in wanted.items():
+            for name, value in metrics.items():
+                if name in COUNTS:
+                    assert found[case][name] == value, (case, name)
+                else:
+                    assert found[case][name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True), (case, name)
+
+
+def with_ddp() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    torch.manual_seed(rank())
+    model = DistributedDataParallel(network())
+    # Each rank has counted something else.
+    model(torch.randn(4, 4) + rank())
+    loader = DataLoader(data_of(5), batch_size=1)
+    hook = {"type": "DistEvalHook", "metrics": {"loss": {"type": "Loss", "loss_fn": "criterion"}}, "metric": "loss"}
+    found["own"] = evaluated(loader, hook, model)
+    model.train()
+    model(torch.randn(4, 4) + rank())
+    evaluator = create_supervised_evaluator(model, {"loss": ignite.metrics.Loss(torch.nn.functional.cross_entropy)})
+    found["script's"] = evaluated(loader, {"type": "DistEvalHook", "metric": "loss"}, model, evaluator)
+    found["mean"] = model.module[1].running_mean.tolist()
+    found["syncs again"] = model.require_forward_param_sync
+    return found
+
+
+def test_ranks_may_differ_by_a_batch_under_ddp_with_buffers_and_have_those_of_rank_0() -> None:
+    found = run_ranks(with_ddp)
+    assert found[0] == found[1]
+    assert found[0]["syncs again"] is True
+
+
+def of_a_function(gather: str) -> dict[str, Any]:
+    seen = []
+
+    def test_fn(model: Any, loader: Any) -> dict[str, float]:
+        count = sum(len(x) for x, _ in loader)
+        seen.append(count)
+        return {"accuracy": float(rank()), "count": float(count)}
+
+    hook = {"type": "DistEvalHook", "test_fn": test_fn, "gather": gather}
+    return {"metrics": evaluated(DataLoader(data_of(5), batch_size=1), hook, network()), "seen": seen}
+
+
+@pytest.mark.parametrize(
+    ("gather", "accuracy", "count", "seen"),
+    [("average", 2 / 5, 3 * 3 / 5 + 2 * 2 / 5, [[3], [2]]), ("first", 0.0, 5.0, [[5], [5]])],
+)
+def test_a_function_measures_parts_that_are_averaged_or_rank_0_alone_counts(
+    gather: str, accuracy: float, count: float, seen: list[list[int]]
+) -> None:
+    found = run_ranks(of_a_function, gather)
+    assert [each["seen"] for each in found] == seen
+    for each_rank in found:
+        assert each_rank["metrics"] == pytest.approx({"accuracy": accuracy, "count": count})
+
+
+def messages() -> dict[str, int]:
+    """How many collectives an evaluation takes."""
+    import torch.distributed as dist
+
+    counted = {"all_gather": 0, "all_reduce": 0, "broadcast": 0}
+
+    def counting(name: str) -> Any:
+        real = getattr(dist, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counted[name] += 1
+            return real(*args, **kwargs)
+
+        return call
+
+    counters = {name: metric for name, metric in all_metrics().items() if name not in ("samples", "median")}
+    model, loader = network(), DataLoader(data_of(64), batch_size=4)
+    hook = {"type": "DistEvalHook", "metrics": counters, "broadcast_buffers": False}
+    trainer = Engine(lambda engine, batch: None)
+    runner = attach_hooks(trainer, [hook], work_dir=tempfile.mkdtemp(), model=model, val_loader=loader)
+    for name in counted:
+        setattr(dist, name, counting(name))
+    runner.validate()
+    return counted
+
+
+def test_all_counters_go_in_one_message() -> None:
+    assert run_ranks(messages) == [{"all_gather": 1, "all_reduce": 0, "broadcast": 0}] * 2
+
+
+def left_as_they_were() -> list[Any]:
+    accuracy = ignite.metrics.Accuracy()
+    evaluator = Engine(lambda engine, batch: batch)
+    accuracy.attach(evaluator, "accuracy")
+    evaluator.run([(torch.eye(CLASSES)[: rank() + 1], torch.zeros(rank() + 1, dtype=torch.int64))])
+    own = accuracy._num_examples
+    shared = SharedEvaluation(evaluator)
+    shared.put_together()
+    together = accuracy._num_examples
+    value = accuracy.compute()
+    shared.release()
+    return [own, together, value, accuracy._num_examples, "compute" in vars(accuracy)]
+
+
+def test_a_metric_has_what_it_counted_itself_after_the_evaluation() -> None:
+    assert run_ranks(left_as_they_were) == [[1, 3, 2 / 3, 1, False], [2, 3, 2 / 3, 2, False]]
+
+
+def in_training() -> dict[str, Any]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(engine: Engine, batch: Any) -> float:
+        model.train()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    trainer = Engine(step)
+    seen: list[Any] = []
+    hook = {"type": "EvalHook", "by_epoch": False, "interval": 2, "evaluate_at_start": True}
+    runner = attach_hooks(
+        trainer, [hook], work_dir=tempfile.mkdtemp(), model=model, val_loader=DataLoader(data_of(7), batch_size=2)
+    )
+    runner.evaluators["val"].add_event_handler(Events.STARTED, lambda: seen.append(trainer.state.iteration))
+    trainer.run(DataLoader(data_of(20), batch_size=4), max_epochs=1)
+    return {"seen": seen, "best": runner.best["accuracy"].score, "training": model.training}
+
+
+def test_it_evaluates_at_the_start_every_few_iterations_and_once_at_the_end() -> None:
+    alone = in_training()
+    assert alone["seen"] == [0, 2, 4, 5]
+    assert run_ranks(in_training) == [alone, alone]

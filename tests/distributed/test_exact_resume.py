@@ -1,0 +1,92 @@
+"""A run of two processes of which one is killed, and that is resumed, ends with the bits of one left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.checkpoint import weights_of
+from ignite_hooks.ranks import rank
+from tests.faults.tools import drawn, times
+from tests.ranks import Ranks, run_ranks
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(times(300, 3600))]
+
+EPOCHS, LENGTH = 3, 6
+
+
+def live(folder: str, victim: int, die_at: int) -> str:
+    """One life; rank ``victim`` kills itself after iteration ``die_at``, if that comes."""
+    fresh = not any(Path(folder).glob("*.pth"))
+    # Every rank draws numbers of its own, and a resumed script begins with others.
+    torch.manual_seed(rank() if fresh else os.getpid())
+    random.seed(rank() if fresh else os.getpid())
+    network = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(engine: Engine, batch: Any) -> float:
+        model.train()
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch[0] + random.random() * 0.1), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    data = TensorDataset(torch.linspace(-1, 1, 72).reshape(24, 3), torch.arange(24) % 2)
+    loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+    trainer = Engine(step)
+    runner = attach_hooks(
+        trainer,
+        {
+            "default_hooks": {"checkpoint": {"by_epoch": False, "interval": 2, "max_keep_ckpts": 2}},
+            "custom_hooks": [{"type": "EMAHook", "momentum": 0.9, "warm_up": 2}],
+        },
+        work_dir=folder,
+        resume="auto",
+        model=model,
+        optimizer=optimizer,
+        val_loader=DataLoader(data, batch_size=5),
+    )
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def die() -> None:
+        if trainer.state.iteration == die_at and rank() == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.run(loader, max_epochs=EPOCHS)
+    digest = hashlib.sha256()
+    for name, part in weights_of(runner).items():
+        for key, value in part.items():
+            digest.update(f"{name}.{key}".encode() + value.numpy().tobytes())
+    digest.update(str(torch.rand(()).item()).encode() if rank() == 0 else b"")
+    return digest.hexdigest() + str(sorted(path.name for path in Path(folder).glob("*.pth")))
+
+
+@pytest.mark.parametrize("number", range(times(1, 20)))
+def test_it_ends_with_the_same_bits_and_files(number: int, tmp_path: Path) -> None:
+    dice = drawn()
+    wanted = run_ranks(live, str(tmp_path / "whole"), 0, -1)
+    lives = [(dice.randrange(2), dice.randint(1, EPOCHS * LENGTH - 1)) for _ in range(dice.randint(1, 2))]
+    for victim, die_at in lives:
+        with Ranks(live, str(tmp_path / "killed"), victim, die_at) as ranks:
+            codes = ranks.wait(60)
+            printed = ranks.printed_by(1 - victim).read_text()
+        if codes[victim] == 0:
+            continue  # It had been resumed after the iteration in which it was to die.
+        assert codes[victim] == -signal.SIGKILL, printed
+        assert f"rank {victim} (process {ranks.processes[victim].pid}) has died" in printed
+    assert run_ranks(live, str(tmp_path / "killed"), 0, -1) == wanted
