@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,16 +97,21 @@ def run_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[
 def main() -> None:
     place, arguments, result = sys.argv[1:]
     torch.set_num_threads(1)
-    idist.initialize("gloo")
-    module, _, name = place.partition(":")
-    returned = getattr(importlib.import_module(module), name)(*json.loads(arguments))
-    Path(result).write_text(json.dumps(returned), encoding="utf-8")
-    idist.finalize()
+    code = 0
+    try:
+        idist.initialize("gloo")
+        module, _, name = place.partition(":")
+        returned = getattr(importlib.import_module(module), name)(*json.loads(arguments))
+        Path(result).write_text(json.dumps(returned), encoding="utf-8")
+        idist.finalize()
+    except BaseException:
+        code = 1
+        traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
     # gloo's threads may still hold tensors, and an interpreter that is going away aborts when they let go of them:
     # https://github.com/pytorch/pytorch/pull/179291. All that is to be said has been said by now.
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":
