@@ -122,7 +122,9 @@ def _write_shards(temporary: Path, shards: Mapping[Place, DTensor]) -> list[Shar
     except CheckpointException as failure:
         # Not an Exception, and with a traceback of every rank in its text.
         rank, (error, _) = min(failure.failures.items())
-        raise CheckpointError(f"cannot save {temporary}: rank {rank}: {explain(error, temporary)}") from None
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in shards.values())
+        reason = explain(error, temporary.parent, needed)
+        raise CheckpointError(f"the shards cannot be saved: {reason} (rank {rank})") from None
     chunks: dict[str, list[Chunk]] = {key: [] for key in named}
     for index, info in metadata.storage_data.items():
         tensor = metadata.state_dict_metadata[index.fqn]
