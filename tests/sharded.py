@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,17 @@ def small_model() -> Any:
 
 
 class Training:
-    """A small model, sharded over all ranks where it is to be, with hooks."""
+    """A small model with hooks, sharded over all ranks, over a mesh of them or not at all."""
 
-    def __init__(self, work_dir: str | Path, *hooks: Any, sharded: bool = True, **options: Any) -> None:
+    def __init__(
+        self, work_dir: str | Path, *hooks: Any, sharded: bool = True, mesh: Sequence[int] = (), **options: Any
+    ) -> None:
         self.model = small_model()
         if sharded:
-            fully_shard(self.model, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+            ranks = tuple(mesh) or (torch.distributed.get_world_size(),)
+            # Of two dimensions the first says how often the shards are there.
+            names = ("copies", "shards")[-len(ranks) :]
+            fully_shard(self.model, mesh=init_device_mesh("cpu", ranks, mesh_dim_names=names))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
         self.trainer = Engine(self.step)

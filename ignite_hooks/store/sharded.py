@@ -114,10 +114,11 @@ def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, DTensor
 
 def _write_shards(temporary: Path, shards: Mapping[Place, DTensor]) -> list[Sharded]:
     named = {_key(place): (place, tensor) for place, tensor in shards.items()}
+    if len(named) < len(shards):
+        raise CheckpointError("two sharded tensors of the state have the same name")
+    placements = {key: tuple(_text(key, each) for each in tensor.placements) for key, (_, tensor) in named.items()}
     writer = _Writer(temporary)
     try:
-        if len(named) < len(shards):
-            raise CheckpointError("two sharded tensors of the state have the same name")
         metadata: Any = save_together({key: tensor for key, (_, tensor) in named.items()}, storage_writer=writer)
     except CheckpointException as failure:
         # Not an Exception, and with a traceback of every rank in its text.
@@ -125,14 +126,18 @@ def _write_shards(temporary: Path, shards: Mapping[Place, DTensor]) -> list[Shar
         needed = sum(tensor.numel() * tensor.element_size() for tensor in shards.values())
         reason = explain(error, temporary.parent, needed)
         raise CheckpointError(f"the shards cannot be saved: {reason} (rank {rank})") from None
+    sizes = {
+        (key, tuple(chunk.offsets)): tuple(chunk.sizes)
+        for key, tensor in metadata.state_dict_metadata.items()
+        for chunk in tensor.chunks
+    }
     chunks: dict[str, list[Chunk]] = {key: [] for key in named}
     for index, info in metadata.storage_data.items():
-        tensor = metadata.state_dict_metadata[index.fqn]
-        sizes = next(chunk.sizes for chunk in tensor.chunks if chunk.offsets == index.offset)
-        place = tuple(index.offset), tuple(sizes)
-        chunks[index.fqn].append(Chunk(*place, info.relative_path, info.offset, info.length))
+        offsets = tuple(index.offset)
+        chunk = Chunk(offsets, sizes[index.fqn, offsets], info.relative_path, info.offset, info.length)
+        chunks[index.fqn].append(chunk)
     return [
-        Sharded(place, key, tuple(tensor.shape), tensor.dtype, tuple(map(_text, tensor.placements)), tuple(chunks[key]))
+        Sharded(place, key, tuple(tensor.shape), tensor.dtype, placements[key], tuple(chunks[key]))
         for key, (place, tensor) in named.items()
     ]
 
@@ -330,12 +335,12 @@ def _key(place: Place) -> str:
     return ".".join(map(str, place))
 
 
-def _text(placement: Placement) -> str:
+def _text(key: str, placement: Placement) -> str:
     if isinstance(placement, Shard):
         return f"shard {placement.dim}"
     if isinstance(placement, Replicate):
         return "replicate"
-    raise CheckpointError(f"a tensor that is {placement} over the processes cannot be saved")
+    raise CheckpointError(f"{key}: a tensor that has yet to be summed over the processes cannot be saved")
 
 
 def _placement(text: str) -> Placement:

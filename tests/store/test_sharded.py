@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,14 @@ WARM_UP = 1
 FILES = [".metadata", "__0_0.distcp", "__1_0.distcp", "state.pth"]
 
 
-def trained(work_dir: str, sharded: bool = True) -> dict[str, Any]:
-    training = Training(work_dir, EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2), sharded=sharded)
+def trained(work_dir: str, sharded: bool = True, mesh: Sequence[int] = ()) -> dict[str, Any]:
+    hooks = EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2)
+    training = Training(work_dir, *hooks, sharded=sharded, mesh=mesh)
     training.run(3)
     return training.holds()
 
 
-def resumed(work_dir: str, sharded: bool = True, epochs: int = 4) -> dict[str, Any]:
+def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence[int] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     class Look(BaseHook):
@@ -45,7 +46,7 @@ def resumed(work_dir: str, sharded: bool = True, epochs: int = 4) -> dict[str, A
             found.update(training.holds(), iteration=runner.global_step, resumed=str(runner.resumed_from.name))
 
     hooks = EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2), Look()
-    training = Training(work_dir, *hooks, sharded=sharded, resume="auto")
+    training = Training(work_dir, *hooks, sharded=sharded, mesh=mesh, resume="auto")
     training.run(epochs)
     return found
 
@@ -124,6 +125,16 @@ def test_two_ranks_go_on_from_what_one_has_saved(sharded: bool, tmp_path: Path) 
     assert (tmp_path / ("last" if sharded else "last.pth")).exists()
     for found in fork_ranks(resumed, str(tmp_path)):
         assert without(found, "iteration", "resumed") == alone
+
+
+def test_shards_of_which_there_are_copies_are_saved_once_and_sharded_in_another_way(tmp_path: Path) -> None:
+    saved, same = fork_ranks(trained, str(tmp_path), True, [2, 1])
+    (weight,) = [
+        s for s in FolderStore(tmp_path).load_shards(tmp_path / "last")["shards"] if s[1] == "optimizer.state.0.exp_avg"
+    ]
+    assert len(weight[5]) == 1
+    for found in fork_ranks(resumed, str(tmp_path), True, 4, [1, 2]):
+        assert without(found, "iteration", "resumed") == saved == same
 
 
 def test_a_run_that_was_resumed_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
