@@ -106,6 +106,8 @@ def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, DTensor
     def take(value: Any, place: Place) -> Any:
         if not isinstance(value, DTensor):
             return value
+        if any(not isinstance(word, (str, int)) for word in place):
+            raise CheckpointError(f"{_key(place)}: a sharded tensor has to be under texts and whole numbers alone")
         shards[place] = value
         return None
 

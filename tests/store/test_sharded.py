@@ -239,6 +239,27 @@ def test_if_one_rank_fails_none_commits_and_all_learn_it(failing: int, where: st
     assert [entry.name for entry in FolderStore(tmp_path).entries()] == ["epoch_1", "last", "more"]
 
 
+def failing_run(work_dir: str) -> dict[str, Any]:
+    training = Training(work_dir, CheckpointHook())
+    held: dict[str, Any] = {}
+
+    @training.trainer.on(Events.ITERATION_STARTED(once=5))
+    def fail() -> None:
+        held.update(training.holds())
+        raise ValueError("at iteration 5")
+
+    with pytest.raises(ValueError, match="at iteration 5"):
+        training.run(3)
+    return held
+
+
+def test_a_run_of_one_rank_that_fails_saves_its_last_good_state(tmp_path: Path) -> None:
+    (held,) = fork_ranks(failing_run, str(tmp_path), ranks=1)
+    state = FolderStore(tmp_path).load(tmp_path / "exception_iter_4")
+    assert numbers_of(state["state_dict"]) == held["weights"]
+    assert numbers_of(state["optimizer"]["state"]) == held["optimizer"]
+
+
 # -- evaluation --------------------------------------------------------------------------------------------------
 
 
