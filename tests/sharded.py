@@ -56,10 +56,6 @@ class Training:
         self.optimizer.zero_grad()
         return float(loss.item())
 
-    def evaluate(self) -> float:
-        self.evaluator.run([(self.x, torch.zeros(8, 1))])
-        return float(self.evaluator.state.metrics["mse"])
-
     def run(self, epochs: int) -> None:
         self.trainer.run([1.0, 0.5, 2.0], max_epochs=epochs)
 

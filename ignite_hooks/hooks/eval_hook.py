@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from ignite_hooks.checkpoint import is_sharded
 from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import rule_for
@@ -176,7 +177,8 @@ class EvalHook(BaseHook):
         modes = [module.training for module in modules]
         random_before = random_state()
         try:
-            with torch.inference_mode():
+            # FSDP2 counts the versions of what it gathers, which tensors of inference mode do not have.
+            with torch.no_grad() if is_sharded(runner.model) else torch.inference_mode():
                 engine.run([loader] if self.test_fn else loader)
         finally:
             for module, mode in zip(modules, modes, strict=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +90,11 @@ def test_ranks_that_are_killed_again_and_again_never_lose_what_was_committed(tmp
             while [word for word, _ in told].count("begun") < saves:
                 told.append(next(ranks[0].tells()))
             wait(draw.uniform(0, 0.05))
+            # One that hears of the end of the other may end by itself before its turn has come.
             for rank in who:
-                ranks[rank].kill()
+                os.kill(ranks[rank].pid, signal.SIGKILL)
+            for rank in who:
+                ranks[rank].wait()
             told += heard(ranks[0])
         numbers = {
             what: [number for word, number in told if word == what] for what in ("resumed", "begun", "committed")

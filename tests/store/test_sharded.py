@@ -16,8 +16,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from ignite.engine import Events
+from torch.utils.data import DataLoader, TensorDataset
 
-from ignite_hooks import BaseHook, CheckpointHook, EMAHook
+from ignite_hooks import BaseHook, CheckpointHook, EMAHook, EvalHook
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore, Manifest
 from ignite_hooks.store import sharded as sharded_module
@@ -263,27 +264,34 @@ def test_a_run_of_one_rank_that_fails_saves_its_last_good_state(tmp_path: Path) 
 # -- evaluation --------------------------------------------------------------------------------------------------
 
 
-def evaluated(work_dir: str) -> dict[str, Any]:
+def evaluated(work_dir: str, by_hook: bool) -> dict[str, Any]:
     saving = CheckpointHook(save_best="mse", keep_best=1, published_keys=["state_dict", "ema_state_dict"])
-    training = Training(work_dir, EMAHook(warm_up=WARM_UP), saving)
+    hooks = [EMAHook(warm_up=WARM_UP), saving, *([EvalHook(metric="mse")] if by_hook else [])]
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+    data = DataLoader(TensorDataset(x, torch.zeros(8, 1)), batch_size=2)
+    training = Training(work_dir, *hooks, val_loader=data)
     scores: list[float] = []
     held: list[Any] = []
+    if not by_hook:
+        training.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: training.evaluator.run(data))
+    training.evaluator.add_event_handler(Events.STARTED, lambda: held.append(training.holds()))
 
-    def evaluate() -> None:
-        # Before the averages are in the model, and after they have been taken out again.
-        held.append(training.holds())
-        scores.append(training.evaluate())
+    @training.evaluator.on(Events.COMPLETED)
+    def after() -> None:
+        # The averages have been in the model, and nothing has changed.
         assert training.holds() == held[-1]
+        scores.append(training.evaluator.state.metrics["mse"])
 
-    training.trainer.add_event_handler(Events.EPOCH_COMPLETED, evaluate)
     training.run(3)
     return {"scores": scores, "held": held, "best": training.runner.best["mse"].file}
 
 
-def test_the_averages_are_evaluated_and_the_best_is_a_folder_with_both(tmp_path: Path) -> None:
-    first, second = fork_ranks(evaluated, str(tmp_path))
+@pytest.mark.parametrize("by_hook", [False, True], ids=["by the script", "by EvalHook"])
+def test_the_averages_are_evaluated_and_the_best_is_a_folder_with_both(by_hook: bool, tmp_path: Path) -> None:
+    first, second = fork_ranks(evaluated, str(tmp_path), by_hook)
     assert first == second
     scores = first["scores"]
+    assert len(scores) == 3
     best = min(range(3), key=scores.__getitem__)
     assert first["best"] == f"best_mse_epoch_{best + 1}"
     state = FolderStore(tmp_path).load(tmp_path / first["best"])
@@ -293,7 +301,7 @@ def test_the_averages_are_evaluated_and_the_best_is_a_folder_with_both(tmp_path:
     model.load_state_dict(state["ema_state_dict"])
     mse = model.eval()(torch.randn(8, 4, generator=torch.Generator().manual_seed(1))).pow(2).mean().item()
     assert mse == pytest.approx(scores[best], abs=1e-6)
-    assert len([path for path in tmp_path.iterdir() if path.name.startswith("best_mse_epoch_")]) == 2
+    assert len([path for path in tmp_path.glob("best_mse_epoch_*") if path.is_dir()]) == 1
     (published,) = tmp_path.glob("last-*.pth")
     assert numbers_of(torch.load(published, weights_only=True)["state_dict"]) == first["held"][2]["weights"]
 
