@@ -6,12 +6,13 @@ import dataclasses
 import enum
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.ranks import all_or_none, everybody_says, rank, world_size
+from ignite_hooks.ranks import all_or_none, everybody_says, first_says, rank, world_size
+from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.snapshot import set_random_state, to_plain
 
@@ -21,12 +22,38 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
+WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
+"""Where a checkpoint holds tensors that may be sharded."""
+
 
 def unwrapped(model: Any) -> Any:
     """The model inside DataParallel or DistributedDataParallel."""
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     return model.module if isinstance(model, (DataParallel, DistributedDataParallel)) else model
+
+
+def is_sharded(model: Any) -> bool:
+    """Whether this process has only a part of some weights, as FSDP2 and tensor parallelism leave it."""
+    import torch
+
+    found = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    return any(hasattr(tensor, "_local_tensor") for tensor in found)
+
+
+def name_for(runner: Runner, name: str) -> str:
+    """What a checkpoint is called that would be a file of this name, if the model were not sharded."""
+    return folder_name(name) if is_sharded(runner.model) else name
+
+
+def folder_name(name: str) -> str:
+    """The name of a folder in place of that of a file.
+
+    Example:
+        >>> folder_name("epoch_3.pth"), folder_name("before_lr_0.1")
+        ('epoch_3', 'before_lr_0.1')
+    """
+    return name.removesuffix(".pth").removesuffix(".pt")
 
 
 def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -> dict[str, Any]:
@@ -190,7 +217,13 @@ def steady_tensors(runner: Runner) -> list[Any]:
 
 
 def newest(runner: Runner) -> Path | None:
-    """The newest checkpoint that is whole, among the folders in which this run saves."""
+    """The newest checkpoint that is whole, among the folders in which this run saves; rank 0 chooses for all."""
+    found = all_or_none(lambda: str(_newest(runner) or "") if rank() == 0 else "")
+    chosen = str(first_says(found))
+    return Path(chosen) if chosen else None
+
+
+def _newest(runner: Runner) -> Path | None:
     savers = [hook for hook in runner.hooks.values() if hasattr(type(hook), "out_dir")]
     folders = dict.fromkeys([*(runner.folder(getattr(hook, "out_dir", None)) for hook in savers), runner.work_dir])
     found: list[tuple[Entry, Path]] = []
@@ -226,13 +259,9 @@ def newest(runner: Runner) -> Path | None:
 def load(runner: Runner, path: Path) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer."""
     runner.wait_for_copy()
-
-    def read() -> dict[str, Any]:
-        state = runner.store(path.parent).load(path)
-        _restore_objects(runner, state, path)
-        return for_this_rank(state)
-
-    state = all_or_none(read)
+    state = _read(runner, path)
+    all_or_none(lambda: _restore_objects(runner, state, path))
+    state = for_this_rank(state)
     runner.checkpoint = state
     try:
         try:
@@ -257,6 +286,39 @@ def for_this_rank(state: dict[str, Any]) -> dict[str, Any]:
         return {**state, "data": {**data, "doubt": doubt}} if isinstance(data, dict) else state
     mine = ranks[rank()] if isinstance(ranks, list) else {}
     return {**state, **{key: mine[key] for key in ("data", "random") if isinstance(mine, dict) and key in mine}}
+
+
+def _read(runner: Runner, path: Path) -> dict[str, Any]:
+    """The state in a checkpoint, sharded as the model of this run is; all ranks read it, or none."""
+    store, sharded = runner.store(path.parent), is_sharded(runner.model)
+    if not sharded and not path.is_dir():
+        return all_or_none(lambda: store.load(path))
+    from ignite_hooks.store.sharded import filled, sharded_like, together
+
+    def read() -> dict[str, Any]:
+        if not path.is_dir():
+            state = store.load(path)
+            return state | sharded_like({key: state[key] for key in WITH_SHARDS if key in state}, owner)
+        if not isinstance(store, ShardedStore):
+            raise CheckpointError(f"cannot load {path}: {type(store).__name__} has no sharded checkpoints")
+        return filled(store.load_shards(path, (rank(), world_size())), path, owner)
+
+    owner = _owners(runner)
+    return together(read)
+
+
+def _owners(runner: Runner) -> Callable[[tuple[Any, ...]], Any]:
+    """Finds the tensor of this run to which a value of a checkpoint belongs, by the keys that lead to the value."""
+    names = {} if runner.model is None else unwrapped(runner.model).state_dict()
+    groups = [] if runner.optimizer is None else runner.optimizer.param_groups
+    weights = dict(enumerate(weight for group in groups for weight in group["params"]))
+
+    def owner(place: tuple[Any, ...]) -> Any:
+        if place[:2] == ("optimizer", "state"):
+            return weights.get(place[2])
+        return weights.get(place[1]) if place[0] == "gradients" else names.get(place[-1])
+
+    return owner
 
 
 def _restore_objects(runner: Runner, state: Mapping[str, Any], path: Path) -> None:

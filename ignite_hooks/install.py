@@ -35,7 +35,7 @@ from ignite_hooks.iterations import IterationBox
 from ignite_hooks.plan import Plan, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
 from ignite_hooks.position import Position
-from ignite_hooks.ranks import all_or_none, first_says, world_size
+from ignite_hooks.ranks import first_says, world_size
 from ignite_hooks.report import Report
 from ignite_hooks.runner import Runner
 from ignite_hooks.schedule import NEVER
@@ -332,9 +332,8 @@ class Installation:
         wanted, self.runner.resume_from = self.runner.resume_from or "auto", None
         runner = self.runner
         if wanted is True or wanted == "auto":
-            found = first_says(all_or_none(lambda: str(checkpoints.newest(runner) or "")))
-            path = Path(found)
-            if not found:
+            path = checkpoints.newest(runner)
+            if path is None:
                 runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
                 return
         else:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ignite_hooks.errors import RankError
+from ignite_hooks.errors import CheckpointError, RankError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,8 @@ def all_or_none(action: Callable[[], Result]) -> Result:
     """What an action returns that does not talk to other ranks; where it fails on one, it fails on all.
 
     Raises:
-        RankError: On the ranks on which it worked, with the message of the first on which it did not.
+        RankError: On the ranks on which it worked, with the message of the first on which it did not; a CheckpointError
+            where it was one.
     """
     problem: Exception | None = None
     try:
@@ -66,7 +67,10 @@ def all_or_none(action: Callable[[], Result]) -> Result:
         said = everybody_says(None if problem is None else f"{type(problem).__name__}: {problem}")
         failed = [number for number, message in enumerate(said) if message is not None]
         if failed and problem is None:
-            raise RankError(f"rank {failed[0]} has failed: {said[failed[0]]}")
+            first = said[failed[0]]
+            # A caller that goes on after a bad checkpoint does so on all ranks.
+            kind = CheckpointError if first.startswith(CheckpointError.__name__) else RankError
+            raise kind(f"rank {failed[0]} has failed: {first}")
     if problem is not None:
         raise problem
     return result

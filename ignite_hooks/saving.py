@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint import collect, steady_tensors
+from ignite_hooks.checkpoint import collect, is_sharded, name_for, steady_tensors
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.ranks import first_says, rank, world_size
+from ignite_hooks.store.interface import ShardedStore
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
@@ -78,28 +79,33 @@ class Saves:
             runner.call_hook("before_save_checkpoint", checkpoint=state)
         finally:
             runner.checkpoint = None
-        new = _UnderWay(order, state, (order.folder or runner.work_dir) / order.name)
-        if rank() == 0:
+        name, sharded = name_for(runner, order.name), is_sharded(runner.model)
+        new = _UnderWay(order, state, (order.folder or runner.work_dir) / name)
+        if sharded or rank() == 0:
             try:
-                self._hand_over(runner, new)
+                if sharded:
+                    self._write_shards(runner, new)
+                else:
+                    self._hand_over(runner, new)
             except CheckpointError as failure:
                 new.error = failure
         self._under_way.append(new)
-        if not order.background:
+        if sharded or not order.background:
             self.settle(runner, wait=True)
         return new.path
 
+    def _write_shards(self, runner: Runner, new: _UnderWay) -> None:
+        """Write what every rank has a part of: all of them do it together, so the training waits."""
+        from ignite_hooks.store.sharded import save_sharded
+
+        store = runner.store(new.order.folder)
+        if not isinstance(store, ShardedStore):
+            raise CheckpointError(f"{new.path} cannot be saved: {type(store).__name__} takes no sharded models")
+        new.path = save_sharded(store, new.path.name, new.state, **_details(new))
+
     def _hand_over(self, runner: Runner, new: _UnderWay) -> None:
-        order, state = new.order, new.state
+        order, state, details = new.order, new.state, _details(new)
         store = runner.store(order.folder).open()
-        details: dict[str, Any] = {
-            "kind": order.kind,
-            "epoch": state["meta"]["epoch"],
-            "iteration": state["meta"]["iter"],
-            "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
-        }
-        if order.retire is not None:
-            details["retire"] = order.retire
         self.wait_for_copy()
         if not order.background:
             new.path = store.save(order.name, state, **details)
@@ -173,6 +179,18 @@ class Saves:
             self._watch.remove()
             self._watch = None
             self.stepped_at = None
+
+
+def _details(new: _UnderWay) -> dict[str, Any]:
+    """What the store is told of a checkpoint."""
+    order, state = new.order, new.state
+    found = {
+        "kind": order.kind,
+        "epoch": state["meta"]["epoch"],
+        "iteration": state["meta"]["iter"],
+        "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
+    }
+    return found if order.retire is None else {**found, "retire": order.retire}
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:

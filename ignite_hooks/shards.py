@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from ignite_hooks.averages import is_sharded
 from ignite_hooks.ranks import first_says
 
 if TYPE_CHECKING:
@@ -104,11 +103,6 @@ class Sharded:
                 engine._process_function(engine, batch)
 
         return step_on_the_first_batch
-
-
-def needs_even_steps(model: Any) -> bool:
-    """Whether every forward of a model needs all ranks, as it does where its weights are spread over them."""
-    return model is not None and any(is_sharded(weight) for weight in model.parameters())
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ignite_hooks.shards import Sharded, batches_of, needs_even_steps, why_whole, without_syncs
+from ignite_hooks.shards import Sharded, batches_of, why_whole, without_syncs
 
 DATA = TensorDataset(torch.arange(7))
 
@@ -80,9 +80,7 @@ def test_what_cannot_be_shared_out_is_told(loader: Any, reason: str) -> None:
     assert why_whole(DataLoader(DATA)) is None
 
 
-def test_an_ordinary_model_needs_no_even_steps_and_has_no_syncs_to_leave_out() -> None:
+def test_an_ordinary_model_has_no_syncs_to_leave_out() -> None:
     model = torch.nn.Linear(1, 1)
-    assert not needs_even_steps(model)
-    assert not needs_even_steps(None)
     with without_syncs(model):
         assert not hasattr(model, "require_forward_param_sync")

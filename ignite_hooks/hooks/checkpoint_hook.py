@@ -45,6 +45,8 @@ class Progress:
 class CheckpointHook(BaseHook):
     """Save checkpoints periodically, at every new best, at the end, and when the run fails.
 
+    That of a sharded model (FSDP2) is a folder without the ``.pth`` that all ranks write to; the training waits for it.
+
     Args:
         interval: How many epochs, or iterations, lie between two checkpoints.
         by_epoch: Whether the interval counts epochs.
@@ -184,8 +186,9 @@ class CheckpointHook(BaseHook):
             runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.save_last:
             self.state.saved_at = runner.global_step
-            overtaken = functools.partial(_overtaken, {"last.pth", *_resumed_from(runner)})
-            runner.save(replace(self._order(runner, "last.pth", "last"), retire=overtaken))
+            last = checkpoints.name_for(runner, "last.pth")
+            overtaken = functools.partial(_overtaken, {last, *_resumed_from(runner)})
+            runner.save(replace(self._order(runner, last, "last"), retire=overtaken))
         if self.published_keys is not None:
             self._publish(runner)
 
@@ -199,7 +202,7 @@ class CheckpointHook(BaseHook):
         if reason := _why_not_good(runner):
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
-        name = f"exception_iter_{done}.pth"
+        name = checkpoints.name_for(runner, f"exception_iter_{done}.pth")
         going = {name, *_resumed_from(runner)}
         self._try_to_save(
             runner,
@@ -232,7 +235,7 @@ class CheckpointHook(BaseHook):
         # Another hook may have offered the same score before.
         runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule)
         count = f"epoch_{epoch}" if self.counts_epochs else f"iter_{step}"
-        name = f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth"
+        name = checkpoints.name_for(runner, f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth")
         # An epoch has one file: an evaluation in its middle may have made it.
         same = [file for file in self.state.best.get(metric, []) if file["name"] == name]
         before = [file for file in self.state.best.get(metric, []) if file["name"] != name]
@@ -259,19 +262,20 @@ class CheckpointHook(BaseHook):
         self._try_to_save(runner, name, "best", lambda entries: [e for e in entries if e.name in going], then)
 
     def _save_periodic(self, runner: Runner, number: int) -> None:
-        name = self.filename_tmpl.format(number)
+        name = checkpoints.name_for(runner, self.filename_tmpl.format(number))
         # After going back to an older checkpoint, what was just saved is not the newest by iteration.
         stays = {name, *_resumed_from(runner)}
 
         def beyond(entries: list[Entry]) -> list[Entry]:
             # What another hook saves in this folder is that hook's to delete.
-            mine = [entry for entry in entries if entry.name == self._periodic_name(entry)]
+            mine = [entry for entry in entries if entry.name in self._periodic_names(entry)]
             return [*to_delete(mine, self.max_keep_ckpts, stays), *_overtaken(stays, entries)]
 
         self._try_to_save(runner, name, "periodic", beyond)
 
-    def _periodic_name(self, entry: Entry) -> str:
-        return self.filename_tmpl.format(entry.epoch if self.counts_epochs else entry.iteration)
+    def _periodic_names(self, entry: Entry) -> tuple[str, str]:
+        name = self.filename_tmpl.format(entry.epoch if self.counts_epochs else entry.iteration)
+        return name, checkpoints.folder_name(name)
 
     def _try_to_save(self, runner: Runner, name: str, kind: Kind, retire: Retire, then: Then | None = None) -> None:
         """A save that fails is reported and the run goes on; the end says how many there were."""
@@ -309,7 +313,8 @@ class CheckpointHook(BaseHook):
         wanted = [self.published_keys] if isinstance(self.published_keys, str) else list(self.published_keys or ())
         store = runner.store(self._folder(runner)).open()
         best = {file["name"] for files in self.state.best.values() for file in files}
-        for entry in [e for e in store.entries() if e.name == "last.pth" or e.name in best]:
+        last = checkpoints.name_for(runner, "last.pth")
+        for entry in [e for e in store.entries() if e.name == last or e.name in best]:
             try:
                 state = store.load(self._folder(runner) / entry.name)
                 missing = [key for key in wanted if key not in state]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.checkpoint import is_sharded, unwrapped
 from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
 from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
@@ -196,7 +196,9 @@ class EvalHook(BaseHook):
         modes = [module.training for module in modules]
         random_before = random_state()
         try:
-            with torch.inference_mode(), self._shared(runner, engine, loader) as data:
+            # FSDP2 counts the versions of what it gathers, which tensors of inference mode do not have.
+            without_gradients = torch.no_grad() if is_sharded(runner.model) else torch.inference_mode()
+            with without_gradients, self._shared(runner, engine, loader) as data:
                 engine.run([data] if self.test_fn else data)
         finally:
             for module, mode in zip(modules, modes, strict=True):
@@ -222,9 +224,10 @@ class EvalHook(BaseHook):
             yield loader
             return
         data, before = sharded.share_out(), runner.shared_evaluation
-        from ignite_hooks.shards import needs_even_steps, without_syncs
+        from ignite_hooks.shards import without_syncs
 
-        catch_up = sharded.catch_up(engine) if needs_even_steps(runner.model) else None
+        # Where weights are spread over the ranks, every forward needs all of them.
+        catch_up = sharded.catch_up(engine) if is_sharded(runner.model) else None
         shard = sharded.shard
         shared = SharedEvaluation(engine, shard.shortest, counts=bool(shard.mine), catch_up=catch_up)
         if shared.left_alone and not self._told:

@@ -85,6 +85,19 @@ def remove_temporary(path: Path) -> None:
         os.unlink(path)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder and the files in it; folders in it, which are not ours, stay, and it with them."""
+    for found in list(os.scandir(path)):
+        if not found.is_dir(follow_symlinks=False):
+            os.unlink(found.path)
+    try:
+        os.rmdir(path)
+    except OSError as error:
+        # Something else is in it, or a process that is about to die has just written there.
+        if error.errno != errno.ENOTEMPTY:
+            raise
+
+
 def sync_folder(folder: Path) -> None:
     """Put renames and removals in the folder on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -6,21 +6,20 @@ import contextlib
 import errno
 import fcntl
 import functools
-import hashlib
 import json
 import logging
 import os
-import pickle
 import socket
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from io import BufferedReader
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
+from ignite_hooks.store.contents import difference, read_state, why_unusable
 from ignite_hooks.store.copies import Copies
 from ignite_hooks.store.files import (
     TEMPORARY,
@@ -28,13 +27,24 @@ from ignite_hooks.store.files import (
     new_file,
     open_regular,
     publish,
+    remove_folder,
     remove_temporary,
     set_aside,
     sync_folder,
     temporary_path,
 )
 from ignite_hooks.store.interface import Retire, Saving
-from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Entry, Kind, Manifest, name_with_hash
+from ignite_hooks.store.manifest import (
+    FILE_NAME,
+    DamagedManifestError,
+    Entry,
+    Kind,
+    Manifest,
+    Part,
+    check_name,
+    content_of,
+    name_with_hash,
+)
 from ignite_hooks.store.retention import to_delete
 from ignite_hooks.store.saving import BackgroundSaving, BackgroundWriter
 from ignite_hooks.store.snapshot import size_in_bytes, to_plain, to_plain_and_shared
@@ -43,6 +53,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK: Final = ".lock"
+STATE: Final = "state.pth"
+REPLACED: Final = ".replaced-"
 NO_LOCKS_HERE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
 
 logger = logging.getLogger(__name__)
@@ -158,8 +170,24 @@ class FolderStore:
             manifest.save(self.folder)
             self._manifest = manifest
             for entry in manifest.deleting:
-                (self.folder / entry.name).unlink(missing_ok=True)
+                self._remove(entry)
                 self._manifest = self._manifest.deleted(entry)
+
+    def _remove(self, entry: Entry) -> None:
+        path = self.folder / entry.name
+        if not entry.files:
+            path.unlink(missing_ok=True)
+        elif path.is_dir() and not path.is_symlink():
+            mine = {part.name for part in entry.files}
+            if strange := sorted({found.name for found in path.iterdir()} - mine):
+                logger.warning("%s stays for what is not ours in it: %s", path, ", ".join(strange))
+                for name in mine:
+                    (path / name).unlink(missing_ok=True)
+            else:
+                # Gone at once or not at all: nobody would know a part of it for ours.
+                going = temporary_path(self.folder, entry.name)
+                os.replace(path, going)
+                remove_folder(going)
 
     def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
         """Delete periodic checkpoints beyond the newest ``keep``; call it after `save`. Returns what went."""
@@ -198,14 +226,8 @@ class FolderStore:
         return list(self._current().entries)
 
     def verify(self, entry: Entry) -> str | None:
-        """Why the file of this entry cannot be used, or None."""
-        try:
-            with open_regular(self.folder / entry.name) as file:
-                return _difference(file, entry)
-        except FileNotFoundError:
-            return "missing"
-        except OSError as error:
-            return error.strerror or str(error)
+        """Why the content of this entry cannot be used, or None."""
+        return why_unusable(self.folder / entry.name, entry)
 
     def newest(self) -> Path | None:
         """The newest checkpoint by iteration that verifies; None where nothing was ever saved."""
@@ -224,27 +246,87 @@ class FolderStore:
         raise CheckpointError(f"no checkpoint in {self.folder} can be used: {'; '.join(reasons)}")
 
     def load(self, path: Path) -> dict[str, Any]:
-        """The state in a file, verified first where our manifest lists it; code in the file is never run."""
-        import torch
+        """The state in a file, verified first where our manifest lists it; code in the file is never run.
 
+        That of a sharded checkpoint comes with whole tensors.
+        """
         path = Path(path)
+        if path.is_dir():
+            from ignite_hooks.store.sharded import filled
+
+            return filled(self.load_shards(path), path)
         self._settle()
         with self._explained(f"load {path}"):
-            ours = path.parent.resolve() == self.folder.resolve()
+            ours = self._is_here(path)
             with open_regular(path, follow_links=not ours) as file:
                 entry = self._listed(path.name) if ours else None
-                if entry and (reason := _difference(file, entry)):
+                if entry and (reason := difference(file, entry)):
                     raise CheckpointError(f"cannot load {path}: {reason}")
-                file.seek(0)
-                try:
-                    state = torch.load(file, map_location="cpu", weights_only=True)
-                except pickle.UnpicklingError as error:
-                    # The text of torch recommends to switch the protection off.
-                    reason = "is damaged, or holds more than plain types and tensors"
-                    raise CheckpointError(f"cannot load {path}: {reason}") from error
-        if not isinstance(state, dict):
-            raise CheckpointError(f"cannot load {path}: holds a {type(state).__name__}, expected a dict")
-        return state
+                return read_state(file, path)
+
+    def load_shards(self, path: Path, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+        """What a sharded checkpoint says of itself, without its shards.
+
+        Args:
+            path: its folder.
+            share: of its files, only every n-th is verified, counted from this one: other ranks verify the others.
+        """
+        self._settle()
+        with self._explained(f"load {path}"):
+            ours = self._is_here(path)
+            if ours and path.is_symlink():
+                raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path))
+            entry = self._listed(path.name) if ours else None
+            if entry and (reason := why_unusable(path, entry, share)):
+                raise CheckpointError(f"cannot load {path}: {reason}")
+            with open_regular(path / STATE) as file:
+                return read_state(file, path / STATE)
+
+    def begin_folder(self, name: str) -> Path:
+        """A new folder that gets this name with `commit_folder`, or goes with `drop_folder`."""
+        check_name(name)
+        self._check_open(f"save {name}")
+        self._settle()
+        with self._explained(f"save {name}"):
+            temporary = temporary_path(self.folder, name)
+            temporary.mkdir()
+            return temporary
+
+    def commit_folder(
+        self,
+        temporary: Path,
+        name: str,
+        files: Collection[Part],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
+    ) -> Path:
+        """Give a folder its name; its files are on the disk. When it returns, it survives a crash."""
+        self._check_open(f"save {name}")
+        with self._explained(f"save {name}"):
+            make_entry = _maker(kind, epoch, iteration, metrics)
+            entry = make_entry(name, *content_of(tuple(files)))
+            entry = replace(entry, files=tuple(sorted(files, key=lambda file: file.name)))
+            if strange := sorted({path.name for path in temporary.iterdir()} ^ {file.name for file in files}):
+                raise CheckpointError(f"cannot save {name}: {_elsewhere(strange, temporary)}")
+            for file in files:
+                if (size := (temporary / file.name).stat().st_size) != file.size:
+                    raise CheckpointError(f"cannot save {name}: {file.name} has {size} bytes, not {file.size}")
+            sync_folder(temporary)
+            self._commit(temporary, entry)
+        if retire is not None:
+            self._retire(retire, entry)
+        return self.folder / entry.name
+
+    def drop_folder(self, temporary: Path) -> None:
+        """Remove a folder that does not get a name."""
+        _discard(temporary)
+
+    def _is_here(self, path: Path) -> bool:
+        return path.parent.resolve() == self.folder.resolve()
 
     def close(self) -> None:
         """Wait for what is under way and give the lock back; may be called twice."""
@@ -300,14 +382,33 @@ class FolderStore:
         if os.path.lexists(path) and not self._manifest.find(entry.name):
             logger.warning("%s was not saved by us, renamed to %s", path, set_aside(path, "not-ours").name)
         announced = self._manifest.announce(entry)
+        # No rename replaces a folder that holds something, nor a file by a folder.
+        in_two = os.path.lexists(path) and (bool(entry.files) or path.is_dir())
         try:
             announced.save(self.folder)
+            if in_two:
+                _discard(self._replaced(entry.name))
+                os.replace(path, self._replaced(entry.name))
             publish(temporary, path)
         except BaseException:
+            self._put_back(entry.name)
             self._manifest = self._settled(announced)
             raise
         self._manifest = announced.settle(happened=True)
         self._manifest.save(self.folder)
+        if in_two:
+            _discard(self._replaced(entry.name))
+
+    def _replaced(self, name: str) -> Path:
+        """Where a checkpoint is while another takes its name."""
+        return self.folder / f"{REPLACED}{name}"
+
+    def _put_back(self, name: str) -> None:
+        """Let a checkpoint have its name again if no other has taken it."""
+        path = self.folder / name
+        if os.path.lexists(self._replaced(name)) and not os.path.lexists(path):
+            os.replace(self._replaced(name), path)
+            sync_folder(self.folder)
 
     def _settled(self, manifest: Manifest) -> Manifest:
         if manifest.pending is None:
@@ -333,11 +434,18 @@ class FolderStore:
             moved = set_aside(self.folder / FILE_NAME, "damaged")
             logger.warning("%s; renamed to %s, starting an empty one", error, moved.name)
             found = Manifest()
+        replaced = [path.name.removeprefix(REPLACED) for path in self.folder.glob(f"{REPLACED}*")]
+        for name in replaced:
+            self._put_back(name)
         self._manifest = self._settled(found)
+        for name in replaced:
+            entry = self._manifest.find(name)
+            if entry is not None and self.verify(entry) is None:
+                _discard(self._replaced(name))
         for entry in self._manifest.deleting:
             # Only what we saved goes: somebody may have put another file there since.
             if self.verify(entry) is None:
-                (self.folder / entry.name).unlink()
+                self._remove(entry)
             self._manifest = self._manifest.deleted(entry)
         if self._manifest != found:
             self._manifest.save(self.folder)
@@ -391,8 +499,11 @@ class FolderStore:
     def _remove_temporary_files(self) -> None:
         # Their writer is dead: we hold the lock.
         for found in list(os.scandir(self.folder)):
-            if found.name.startswith(TEMPORARY) and not found.is_dir(follow_symlinks=False):
-                os.unlink(found.path)
+            if found.name.startswith(TEMPORARY):
+                if found.is_dir(follow_symlinks=False):
+                    remove_folder(Path(found.path))
+                else:
+                    os.unlink(found.path)
 
     def _check_open(self, what: str) -> None:
         if self._release_lock is None:
@@ -416,20 +527,26 @@ def write_state(path: Path, plain: dict[str, Any], copies: Mapping[int, memoryvi
     return file.size, file.sha256
 
 
+def _discard(path: Path) -> None:
+    # It cannot be removed where the disk has just failed; the next open() of the folder does it.
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _elsewhere(names: list[str], temporary: Path) -> str:
+    if all((temporary / name).exists() for name in names):
+        return f"{', '.join(names)} should not be in {temporary}"
+    return f"{', '.join(names)} cannot be seen by rank 0: all ranks need {temporary.parent} on the same disk"
+
+
 def _maker(
     kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None
 ) -> Callable[[str, int, str], Entry]:
     numbers = {key: float(value) for key, value in (metrics or {}).items()}
     return lambda name, size, sha256: Entry(name, size, sha256, epoch, iteration, numbers, kind)
-
-
-def _difference(file: BufferedReader, entry: Entry) -> str | None:
-    size = os.fstat(file.fileno()).st_size
-    if size != entry.size:
-        return f"{size} bytes instead of {entry.size}"
-    if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-        return "wrong checksum"
-    return None
 
 
 def _make_folder(folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ignite_hooks.store.manifest import Entry, Kind
+from ignite_hooks.store.manifest import Entry, Kind, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,3 +125,42 @@ class Store(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@runtime_checkable
+class ShardedStore(Store, Protocol):
+    """A place that can also hold checkpoints of which every process writes a part; see `sharded.py`."""
+
+    def begin_folder(self, name: str) -> Path:
+        """A new folder, which all processes can write to; `commit_folder` gives it its name."""
+
+    def commit_folder(
+        self,
+        temporary: Path,
+        name: str,
+        files: Collection[Part],
+        *,
+        kind: Kind,
+        epoch: int,
+        iteration: int,
+        metrics: Mapping[str, float] | None = None,
+        retire: Retire | None = None,
+    ) -> Path:
+        """Keep a folder under a name; when it returns, it survives a crash.
+
+        Args:
+            temporary: from `begin_folder`.
+            name: as in `save`.
+            files: all that is in it; they are on the disk.
+            kind: as in `save`.
+            epoch: as in `save`.
+            iteration: as in `save`.
+            metrics: as in `save`.
+            retire: as in `save`.
+        """
+
+    def drop_folder(self, temporary: Path) -> None:
+        """Remove a folder that does not get a name."""
+
+    def load_shards(self, path: Path, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+        """What a sharded checkpoint says of itself, after this rank's share of its files was verified."""

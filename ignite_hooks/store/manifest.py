@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -26,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
 HASH: Final = "{hash}"
 HASH_DIGITS: Final = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# Those of torch.distributed.checkpoint, and the one that is ours.
+_PART_NAME = re.compile(r"\.metadata|state\.pth|__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 
 def check_name(name: object) -> str:
@@ -44,8 +46,25 @@ def name_with_hash(name: object, sha256: str = "0" * 64) -> str:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One file of a checkpoint that is a folder, and what it must contain."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not _PART_NAME.fullmatch(str(self.name)):
+            raise CheckpointError(f"{self.name!r} is not a name for a file of a sharded checkpoint")
+        _check_content(self.name, self.size, self.sha256)
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One file: what it is called, what it must contain, and which moment of the run it holds."""
+    """One checkpoint: what it is called, what it must contain, and which moment of the run it holds.
+
+    A sharded one is a folder: `files` are in it, `size` is that of all of them and `sha256` that of their list.
+    """
 
     name: str
     size: int
@@ -54,20 +73,39 @@ class Entry:
     iteration: int
     metrics: dict[str, float] = field(default_factory=dict, hash=False)
     kind: Kind = "periodic"
+    files: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        for what in ("size", "epoch", "iteration"):
-            number = getattr(self, what)
-            if type(number) is not int or number < 0:
-                raise CheckpointError(f"{self.name}: {what} is {number!r}, expected a whole number")
-        if not _SHA256.fullmatch(self.sha256):
-            raise CheckpointError(f"{self.name}: sha256 is {self.sha256!r}, expected 64 hexadecimal digits")
+        _check_content(self.name, self.size, self.sha256)
+        for what in ("epoch", "iteration"):
+            _check_number(self.name, what, getattr(self, what))
+        if self.files and (self.size, self.sha256) != content_of(self.files):
+            raise CheckpointError(f"{self.name}: size or sha256 is not that of its files")
         if self.kind not in KINDS:
             raise CheckpointError(f"{self.name}: kind is {self.kind!r}, expected one of {', '.join(KINDS)}")
         # JSON has one word for all that is not a number; with math.nan itself, equal entries compare equal.
         finite = {key: number if math.isfinite(number) else math.nan for key, number in self.metrics.items()}
         object.__setattr__(self, "metrics", finite)
+
+
+def content_of(files: Sequence[Part]) -> tuple[int, str]:
+    """The size of all files of a sharded checkpoint, and a checksum of all their checksums."""
+    if len({file.name for file in files}) != len(files):
+        raise CheckpointError("a file of a sharded checkpoint is listed twice")
+    listed = sorted([file.name, file.size, file.sha256] for file in files)
+    return sum(file.size for file in files), hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def _check_content(name: str, size: object, sha256: object) -> None:
+    _check_number(name, "size", size)
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise CheckpointError(f"{name}: sha256 is {sha256!r}, expected 64 hexadecimal digits")
+
+
+def _check_number(name: str, what: str, number: object) -> None:
+    if type(number) is not int or number < 0:
+        raise CheckpointError(f"{name}: {what} is {number!r}, expected a whole number")
 
 
 def resuming_order(entry: Entry) -> tuple[bool, int, int]:
@@ -157,7 +195,11 @@ class DamagedManifestError(CheckpointError):
 
 def _to_json(entry: Entry) -> dict[str, Any]:
     metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
-    return {**asdict(entry), "metrics": metrics}
+    content = {**asdict(entry), "metrics": metrics}
+    if not entry.files:
+        # Without a sharded checkpoint a manifest is what it was before there were any.
+        del content["files"]
+    return content
 
 
 def _from_json(content: Any) -> Manifest:
@@ -177,12 +219,20 @@ def _from_json(content: Any) -> Manifest:
 
 
 def _entry(content: Any) -> Entry:
-    if not isinstance(content, dict) or set(content) != {each.name for each in fields(Entry)}:
+    if not isinstance(content, dict) or {*content, "files"} != {each.name for each in fields(Entry)}:
         raise ValueError("an entry with missing or unknown fields")
     metrics = content["metrics"]
     if not isinstance(metrics, dict):
         raise ValueError("metrics are not a mapping")
-    return Entry(**{**content, "metrics": {key: _number(value) for key, value in metrics.items()}})
+    numbers = {key: _number(value) for key, value in metrics.items()}
+    files = tuple(_part(file) for file in _list(content.get("files", [])))
+    return Entry(**{**content, "metrics": numbers, "files": files})
+
+
+def _part(content: Any) -> Part:
+    if not isinstance(content, dict) or set(content) != {each.name for each in fields(Part)}:
+        raise ValueError("a file with missing or unknown fields")
+    return Part(**content)
 
 
 def _number(value: object) -> float:

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import create_supervised_trainer
+from ignite.engine import Engine, create_supervised_trainer
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from ignite_hooks import BaseHook, CheckpointError, HookError, attach_hooks
 from ignite_hooks.store import FolderStore
 from tests.faults.tools import in_memory
+from tests.forks import fork_ranks
 
 pytestmark = pytest.mark.faults
 
@@ -320,3 +323,31 @@ def test_the_older_file_goes_only_when_the_new_one_and_its_listing_are_on_the_di
     state = ["write new state", "fsync new state"]
     named = ["replace new state to iter_3.pth", "fsync folder"]
     assert steps == [*state, *manifest, *named, *manifest, *manifest, "unlink iter_2.pth"]
+
+
+def save_shards(work_dir: str) -> list[str]:
+    """What a rank hears of a save for which there is no room, and of the next one, for which there is."""
+    model: Any = torch.nn.Linear(SIDE, SIDE, bias=False, dtype=torch.float64)
+    fully_shard(model, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+    trainer = Engine(lambda engine, batch: None)
+    runner = attach_hooks(trainer, [], work_dir=work_dir, model=model)
+    rank, ballast = torch.distributed.get_rank(), Ballast(Path(work_dir), free=1.5)
+    if rank == 0:
+        ballast.drop_in()
+    torch.distributed.barrier()
+    with pytest.raises(CheckpointError) as caught:
+        runner.save_checkpoint("full")
+    if rank == 0:
+        ballast.throw_out()
+    torch.distributed.barrier()
+    return [str(caught.value), runner.save_checkpoint("room").name]
+
+
+@pytest.mark.slow
+def test_all_ranks_hear_that_the_disk_is_too_full_for_their_shards(disk: Path) -> None:
+    for message, saved in fork_ranks(save_shards, str(disk)):
+        match = re.search(NEEDED, message)
+        assert match, message
+        assert (float(match[1]), saved) == (STATE, "room")
+    assert [entry.name for entry in FolderStore(disk).entries()] == ["room"]
+    assert not list(disk.glob(".tmp-*"))

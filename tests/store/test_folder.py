@@ -87,7 +87,9 @@ def test_temporary_files_of_a_dead_run_go(two_saved: Path, tmp_path: Path) -> No
     victim.write_text("precious")
     (two_saved / ".tmp-last.pth-1-abc").write_bytes(b"half")
     (two_saved / ".tmp-link").symlink_to(victim)
-    (two_saved / ".tmp-folder").mkdir()
+    (two_saved / ".tmp-folder" / "of somebody").mkdir(parents=True)
+    (two_saved / ".tmp-sharded").mkdir()
+    (two_saved / ".tmp-sharded" / "state.pth").touch()
     with FolderStore(two_saved):
         assert names(two_saved) == [".tmp-folder", "epoch_1.pth", "last.pth"]
     assert victim.read_text() == "precious"

@@ -16,7 +16,9 @@ import torch
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import Entry, FolderStore
-from ignite_hooks.store.manifest import FILE_NAME, Manifest
+from ignite_hooks.store.contents import part_of
+from ignite_hooks.store.folder import write_state
+from ignite_hooks.store.manifest import FILE_NAME, Manifest, Part
 
 pytestmark = pytest.mark.faults
 
@@ -130,6 +132,62 @@ def test_killed_at_any_step_the_old_or_the_new_state_is_there(
     assert set(found) == {20, 30}
     assert found == sorted(found), "once the new state was there it must stay"
     assert "cannot be used" not in caplog.text, "an interrupted save is not a damaged file"
+
+
+def save_folder(store: FolderStore, number: int) -> Path:
+    temporary = store.begin_folder("last")
+    (temporary / ".metadata").write_bytes(b"of torch")
+    write_state(temporary / "state.pth", {"format": 1, "state": {"number": number}, "shards": []})
+    files = [part_of(path) for path in temporary.iterdir()]
+    return store.commit_folder(temporary, "last", files, kind="last", epoch=0, iteration=number)
+
+
+def test_killed_at_any_step_of_giving_a_folder_the_name_of_another_one_of_both_has_it(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    with FolderStore(before) as store:
+        save_folder(store, 20)
+    found = []
+    for step in range(1, 200):
+        folder = Path(shutil.copytree(before, tmp_path / f"killed_{step}"))
+
+        def run(folder: Path = folder) -> None:
+            with FolderStore(folder) as store:
+                save_folder(store, 30)
+
+        survived = not killed_at(step, (*STEPS, "mkdir", "rmdir"), run)
+        with FolderStore(folder) as store:
+            (entry,) = store.entries()
+            assert store.verify(entry) is None
+            found.append(number_of_newest(store))
+            assert {path.name for path in folder.iterdir()} == {".lock", FILE_NAME, "last"}
+            save_folder(store, 99)
+        assert number_of_newest(FolderStore(folder)) == 99
+        if survived:
+            break
+    assert survived
+    assert set(found) == {20, 30}
+    assert found == sorted(found), "once the new state was there it must stay"
+
+
+def test_a_folder_and_a_file_can_take_the_name_of_each_other(tmp_path: Path) -> None:
+    with FolderStore(tmp_path) as store:
+        for number in 1, 3:
+            store.save("last", {"number": number}, kind="last", epoch=0, iteration=number)
+            assert number_of_newest(store) == number
+            save_folder(store, number + 1)
+            assert number_of_newest(store) == number + 1
+        assert {path.name for path in tmp_path.iterdir()} == {".lock", FILE_NAME, "last"}
+
+
+def test_a_folder_that_another_process_does_not_see_is_not_kept(tmp_path: Path) -> None:
+    with FolderStore(tmp_path) as store:
+        temporary = store.begin_folder("last")
+        elsewhere = Part("__1_0.distcp", 5, "0" * 64)
+        with pytest.raises(CheckpointError, match=r"__1_0.distcp cannot be seen by rank 0: all ranks need"):
+            store.commit_folder(temporary, "last", [elsewhere], kind="last", epoch=0, iteration=1)
+        store.drop_folder(temporary)
+        assert store.entries() == []
+        assert {path.name for path in tmp_path.iterdir()} == {".lock"}
 
 
 @pytest.mark.parametrize("step_of_save", [5, 8, 10, 17])  # before: sync, rename, listing, unlink

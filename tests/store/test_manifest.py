@@ -13,7 +13,7 @@ import pytest
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import Entry, FolderStore, Manifest
-from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, _checksum
+from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Part, _checksum, content_of
 
 OUTSIDE = [
     "../victim",
@@ -179,3 +179,41 @@ def test_any_damage_is_noticed_or_harmless(tmp_path: Path) -> None:
         except DamagedManifestError:
             noticed += 1
     assert noticed > 100  # the others hit white space
+
+
+# -- sharded checkpoints -----------------------------------------------------------------------------------------
+
+PARTS = (Part("__0_0.distcp", 3, "1" * 64), Part("state.pth", 4, "2" * 64))
+SHARDED = Entry("epoch_1", *content_of(PARTS), 1, 100, files=PARTS)
+
+
+def test_it_lists_every_file_of_a_folder(tmp_path: Path) -> None:
+    Manifest((GOOD, SHARDED)).save(tmp_path)
+    assert Manifest.load(tmp_path) == Manifest((GOOD, SHARDED))
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "a.pth", "__0_0.distcp2", "__0.distcp", "metadata", None, 3])
+def test_a_file_of_a_folder_has_one_of_the_names_they_have(name: Any) -> None:
+    with pytest.raises(CheckpointError, match="is not a name for a file of a sharded checkpoint"):
+        replace(PARTS[0], name=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": 8},
+        {"sha256": "0" * 64},
+        {"files": (*PARTS, PARTS[0])},
+        {"files": PARTS[:1]},
+    ],
+)
+def test_an_entry_that_contradicts_its_files_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError):
+        replace(SHARDED, **changes)
+
+
+@pytest.mark.parametrize("files", [None, {}, "ab", [1], [{}], [{"name": "state.pth"}], [{"name": "../x", "size": 1}]])
+def test_files_that_are_none_make_a_damaged_manifest(files: Any, tmp_path: Path) -> None:
+    write_signed(tmp_path, signed_content(files=files))
+    with pytest.raises(DamagedManifestError):
+        Manifest.load(tmp_path)

@@ -1,0 +1,70 @@
+"""What is in a file, and whether it is what the manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.files import open_regular
+from ignite_hooks.store.manifest import Entry, Part
+
+
+def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
+    """The plain state in an open file, from its beginning."""
+    import torch
+
+    file.seek(0)
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # The text of torch recommends to switch the protection off.
+        reason = "is damaged, or holds more than plain types and tensors"
+        raise CheckpointError(f"cannot load {path}: {reason}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"cannot load {path}: holds a {type(state).__name__}, expected a dict")
+    return state
+
+
+def part_of(path: Path) -> Part:
+    """A file as it is, for the manifest."""
+    with open_regular(path) as file:
+        return Part(path.name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def why_unusable(path: Path, entry: Entry, share: tuple[int, int] = (0, 1)) -> str | None:
+    """Why what is at a path is not what an entry says, or None; of a folder, one rank's share of the files."""
+    if not entry.files:
+        return why_unusable_file(path, entry)
+    if path.is_symlink():
+        return "is a symbolic link, which is not followed"
+    if not path.is_dir():
+        return "missing"
+    first, step = share
+    reasons = ((part.name, why_unusable_file(path / part.name, part)) for part in entry.files[first::step])
+    return next((f"{name}: {reason}" for name, reason in reasons if reason), None)
+
+
+def why_unusable_file(path: Path, entry: Entry | Part) -> str | None:
+    """Why a file is not what an entry says, or None."""
+    try:
+        with open_regular(path) as file:
+            return difference(file, entry)
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def difference(file: BufferedReader, entry: Entry | Part) -> str | None:
+    """How an open file differs from what an entry says, or None."""
+    size = os.fstat(file.fileno()).st_size
+    if size != entry.size:
+        return f"{size} bytes instead of {entry.size}"
+    if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+        return "wrong checksum"
+    return None

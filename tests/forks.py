@@ -1,0 +1,57 @@
+"""Ranks that are forked: they begin at once, because everything is imported, and can be killed at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ignite.distributed as idist
+import torch
+
+from tests.faults.tools import Life, Tell
+
+
+@functools.cache
+def warm() -> None:
+    """The first optimizer step of a process imports a good part of torch: here once, and not in every rank."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+
+
+@contextlib.contextmanager
+def forked(live: Callable[[Tell], object], ranks: int = 2) -> Iterator[list[Life]]:
+    """So many processes of one group, each of which does the same; what is left of them at the end is killed."""
+    warm()
+    # The store lives here, on a port the system chose, and outlives every rank.
+    meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def one(rank: int) -> Life:
+        def begin(tell: Tell) -> None:
+            world = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting.port, "TORCHELASTIC_USE_AGENT_STORE": True}
+            os.environ.update({name: str(value) for name, value in {**world, **address}.items()})
+            torch.set_num_threads(1)
+            idist.initialize("gloo")
+            live(tell)
+
+        return Life(begin)
+
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(one(rank)) for rank in range(ranks)]
+
+
+def fork_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
+    """What the function returned in each of several processes: plain data."""
+
+    def live(tell: Tell) -> None:
+        found = function(*args)
+        idist.barrier()
+        tell("returned", found)
+
+    with forked(live, ranks) as lives:
+        return [next(words[1] for words in life.tells() if words[0] == "returned") for life in lives]
