@@ -290,3 +290,21 @@ def test_it_evaluates_at_the_start_every_few_iterations_and_once_at_the_end() ->
     alone = in_training()
     assert alone["seen"] == [0, 2, 4, 5]
     assert run_ranks(in_training) == [alone, alone]
+
+
+def sharded() -> Any:
+    """A model of which each rank has a part, so that every forward needs both."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = network()
+    if world_size() > 1:
+        fully_shard(model)
+    hook = {"type": "DistEvalHook", "metrics": {"loss": {"type": "Loss", "loss_fn": "criterion"}}, "metric": "loss"}
+    return {str(size): evaluated(DataLoader(data_of(size), batch_size=2), hook, model) for size in (1, 5, 8)}
+
+
+def test_a_sharded_model_is_evaluated_though_one_rank_has_a_batch_less() -> None:
+    wanted = sharded()
+    for found in run_ranks(sharded):
+        for size, metrics in wanted.items():
+            assert found[size] == pytest.approx(metrics, rel=1e-6)
