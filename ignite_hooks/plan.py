@@ -56,8 +56,10 @@ class Slot:
         return said or ("always" if self.acts_always else str(self.when))
 
 
-def hook_priority(hook: object, point: str) -> int:
+def hook_priority(hook: object, point: str, method: str = "") -> int:
     """The priority of a hook at a point: the configuration's word, the class's for this point, the class's.
+
+    A class that answers a point by several names may give one of these names a place of its own.
 
     Example:
         >>> class Average(BaseHook):
@@ -72,7 +74,7 @@ def hook_priority(hook: object, point: str) -> int:
     if isinstance(given, Mapping):
         at_points |= {point_named(name).name: value for name, value in given.items()}
         given = getattr(type(hook), "priority", Priority.NORMAL)
-    return Priority.value_of(at_points.get(point, given))
+    return Priority.value_of(at_points.get(method, at_points.get(point, given)))
 
 
 def slots_of(name: str, hook: object) -> list[Slot]:
@@ -95,7 +97,7 @@ def slots_of(name: str, hook: object) -> list[Slot]:
                 name,
                 hook,
                 method,
-                hook_priority(hook, point.name),
+                hook_priority(hook, point.name, method),
                 when if governed else None,
                 decides and governed,
             )
