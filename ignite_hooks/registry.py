@@ -106,6 +106,7 @@ HOOKS = Registry(
         "LoggerHook": _HERE + "logger_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
+        "TimeTrackingHook": _HERE + "time_tracking_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
 )

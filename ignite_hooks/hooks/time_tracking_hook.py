@@ -24,7 +24,7 @@ class Progress:
     """What a resumed run goes on from."""
 
     seconds: float = 0.0
-    """In all epochs that have ended, of this process and those before it."""
+    """Of training, in this process and those before it."""
 
 
 @settings
@@ -43,7 +43,7 @@ class TimeTrackingHook(BaseHook):
     frequency: Annotated[int, Ge(1)] = 1
     log_to_file: bool = True
     log_path: Path = Path("time_tracking.log")
-    # After everything else of an epoch, so that its evaluation and its checkpoint are part of it.
+    # Around everything else of an epoch, so that its evaluation and its checkpoint are part of it.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
     state: Progress = field(init=False, default_factory=Progress)
@@ -51,10 +51,9 @@ class TimeTrackingHook(BaseHook):
     now: Callable[[], datetime] = field(init=False, repr=False, default=datetime.now)
 
     def __post_init__(self) -> None:
-        self._began = self.clock()
+        self._began = self._epoch_began = self.clock()
         self._before = 0.0
-        self._epochs = 0
-        self._epoch_began = self._began
+        self._done_before = 0
 
     def before_run(self) -> None:
         self.state = Progress()
@@ -62,24 +61,36 @@ class TimeTrackingHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded."""
         self._began = self._epoch_began = self.clock()
-        self._before, self._epochs = self.state.seconds, 0
+        self._before, self._done_before = self.state.seconds, runner.iter
         if runner.resumed_from is not None:
-            self._tell(runner, f"resumed at epoch {runner.epoch + 1}, {duration(self._before)} so far")
+            self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {duration(self._before)}")
 
     def before_epoch(self) -> None:
         self._epoch_began = self.clock()
 
-    def after_epoch(self) -> None:
-        self._epochs += 1
-        self.state.seconds = self._before + self.clock() - self._began
-
     @scheduled
-    def after_train_epoch(self) -> None:
-        """Only says of this hook that its frequency counts epochs."""
+    def after_epoch(self, runner: Runner) -> None:
+        now, epoch = self.clock(), int(runner.trainer.state.epoch)
+        found = {"time/epoch": now - self._epoch_began, "time/total": self._total()}
+        words = [f"epoch {epoch}" if runner.max_epochs is None else f"epoch {epoch}/{runner.max_epochs}"]
+        words += [f"took {duration(found['time/epoch'])}", f"total {duration(found['time/total'])}"]
+        done, wanted = runner.global_step - self._done_before, runner.max_iters
+        if wanted is not None and done > 0 and wanted > runner.global_step:
+            # By what this process has done, evaluations and all: another may have been faster.
+            left = (now - self._began) * (wanted - runner.global_step) / done
+            found["time/left"] = left
+            words += [f"left {duration(left)}", f"done at {self.now() + timedelta(seconds=left):%Y-%m-%d %H:%M}"]
+        runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
+        self._tell(runner, "  ".join(words))
+
+    def before_save_checkpoint(self) -> None:
+        self.state.seconds = self._total()
 
     def after_run(self, runner: Runner) -> None:
-        total = self._before + self.clock() - self._began
-        self._tell(runner, f"done after {duration(total)}")
+        self._tell(runner, f"done after {duration(self._total())}")
+
+    def _total(self) -> float:
+        return self._before + self.clock() - self._began
 
     def _tell(self, runner: Runner, line: str) -> None:
         import ignite.distributed as idist
