@@ -95,7 +95,7 @@ def attach_hooks(
     writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if idist.get_rank() == 0 else [])
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
-    installation = Installation(runner, trainer)
+    installation = Installation(runner, trainer, overhead_budget=settings.overhead_budget)
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)
