@@ -81,9 +81,9 @@ class Phases:
     # -- what is known of them --------------------------------------------------------------------------------
 
     def seconds(self) -> list[float]:
-        """Of every phase up to now, in the order of ``NAMES``."""
+        """Of every phase up to now, in the order of ``NAMES``; the wait for a batch counts once it has come."""
         found = self._seconds[:PAUSE]
-        if self._phase != PAUSE:
+        if self._phase not in (DATA, PAUSE):
             found[self._phase] += self._clock() - self._since
         return found
 

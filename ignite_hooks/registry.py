@@ -104,6 +104,7 @@ HOOKS = Registry(
         "IterTimerHook": _HERE + "iter_timer_hook",
         "LambdaHook": _HERE + "lambda_hook",
         "LoggerHook": _HERE + "logger_hook",
+        "ProfilerHook": _HERE + "profiler_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
         "TimeTrackingHook": _HERE + "time_tracking_hook",
