@@ -59,3 +59,42 @@ def png(figure: Any) -> bytes:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+MOST_LAYERS = 60
+
+
+def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Mapping[str, float]) -> Any:
+    """The mean and the largest gradient of a weight by layer, above how much an update changes each layer.
+
+    Args:
+        strengths: By layer, in the order of the model.
+        ratios: The share of its weights an update changes, by layer; none leaves the lower part out.
+    """
+    from matplotlib.figure import Figure
+
+    names = list(strengths)
+    # Of a deep model not every name can be read; every bar is drawn.
+    step = max(1, -(-len(names) // MOST_LAYERS))
+    width = min(14.0, 3.5 + 0.28 * len(names))
+    figure = Figure(figsize=(max(6.0, width), 6.4 if ratios else 4.2), layout="constrained")
+    rows = figure.subplots(2 if ratios else 1, 1, sharex=True, squeeze=False)[:, 0]
+    above = rows[0]
+    places = range(len(names))
+    above.bar(places, [strengths[name][1] for name in names], color="#c6d9ec", label="largest")
+    above.bar(places, [strengths[name][0] for name in names], color="#4878a8", width=0.5, label="mean")
+    above.set_title("gradient of a weight, by layer", loc="left", fontsize=10)
+    above.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+    if ratios:
+        rows[1].bar(places, [ratios.get(name, 0.0) for name in names], color="#1b9e77", width=0.5)
+        rows[1].axhline(1e-3, color="#999999", linewidth=0.8, linestyle=":")
+        rows[1].set_title("update / weights, by layer (1e-3 is usual)", loc="left", fontsize=10)
+    for axes in rows:
+        heights = [patch.get_height() for patch in axes.patches]
+        if any(height > 0 for height in heights):
+            axes.set_yscale("log")
+            axes.minorticks_off()
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    rows[-1].set_xticks(list(places)[::step], [_short(name) for name in names[::step]], rotation=90, fontsize=7)
+    return figure

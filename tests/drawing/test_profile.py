@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ignite_hooks.drawing.profile import draw_profile, png
+from ignite_hooks.drawing.profile import draw_gradient_flow, draw_profile, png
 
 PHASES = {"data": 1.0, "forward": 2.0, "backward": 4.0, "hooks": 0.0}
 
@@ -17,3 +17,14 @@ def test_a_profile_is_a_bar_of_phases_above_a_bar_for_each_operator() -> None:
 
 def test_nothing_can_be_drawn_too() -> None:
     assert png(draw_profile({}, [])).startswith(b"\x89PNG")
+
+
+def test_gradient_flow_is_a_bar_for_each_layer_however_many_there_are() -> None:
+    strengths = {f"layer{n}": (10.0**-n, 2 * 10.0**-n) for n in range(100)}
+    figure = draw_gradient_flow(strengths, {})
+    (axes,) = figure.axes
+    assert len(axes.patches) == 200
+    assert len(axes.get_xticks()) <= 60
+    above, below = draw_gradient_flow({"a": (1.0, 2.0)}, {"a": 1e-3}).axes
+    assert (above.get_yscale(), below.get_yscale()) == ("log", "log")
+    assert png(draw_gradient_flow({"a": (0.0, 0.0)}, {})).startswith(b"\x89PNG")

@@ -12,12 +12,21 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine
+from matplotlib.figure import Figure
 from torch import nn
 
 from ignite_hooks import BaseHook, ConfigError, HookError, Runner, attach_hooks, build_hook
+from ignite_hooks.hooks import profiler_hook
 from ignite_hooks.hooks.profiler_hook import ProfilerHook
 from ignite_hooks.testing import TinyRun, failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
+
+
+@pytest.fixture(autouse=True)
+def _plainly_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes a second; where the picture is not the subject, an empty one will do."""
+    if "picture" not in request.node.name:
+        monkeypatch.setattr(profiler_hook, "draw_profile", lambda *_: Figure(figsize=(1, 1)))
 
 
 @dataclass
