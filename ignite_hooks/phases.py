@@ -6,15 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, PAUSE = range(7)
+DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSEEN, PAUSE = range(8)
 
 NAMES = ("data", "forward", "backward", "optimizer", "hooks", "other")
-"""The phases of an iteration; a pause belongs to none."""
+"""The phases of an iteration; a step that is not looked into is none of them, and a pause belongs to none."""
 
 MUCH_DATA = 0.2
 MUCH_OF_HOOKS = 0.1
 MUCH_BACKWARD = 0.4
 TIMES_FORWARD = 4.0
+SHORT_STEP = 20e-3
+"""Of steps that are shorter only some are looked into, about one in so many seconds ..."""
+RAREST = 50
+"""... but at least one of these."""
 MOST_EVENTS = 4096
 """Beyond so many that nobody has asked for, no more are put into the queue of the device."""
 
@@ -26,17 +30,22 @@ class Phases:
     step will do. The loss belongs to the forward pass. On a GPU these three are also measured by events in the queue
     of the device, which nobody waits for.
 
+    Looking into a step takes some microseconds, most of them for the hook on its output.
+
     Args:
         clock: Seconds.
+        sparing: Whether only some of many short steps are looked into; the others are taken to be like them.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, sparing: bool = False) -> None:
         self._clock = clock
         self._seconds = [0.0] * (PAUSE + 1)
         self._phase, self._since = DATA, clock()
         self._rest = OTHER
         self._in_step = False
         self._before_pause = DATA, False
+        self._sparing, self._until, self._step_began = sparing, 1, 0.0
+        self._attach: Callable[[], None] | None = None
         self._watches: list[Any] = []
         self._on_device: DeviceTimes | None = None
         self.known: tuple[str, ...] = ("data", "hooks", "other")
@@ -55,15 +64,27 @@ class Phases:
 
     def step_begins(self) -> None:
         """The hooks have done what they do before the step."""
+        self._until -= 1
+        if self._until > 0:
+            self.enter(UNSEEN)
+            return
+        if self._attach is not None and not self._watches:
+            self._attach()
         self.enter(OTHER)
         self._in_step, self._rest = True, OTHER
+        self._step_began = self._since
 
     def step_ends(self) -> None:
         """The hooks begin with what they do after the step."""
-        if self._on_device is not None and self._in_step:
-            self._on_device.mark(OTHER)
         self.enter(HOOKS)
+        if not self._in_step:
+            return
         self._in_step = False
+        if self._on_device is not None:
+            self._on_device.mark(OTHER)
+        self._until = one_in(self._since - self._step_began) if self._sparing else 1
+        if self._until > 1:
+            self._detach()
 
     def pause(self) -> None:
         """Something begins that belongs to no iteration, an evaluation in the middle of one."""
@@ -85,38 +106,56 @@ class Phases:
         found = self._seconds[:PAUSE]
         if self._phase not in (DATA, PAUSE):
             found[self._phase] += self._clock() - self._since
+        unseen, seen = found.pop(UNSEEN), sum(found[phase] for phase in IN_STEP)
+        if seen <= 0:
+            found[OTHER] += unseen
+        elif unseen:
+            for phase in IN_STEP:
+                found[phase] *= 1 + unseen / seen
         return found
 
     def device_seconds(self) -> list[float] | None:
         """What the device has taken for each phase, as far as it has got; None where there is only the CPU."""
-        return None if self._on_device is None else self._on_device.seconds()
+        if self._on_device is None:
+            return None
+        seen = sum(self._seconds[phase] for phase in IN_STEP)
+        times = 1 + self._seconds[UNSEEN] / seen if seen > 0 else 1.0
+        return [value * times for value in self._on_device.seconds()]
 
     # -- watching a model and an optimizer --------------------------------------------------------------------
 
     def watch(self, model: Any, optimizer: Any, criterion: Any = None) -> None:
         """Hear of forward, backward and optimizer steps until `leave`."""
         self.leave()
-        known = ["data"]
-        if hasattr(type(model), "register_forward_pre_hook"):
-            self._watches.append(model.register_forward_pre_hook(Mark(self._on_forward)))
-            self._watches.append(model.register_forward_hook(Mark(self._on_output)))
-            known += ["forward", "backward"]
-            if is_on_gpu(model):
-                self._on_device = DeviceTimes(cuda_event)
-            if hasattr(type(criterion), "register_forward_hook"):
-                self._watches.append(criterion.register_forward_hook(Mark(self._on_loss)))
+        is_module = hasattr(type(model), "register_forward_pre_hook")
         steppers = [one for one in each(optimizer) if hasattr(one, "register_step_post_hook")]
-        for stepper in steppers:
-            self._watches.append(stepper.register_step_pre_hook(Mark(self._on_optimizer)))
-            self._watches.append(stepper.register_step_post_hook(Mark(self._on_optimizer_done)))
-        known += ["optimizer"] if steppers else []
-        self.known = (*known, "hooks", "other")
+        if is_module and is_on_gpu(model):
+            self._on_device = DeviceTimes(cuda_event)
+
+        def attach() -> None:
+            watches = self._watches
+            if is_module:
+                watches.append(model.register_forward_pre_hook(Mark(self._on_forward)))
+                watches.append(model.register_forward_hook(Mark(self._on_output)))
+            if is_module and hasattr(type(criterion), "register_forward_hook"):
+                watches.append(criterion.register_forward_hook(Mark(self._on_loss)))
+            for stepper in steppers:
+                watches.append(stepper.register_step_pre_hook(Mark(self._on_optimizer)))
+                watches.append(stepper.register_step_post_hook(Mark(self._on_optimizer_done)))
+
+        if is_module or steppers:
+            self._attach = attach
+        told = {"forward": is_module, "backward": is_module, "optimizer": bool(steppers)}
+        self.known = tuple(name for name in NAMES if told.get(name, True))
 
     def leave(self) -> None:
         """Let go of model and optimizer."""
+        self._detach()
+        self._attach = self._on_device = None
+
+    def _detach(self) -> None:
         while self._watches:
             self._watches.pop().remove()
-        self._on_device = None
 
     def _move(self, phase: int) -> None:
         if phase != self._phase:
@@ -164,6 +203,19 @@ class Phases:
             self._move(OTHER)
 
 
+IN_STEP = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+
+
+def one_in(seconds: float) -> int:
+    """How many steps of this length have one that is looked into.
+
+    Example:
+        >>> one_in(0.02), one_in(0.001), one_in(0.0001), one_in(0.0)
+        (1, 20, 50, 50)
+    """
+    return min(RAREST, max(1, round(SHORT_STEP / seconds))) if seconds > 0 else RAREST
+
+
 class Mark:
     """Calls a method, and is nothing in a copy: a script may copy or save a whole model in the middle of a run."""
 
@@ -196,7 +248,7 @@ class DeviceTimes:
 
     def __init__(self, event: Callable[[], Any]) -> None:
         self._make = event
-        self._seconds = [0.0] * PAUSE
+        self._seconds = [0.0] * len(NAMES)
         self._marks: list[tuple[int, Any]] = []
         self._spare: list[Any] = []
 

@@ -191,10 +191,11 @@ def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     phases = Phases(hands)
     phases.watch(model, optimizer)
+    phases.step_begins()
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
-    phases.step_begins()
+    assert model._forward_hooks
     for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
         other(torch.ones(2))
         hands.turn(1.0)
@@ -205,6 +206,39 @@ def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
     assert not model._forward_pre_hooks
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
+
+
+def test_short_steps_are_taken_to_be_like_those_that_are_looked_into() -> None:
+    hands = Hands()
+    seconds = 2**-8, 2**-7
+    model = SlowModel(hands.turn, *seconds)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    phases = Phases(hands, sparing=True)
+    phases.watch(model, optimizer)
+    looked_into = []
+    for _ in range(12):
+        phases.step_begins()
+        looked_into.append(bool(model._forward_hooks))
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+        phases.step_ends()
+    assert looked_into == [True, False] * 6
+    assert in_phases(phases) == {"forward": 12 * seconds[0], "backward": 12 * seconds[1]}
+    phases.leave()
+
+
+def test_long_steps_are_all_looked_into() -> None:
+    hands = Hands()
+    model = SlowModel(hands.turn, 0.01, 0.01)
+    phases = Phases(hands, sparing=True)
+    phases.watch(model, None)
+    for length in (0.01, 1.0, 0.02):
+        model.slowness = hands.turn, length, length
+        phases.step_begins()
+        model(torch.ones(2)).sum().backward()
+        phases.step_ends()
+    assert in_phases(phases) == pytest.approx({"forward": 1.03, "backward": 1.03})
+    phases.leave()
 
 
 def test_several_optimizers_are_one_phase() -> None:

@@ -54,7 +54,7 @@ class IterTimerHook(BaseHook):
         self._forget()
 
     def _forget(self) -> None:
-        self._times = Phases(self.clock)
+        self._times = Phases(self.clock, sparing=True)
         self._iterations = 0
         self._largest = 0
         self._workers: int | None = None
@@ -172,7 +172,8 @@ class Window:
         since = earlier.device or [0.0] * len(NAMES)
         device = None if self.device is None else [a - b for a, b in zip(self.device, since, strict=True)]
         host = [a - b for a, b in zip(self.host, earlier.host, strict=True)]
-        return Window(self.iterations - earlier.iterations, host, device)
+        # Times of steps that were not looked into are taken from those that were, which may change what they were.
+        return Window(self.iterations - earlier.iterations, [max(0.0, value) for value in host], device)
 
     @property
     def total(self) -> float:
