@@ -1,14 +1,15 @@
 """What it costs to watch: IterTimerHook, ProfilerHook outside of its window, SystemMonitorHook; and how exact it is.
 
 Iterations of a linear classifier with the hooks and without take turns, in CPU time of their thread, and so is a
-reading of SystemMonitorHook. Phases are compared with timers placed by hand in the same steps of 20 ms.
+reading of SystemMonitorHook; of ten rounds the least counts. Phases are compared with timers placed by hand in the
+same steps of 20 ms.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ MOST_OF_PROFILER = 1.02
 MOST_PERCENT_OF_A_CORE = 1.0
 MOST_PERCENT_OFF = 5.0
 MONITOR_INTERVAL = 2.0
-ITERATIONS = 200
+ITERATIONS = 100
 
 NEVER = {"wait": 1 << 40, "warmup": 1, "active": 1}
 
@@ -145,19 +146,25 @@ def main() -> None:
     given = arguments(__doc__)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        rounds = loops(3 if given.quick else 60, Path(folder))
+        rounds = loops(3 if given.quick else 100, Path(folder))
     off = [deviations(3 if given.quick else 20) for _ in range(2 if given.quick else 10)]
     of_step, of_phase = (Spread.of(values) for values in zip(*off, strict=True))
     reading = Spread.of(readings(5 if given.quick else 200))
 
+    def least(*cases: str) -> Iterator[tuple[float, ...]]:
+        """The least of each case in groups of rounds: what others do on the machine only ever adds."""
+        many = 1 if given.quick else 10
+        for at in range(0, len(rounds.values["none"]), many):
+            yield tuple(min(rounds.values[case][at : at + many]) for case in cases)
+
     def added(case: str, to: str = "attached, without hooks") -> Spread:
-        return rounds.combined(lambda a, b: a - b, case, to)
+        return Spread.of([a - b for a, b in least(case, to)])
 
     def ratio(case: str, to: str = "none") -> Spread:
-        return rounds.combined(lambda a, b: a / b, case, to)
+        return Spread.of([a / b for a, b in least(case, to)])
 
     waiting, plain = "ProfilerHook, waiting", "attached, without hooks"
-    timer = rounds.combined(lambda a, b, c, d: (a - b) / (c - d), "IterTimerHook", plain, AVERAGE, "none")
+    timer = Spread.of([(a - b) / (c - d) for a, b, c, d in least("IterTimerHook", plain, AVERAGE, "none")])
     figures = [
         Figure("IterTimerHook with phases, added to an iteration", added("IterTimerHook"), "µs", MOST_US_OF_TIMER),
         Figure("... without phases", added("IterTimerHook, phases: false"), "µs"),
