@@ -48,7 +48,7 @@ class Phases:
         self._attach: Callable[[], None] | None = None
         self._watches: list[Any] = []
         self._on_device: DeviceTimes | None = None
-        self.known: tuple[str, ...] = ("data", "hooks", "other")
+        self._told: tuple[str, ...] = ("data", "hooks", "other")
 
     # -- what an iteration goes through -----------------------------------------------------------------------
 
@@ -114,6 +114,12 @@ class Phases:
                 found[phase] *= 1 + unseen / seen
         return found
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The phases that can be told; a model that is called in compiled code is never heard of."""
+        unheard = () if self._seconds[FORWARD] else ("forward", "backward")
+        return tuple(name for name in self._told if name not in unheard)
+
     def device_seconds(self) -> list[float] | None:
         """What the device has taken for each phase, as far as it has got; None where there is only the CPU."""
         if self._on_device is None:
@@ -146,7 +152,7 @@ class Phases:
         if is_module or steppers:
             self._attach = attach
         told = {"forward": is_module, "backward": is_module, "optimizer": bool(steppers)}
-        self.known = tuple(name for name in NAMES if told.get(name, True))
+        self._told = tuple(name for name in NAMES if told.get(name, True))
 
     def leave(self) -> None:
         """Let go of model and optimizer."""
@@ -217,15 +223,21 @@ def one_in(seconds: float) -> int:
 
 
 class Mark:
-    """Calls a method, and is nothing in a copy: a script may copy or save a whole model in the middle of a run."""
+    """Calls a method, outside of compiled code, of which it must not become a part.
 
-    __slots__ = ("call",)
+    It is nothing in a copy: a script may copy or save a whole model in the middle of a run.
+    """
+
+    __slots__ = ("call", "is_compiling")
 
     def __init__(self, call: Callable[..., None]) -> None:
-        self.call = call
+        import torch
+
+        self.call, self.is_compiling = call, torch.compiler.is_compiling
 
     def __call__(self, *arguments: Any) -> None:
-        self.call(*arguments)
+        if not self.is_compiling():
+            self.call(*arguments)
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         return _no_mark, ()

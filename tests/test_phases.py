@@ -241,6 +241,27 @@ def test_long_steps_are_all_looked_into() -> None:
     phases.leave()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("watched", ["the model", "what compile returned"])
+def test_compiled_code_stays_whole(watched: str) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
+    phases = Phases(sparing=True)
+    phases.watch(model if watched == "the model" else compiled, optimizer)
+    for _ in range(60):
+        phases.step_begins()
+        compiled(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        phases.step_ends()
+    heard = {"forward", "backward"} if watched != "the model" else set()
+    assert set(phases.known) == {"data", "optimizer", "hooks", "other"} | heard
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+    torch._dynamo.reset()
+    phases.leave()
+
+
 def test_several_optimizers_are_one_phase() -> None:
     hands = Hands()
 
