@@ -286,6 +286,9 @@ class Installation:
             self._resume()
         self._begin_epoch_at(self.runner.global_step)
         self.calls.start_clocks()
+        if self._budget is not None:
+            # Here, because what comes before belongs to no iteration.
+            self._budget.begin(self._now())
         self._weigh_later()
         for box in self._boxes.values():
             box.start()

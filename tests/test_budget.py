@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import pytest
 from ignite.engine import Engine
 
@@ -14,6 +15,7 @@ from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks
 from ignite_hooks.budget import Budget, Spent
 from ignite_hooks.hooks.base_hook import OnError, settings
 from ignite_hooks.schedule import scheduled
+from tests.ranks import run_ranks
 from tests.tools import echo_trainer
 
 
@@ -121,3 +123,38 @@ def test_a_hook_is_judged_by_what_it_took_since_it_was_slowed_down() -> None:
     assert budget.factors == {"a": 2}
     budget.begin(20.0)
     assert budget.factors == {}
+
+
+class DearOnOneRank(Watcher):
+    """Takes its time on one rank only."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.sleeps = idist.get_rank() == rank
+
+    @scheduled
+    def after_train_iter(self, runner: Any) -> None:
+        self.steps.append(runner.global_step)
+        if self.sleeps:
+            time.sleep(0.002)
+
+
+def steps_of_ranks(folder: str) -> list[list[int]]:
+    """When a hook that is dear on rank 0 acts on this rank, and when one that is dear on rank 1 does."""
+    found = []
+    for dear in (0, 1):
+        hook = DearOnOneRank(dear)
+        place = Path(folder) / f"dear on {dear}, seen by {idist.get_rank()}"
+        trainer, _ = run(hook, place, 0.3, iterations=230)
+        found.append(hook.steps)
+        assert trainer.state.iteration == 230
+    return found
+
+
+@pytest.mark.slow
+def test_rank_0_decides_for_all_ranks_at_the_same_iteration(tmp_path: Path) -> None:
+    first, second = run_ranks(steps_of_ranks, str(tmp_path))
+    assert first == second
+    slowed, left_alone = first
+    assert slowed == [*range(1, 201), *range(202, 231, 2)]
+    assert left_alone == list(range(1, 231))

@@ -280,7 +280,9 @@ class ProfilerHook(BaseHook):
 
 
 def read(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:
-    """The operators and Python functions among the events of torch's profiler."""
+    """The operators among the events of torch's profiler, and the Python functions of the thread that trains."""
+    events = list(events)
+    training = {event.thread for event in events if str(event.name).startswith("ProfilerStep")}
     operators: dict[str, Operator] = {}
     functions: dict[str, Operator] = {}
     longest: dict[str, Any] = {}
@@ -289,6 +291,8 @@ def read(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[O
         if name.startswith(("ProfilerStep", "autograd::engine::evaluate_function")):
             continue
         of_python = stacks and (name.startswith(("<built-in", "nn.Module: ")) or "): " in name)
+        if of_python and training and event.thread not in training:
+            continue  # other threads wait most of the time
         found = functions if of_python else operators
         one = Operator(
             name,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ class Sleepy(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.02)
+        time.sleep(0.06)
         return gradients[0]
 
 
@@ -176,23 +177,24 @@ class SleepyModel(nn.Linear):
         return Sleepy.apply(super().forward(x))  # type: ignore[no-untyped-call]
 
 
-class SlowData:
-    """Ten milliseconds for each batch."""
+@dataclass
+class Batches:
+    """Some batches, each after a pause."""
 
-    num_workers = 2
+    pause: float
+    num_workers: int = 2
 
     def __len__(self) -> int:
         return 8
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for _ in range(8):
-            time.sleep(0.01)
+            time.sleep(self.pause)
             yield torch.ones(2, 2)
 
 
-@pytest.mark.parametrize("with_stack", [False, True])
-def test_a_slow_loader_and_a_slow_backward_are_found_and_named(tmp_path: Path, with_stack: bool) -> None:
-    model = SleepyModel(2, 1)
+def findings_of(folder: Path, model: nn.Module, pause: float = 0.0, **settings: Any) -> tuple[str, str]:
+    """What the report says stands out, and all of it."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(engine: Engine, batch: torch.Tensor) -> None:
@@ -201,18 +203,37 @@ def test_a_slow_loader_and_a_slow_backward_are_found_and_named(tmp_path: Path, w
         optimizer.step()
 
     trainer = Engine(step)
-    hook = ProfilerHook(schedule={"wait": 1, "warmup": 1, "active": 4}, with_stack=with_stack)
-    runner = attach_hooks(trainer, [hook], work_dir=tmp_path, model=model, optimizer=optimizer)
-    trainer.run(SlowData())
-    report = (tmp_path / "profile" / "profile_report.md").read_text()
-    findings = report.partition("## Findings")[2].partition("##")[0]
-    assert "data loading takes" in findings
-    assert "raise num_workers, now 2" in findings
-    assert "the backward pass takes" in findings
-    assert ("<built-in function sleep> takes" if with_stack else "SleepyBackward takes") in findings
-    assert ("): backward" in findings) == with_stack
+    hook = ProfilerHook(schedule={"wait": 1, "warmup": 2, "active": 4}, **settings)
+    runner = attach_hooks(trainer, [hook], work_dir=folder, model=model, optimizer=optimizer)
+    trainer.run(Batches(pause))
+    assert runner.report().failures == {}
+    assert runner.report().findings.get("ProfilerHook", []) == hook.findings()
+    report = (folder / "profile" / "profile_report.md").read_text()
+    return report.partition("## Findings")[2].partition("##")[0], report
+
+
+def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(tmp_path: Path) -> None:
+    found, _ = findings_of(tmp_path, nn.Linear(2, 1), pause=0.01)
+    assert "data loading takes" in found
+    assert "raise num_workers, now 2" in found
+
+
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_a_backward_pass_that_sleeps_is_found_and_named(tmp_path: Path, with_stack: bool) -> None:
+    # A thread that waits all the time is no finding.
+    over = threading.Event()
+    waits = threading.Thread(target=over.wait, daemon=True)
+    waits.start()
+    try:
+        found, report = findings_of(tmp_path, SleepyModel(2, 1), with_stack=with_stack)
+    finally:
+        over.set()
+        waits.join()
+    assert "the backward pass takes" in found
+    assert ("<built-in function sleep> takes" if with_stack else "SleepyBackward takes") in found
+    assert ("): backward" in found) == with_stack
     assert ("## Functions by time" in report) == with_stack
-    assert runner.report().findings["ProfilerHook"] == hook.findings() != []
+    assert "threading.py" not in found
 
 
 def test_what_other_hooks_have_found_is_in_the_report(tmp_path: Path) -> None:
