@@ -49,6 +49,7 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
 	$(RUN) benchmarks/ema.py
 	$(RUN) benchmarks/save.py
 	$(RUN) benchmarks/distributed.py
+	$(RUN) benchmarks/profiling.py
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed

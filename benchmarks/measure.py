@@ -88,8 +88,10 @@ class Lane:
     when it asks for the one after the last; handing out a batch costs no Python code.
     """
 
-    def __init__(self, engine: Engine, iterations: int, warm_up: int = 20) -> None:
-        self._iterations, self._warm_up = iterations, warm_up
+    def __init__(
+        self, engine: Engine, iterations: int, warm_up: int = 20, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._iterations, self._warm_up, self._clock = iterations, warm_up, clock
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._over = False
         self._seconds = 0.0
@@ -107,9 +109,9 @@ class Lane:
     def _parts(self) -> Iterator[Iterator[None]]:
         while not self._over:
             yield repeat(None, self._warm_up)
-            start = time.perf_counter()
+            start = self._clock()
             yield repeat(None, self._iterations)
-            self._seconds = time.perf_counter() - start
+            self._seconds = self._clock() - start
             self._done.release()
             self._go.acquire()
 

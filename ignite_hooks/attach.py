@@ -101,7 +101,7 @@ def attach_hooks(
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
     runner.rank_timeout = settings.rank_timeout
-    installation = Installation(runner, trainer)
+    installation = Installation(runner, trainer, overhead_budget=settings.overhead_budget)
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)

@@ -14,7 +14,7 @@ from ignite_hooks.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.ranks import world_size
 from ignite_hooks.report import Failures, Report, Tally
 from ignite_hooks.runner import KNOWN_SERVICES, LIVE, Runner
-from ignite_hooks.schedule import Clock, When
+from ignite_hooks.schedule import NEVER, Clock, When
 
 IN_A_ROW = 3
 """So many failures in a row switch a hook off whose ``on_error`` is ``warn``."""
@@ -58,6 +58,8 @@ class Calls:
         self._inner_seconds = 0.0
         self._clocks = {"iter": Clock(now, agree), "epoch": Clock(now, agree)}
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
+        self.next_weighing = NEVER
+        """The next iteration after which somebody looks at what the hooks cost."""
 
     # -- making ready -----------------------------------------------------------------------------------------
 

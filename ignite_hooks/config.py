@@ -21,6 +21,7 @@ OURS = (
     "resume",
     "seed",
     "rank_timeout",
+    "overhead_budget",
 )
 """The keys at top level that are ours; every other belongs to the script."""
 
@@ -59,6 +60,7 @@ class Settings:
     resume: bool | str | None = None
     seed: int | None = None
     rank_timeout: float = 30.0
+    overhead_budget: float | None = None
     source: str = ""
     everything: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,6 +121,7 @@ def read_config(
         checked_resume(content.get("resume"), found),
         _seed(content, found),
         _rank_timeout(content, found),
+        _overhead_budget(content, found),
         source,
         content,
     )
@@ -282,6 +285,15 @@ def _seed(content: Mapping[str, Any], problems: list[Problem]) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32):
         return value
     problems.append(Problem("seed", f"a whole number from 0 to 4294967295 is needed, not {shown(value)}"))
+    return None
+
+
+def _overhead_budget(content: Mapping[str, Any], problems: list[Problem]) -> float | None:
+    value = content.get("overhead_budget")
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1):
+        return value
+    message = f"the share of the time that a hook may take is needed, above 0 and at most 1, not {shown(value)}"
+    problems.append(Problem("overhead_budget", message))
     return None
 
 

@@ -25,18 +25,19 @@ from ignite_hooks.agreement import (
     Verdict,
     compare_plans,
 )
+from ignite_hooks.budget import WEIGHED_EVERY, Budget, Spent
 from ignite_hooks.calls import Calls, on_error_of
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line
 from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.guard import Guard
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.improvement import rule_for
 from ignite_hooks.iterations import IterationBox
-from ignite_hooks.plan import Plan, problems_of
+from ignite_hooks.plan import Plan, Slot, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
 from ignite_hooks.position import Position
 from ignite_hooks.ranks import first_says, world_size
-from ignite_hooks.report import Report
+from ignite_hooks.report import Report, Tally
 from ignite_hooks.runner import Runner
 from ignite_hooks.schedule import NEVER
 from ignite_hooks.signals import Shielded, Signals
@@ -93,8 +94,15 @@ class Seats:
 class Installation:
     """The hooks of one runner on their engines."""
 
-    def __init__(self, runner: Runner, trainer: Engine, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        trainer: Engine,
+        now: Callable[[], float] = time.monotonic,
+        overhead_budget: float | None = None,
+    ) -> None:
         self.runner = runner
+        self._budget = None if overhead_budget is None else Budget(overhead_budget)
         runner.plan = Plan({})
         self.calls = Calls(runner, _agree, now)
         self._now = now
@@ -194,7 +202,8 @@ class Installation:
             known = runner()
             return (0, 0) if known is None else known.progress()
 
-        return Plan(self.runner.hooks.by_name, progress)
+        slowed = None if self._budget is None else self._budget.factors
+        return Plan(self.runner.hooks.by_name, progress, slowed)
 
     @contextlib.contextmanager
     def _remembering_handlers(self) -> Iterator[None]:
@@ -241,6 +250,8 @@ class Installation:
         self.calls.report = self.runner.last_report = Report()
         self.runner.publish_epoch()
         self._started_at = self._now()
+        if self._budget is not None:
+            self._budget.begin(self._started_at)
         self.runner.plan = self._make_plan()
         self.calls.prepare(self.runner.plan)
         self._meet_the_others()
@@ -319,6 +330,10 @@ class Installation:
             self._resume()
         self._begin_epoch_at(self.runner.global_step)
         self.calls.start_clocks()
+        if self._budget is not None:
+            # Here, because what comes before belongs to no iteration.
+            self._budget.begin(self._now())
+        self._weigh_later()
         for box in self._boxes.values():
             box.start()
         evaluated = self._evaluations
@@ -440,8 +455,8 @@ class Installation:
         """What ends every run, exactly once."""
         if not self._running:
             return
-        self._running = False
         self.calls.report.seconds = self._now() - self._started_at
+        self._running = False
         self.runner.in_iteration = False
         self._count()
         try:
@@ -480,7 +495,7 @@ class Installation:
     def _say_goodbye(self, failed: bool) -> None:
         runner, state = self.runner, self.runner.trainer.state
         if self.calls.report.rows():
-            runner.logger.info("what the hooks cost:\n%s", self.calls.report)
+            runner.logger.info("what the hooks cost:\n%s", self.report())
         how = "failed" if failed else "stopped" if self.runner.stop_reason else "ended"
         done = counted(checkpoints.finished_epochs(runner), "epoch"), counted(state.iteration, "iteration")
         words = [f"run {how} after {', '.join(done)}"]
@@ -507,6 +522,51 @@ class Installation:
         for box in list(self._boxes.values()):
             box.next_due = 0
 
+    def _weigh_later(self) -> None:
+        if self._budget is not None:
+            self.calls.next_weighing = self.runner.global_step + WEIGHED_EVERY
+
+    def _weigh(self) -> None:
+        """Slow down the hooks that only observe and take more of the time than they may."""
+        self._weigh_later()
+        budget = self._budget
+        if budget is None:
+            return
+        self._count()
+        slots = {name: self._slots_to_slow(name, hook) for name, hook in self.runner.hooks.items()}
+        spent = {
+            name: self._spent([self.calls.report.tallies[name, slot.method] for slot in found])
+            for name, found in slots.items()
+            if found and name not in self.calls.off
+        }
+        now = self._now()
+        over = budget.over(spent, now)
+        # Every rank has the same plan, so it is rank 0 that decides.
+        mask, _ = _agree(sum(1 << i for i, name in enumerate(spent) if name in over), 0)
+        chosen = [name for i, name in enumerate(spent) if mask >> i & 1]
+        if not chosen:
+            return
+        budget.slow(chosen, spent, now)
+        self.refresh()
+        for name in chosen:
+            slot = self._slots_to_slow(name, self.runner.hooks[name])[0]
+            took = f"took {over[name]:.1%} of the time" if name in over else "took too much of the time"
+            text = f"{took}, more than the overhead_budget of {budget.most:.1%}: now {slot.how_often}"
+            self.calls.report.slowed[name] = text
+            self.runner.logger.warning("%s %s", name, text)
+
+    @staticmethod
+    def _spent(tallies: list[Tally]) -> Spent:
+        # Without the first of each, which may load and allocate what no other has to.
+        calls = sum(tally.calls for tally in tallies)
+        timed = sum(max(0, tally.timed - 1) for tally in tallies)
+        return Spent(calls, timed, sum(tally.seconds - tally.first for tally in tallies))
+
+    def _slots_to_slow(self, name: str, hook: object) -> list[Slot]:
+        """The slots of a hook that have an interval, where it only observes: nothing depends on when it acts."""
+        observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not checkpoints.hook_state(hook)
+        return [s for s in self.runner.plan if s.hook == name and s.when and not s.decides] if observes else []
+
     def _let_go(self) -> None:
         """Clean up after the hooks that were taken away."""
         while self._leaving:
@@ -526,6 +586,8 @@ class Installation:
             self._let_go()
             if world_size() == 1:
                 self.runner.settle_saves(wait=False)
+        if self.runner.global_step >= self.calls.next_weighing:
+            self._weigh()
         # After the last iteration the end of the epoch comes at once, and the script may act on it.
         if not self.runner.at_last_batch and (
             not self._agreement.needed or self._agreement.due(self.runner.global_step)
@@ -707,9 +769,24 @@ class Installation:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """Calls, time and failures so far."""
+        """Calls, time, failures and findings so far."""
         self._count()
-        return self.calls.report
+        report = self.calls.report
+        if self._running:
+            report.seconds = self._now() - self._started_at
+        report.findings = {
+            name: said for name, hook in self.runner.hooks.items() if (said := self._findings(name, hook))
+        }
+        return report
+
+    def _findings(self, name: str, hook: object) -> list[str]:
+        if not isinstance(hook, BaseHook) or name in self.calls.off:
+            return []
+        try:
+            return list(hook.findings())
+        except Exception as error:
+            self.runner.logger.warning("%s cannot say what it has found: %s", name, one_line(error))
+            return []
 
     def close(self) -> None:
         """End a run that was interrupted and does not go on."""

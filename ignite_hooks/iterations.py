@@ -170,7 +170,8 @@ class IterationBox:
             if calls.off:
                 self._make_quick()
             due = [call.next_due for call in self._all if call.next_due > n]
-            self.next_due = min([*due, calls.next_look, n + TIMED_EVERY if self._always else NEVER])
+            looks = calls.next_look, calls.next_weighing
+            self.next_due = min([*due, *looks, n + TIMED_EVERY if self._always else NEVER])
         if self._afterwards is not None:
             self._afterwards()
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ignite_hooks.hooks.base_hook import BaseHook, answered_methods, answers_only_epochs, own_method, schedule_of
@@ -35,6 +35,8 @@ class Slot:
     """None where no schedule governs the method."""
     decides: bool = False
     """Whether the hook's own ``should_trigger`` decides instead of the schedule."""
+    slowed: int = 1
+    """How many times longer the interval is than the settings say."""
 
     @property
     def call(self) -> Callable[..., Any]:
@@ -53,11 +55,15 @@ class Slot:
             return "as it decides"
         # Looked up on the class: an Ignite Metric answers hasattr for any name.
         said = getattr(type(self.owner), "how_often", lambda *_: None)(self.owner, self.method)
+        if self.slowed > 1 and self.when is not None:
+            return f"{self.when}, slowed from {self.when.interval / self.slowed:g}"
         return said or ("always" if self.acts_always else str(self.when))
 
 
-def hook_priority(hook: object, point: str) -> int:
+def hook_priority(hook: object, point: str, method: str = "") -> int:
     """The priority of a hook at a point: the configuration's word, the class's for this point, the class's.
+
+    A class that answers a point by several names may give one of these names a place of its own.
 
     Example:
         >>> class Average(BaseHook):
@@ -72,17 +78,18 @@ def hook_priority(hook: object, point: str) -> int:
     if isinstance(given, Mapping):
         at_points |= {point_named(name).name: value for name, value in given.items()}
         given = getattr(type(hook), "priority", Priority.NORMAL)
-    return Priority.value_of(at_points.get(point, given))
+    return Priority.value_of(at_points.get(method, at_points.get(point, given)))
 
 
-def slots_of(name: str, hook: object) -> list[Slot]:
-    """Every slot a hook takes at the known points."""
+def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:
+    """Every slot a hook takes at the known points; ``slowed`` makes its interval so many times longer."""
     cls: Any = type(hook)
     methods = answered_methods(cls)
     marked = {method for method in methods if is_scheduled(own_method(cls, method))}
     decides = own_method(cls, "should_trigger") is not None
     when = getattr(hook, "when", None)
     when = when if isinstance(when, When) else schedule_of(hook)
+    when = replace(when, interval=when.interval * slowed)
     found = []
     for method in methods:
         point = point_named(method)
@@ -95,9 +102,10 @@ def slots_of(name: str, hook: object) -> list[Slot]:
                 name,
                 hook,
                 method,
-                hook_priority(hook, point.name),
+                hook_priority(hook, point.name, method),
                 when if governed else None,
                 decides and governed,
+                slowed if governed and not decides else 1,
             )
         )
     return found
@@ -148,14 +156,20 @@ class Plan:
     Args:
         hooks: The hooks by name, in the order of the configuration.
         now: Gives the iterations and epochs that have finished, for the column ``next``.
+        slowed: How many times longer the intervals of some hooks are than their settings say.
     """
 
-    def __init__(self, hooks: Mapping[str, object], now: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
+    def __init__(
+        self,
+        hooks: Mapping[str, object],
+        now: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        slowed: Mapping[str, int] | None = None,
+    ) -> None:
         self.hooks = dict(hooks)
         self._now = now
         found: dict[str, list[Slot]] = {point: [] for point in POINTS}
         for name, hook in self.hooks.items():
-            for slot in slots_of(name, hook):
+            for slot in slots_of(name, hook, (slowed or {}).get(name, 1)):
                 found[slot.point.name].append(slot)
         self._slots = {point: in_order(slots) for point, slots in found.items()}
 

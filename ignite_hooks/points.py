@@ -109,6 +109,8 @@ ALIASES = {
     "after_training": "after_train",
     "before_step": "before_train_iter",
     "after_step": "after_train_iter",
+    "before_train_step": "before_train_iter",
+    "after_train_step": "after_train_iter",
 }
 """Other names of the same points."""
 

@@ -91,6 +91,12 @@ def configuration_schema() -> Schema:
                 "maximum": 2**32 - 1,
                 "description": "the seed of all random generators",
             },
+            "overhead_budget": {
+                "type": ["number", "null"],
+                "exclusiveMinimum": 0,
+                "maximum": 1,
+                "description": "the share of the time an observing hook may take; beyond it, it is slowed down",
+            },
         },
         "not": {"type": "object", "required": ["hooks", "default_hooks"]},
         "$defs": dict(sorted(definitions.items())),

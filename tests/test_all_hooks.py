@@ -30,9 +30,15 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("EMAHook", {"overlap": True, "evaluate": "both", "accumulate": 2, "begin_iter": 2, "warm_up": 0}),
     ("EvalHook", {"interval": 5}),
     ("EvalHook", {"every": "2 iter", "efficient_test": True}),
+    ("GradientFlowHook", {"frequency": 5, "layers": ["*"]}),
     ("IterTimerHook", {"interval": 2, "log_eta": False}),
+    ("IterTimerHook", {"every": "1 epoch", "phases": False}),
     ("LambdaHook", {"after_epoch": lambda epoch: None}),
     ("LoggerHook", {"interval": 2, "by_epoch": False, "ignore_last": False}),
+    ("MemoryProfilerHook", {"interval": 1, "warn_threshold": 0.001, "dump_snapshot_on_oom": True}),
+    ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
+    ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
+    ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
 ]
 """What hooks are checked with besides their defaults."""
 

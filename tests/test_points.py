@@ -128,6 +128,8 @@ def test_a_base_hook_has_a_method_for_every_point_and_none_for_an_alias() -> Non
         ("after_training", "after_train"),
         ("before_step", "before_train_iter"),
         ("after_step", "after_train_iter"),
+        ("before_train_step", "before_train_iter"),
+        ("after_train_step", "after_train_iter"),
     ],
 )
 def test_aliases_are_the_same_point(alias: str, point: str) -> None:

@@ -191,6 +191,10 @@ class BaseHook:
         """The metrics this hook ranks, with their rules."""
         return {}
 
+    def findings(self) -> list[str]:
+        """What stands out in this run so far, in words; the report tells it."""
+        return []
+
     def get_service(self, name: str, default: Any = None) -> Any:
         """The service of this name, or the default."""
         return self.runner.get_service(name, default)

@@ -11,6 +11,7 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, Runner, attach_hooks, scheduled
 from ignite_hooks.hooks.iter_timer_hook import IterTimerHook, batch_size, eta
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 
 
@@ -60,6 +61,10 @@ class Data:
             yield self.batch
 
 
+SHARES = {"share/data": 0.2, "share/hooks": 0.0, "share/other": 0.8}
+"""Of that run, whose step has neither a model nor an optimizer that can be watched."""
+
+
 def timed(tmp_path: Path, *others: BaseHook, **settings: Any) -> Timed:
     hands, writer, timer = Hands(), MemoryWriter(), IterTimerHook(**settings)
     timer.clock = hands
@@ -103,8 +108,8 @@ def test_times_are_means_over_the_interval(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=5)
     run.run(10)
     assert run.written == {
-        5: {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 12.5},
-        10: {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 0.0},
+        5: {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 12.5, **SHARES},
+        10: {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 0.0, **SHARES},
     }
     assert [(step, kind, epoch) for _, step, kind, epoch in run.writer.lines] == [(5, "train", 1), (10, "train", 1)]
 
@@ -138,6 +143,7 @@ def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_p
     run.run(5)
     assert run.written[5] == pytest.approx(
         {"time/iter": 3.5, "time/data": 0.5, "iters_per_s": 1 / 3.5, "time/eta": 0.0}
+        | {"share/data": 0.5 / 3.5, "share/hooks": 1.0 / 3.5, "share/other": 2.0 / 3.5}
     )
 
 
@@ -165,8 +171,105 @@ def test_an_evaluation_inside_of_an_iteration_does_not_count(tmp_path: Path, nam
 
     run.runner.register_hook(Evaluate())
     run.run(8)
-    assert run.written[8] == {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 0.0}
+    assert run.written[8] == {"time/iter": 2.5, "time/data": 0.5, "iters_per_s": 0.4, "time/eta": 0.0, **SHARES}
     assert run.written[4]["time/eta"] == 10.0
+
+
+def test_ten_of_a_hundred_iterations_of_two_seconds_leave_three_minutes(tmp_path: Path) -> None:
+    run = timed(tmp_path, interval=10)
+    run.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=10), run.trainer.terminate)
+    run.trainer.run(FromNothing(100), max_epochs=1)
+    assert run.written[10]["time/eta"] == 180.0
+
+
+@dataclass
+class FromNothing:
+    """Data that takes no time."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[float]:
+        yield from [1.0] * self.length
+
+
+def test_what_hooks_do_before_a_step_is_theirs(tmp_path: Path) -> None:
+    run = timed(tmp_path, interval=5)
+    run.runner.register_hook(working(run.hands, "before_step", 1.5))
+    run.run(5)
+    assert run.written[5]["share/hooks"] == 1.5 / 4.0
+    assert run.written[5]["share/data"] == 0.5 / 4.0
+
+
+def test_forward_backward_and_optimizer_are_told_apart_in_any_step(tmp_path: Path) -> None:
+    hands, writer, timer = Hands(), MemoryWriter(), IterTimerHook(interval=4)
+    timer.clock = hands
+    step, model, optimizer = slow_training(hands)
+    trainer = Engine(step)
+    attach_hooks(trainer, {"hooks": [timer], "writers": [writer]}, work_dir=tmp_path, model=model, optimizer=optimizer)
+    trainer.run(Data(hands, 4, torch.ones(2)))
+    seconds = {"data": 0.5, "forward": 1.0, "backward": 2.0, "optimizer": 0.25, "hooks": 0.0, "other": 0.25}
+    assert timer.seconds() == {name: 4 * value for name, value in seconds.items()}
+    ((found, *_),) = writer.lines
+    assert {name: found[f"share/{name}"] for name in seconds} == {name: v / 4 for name, v in seconds.items()}
+
+
+def slow_training(hands: Hands) -> tuple[Any, torch.nn.Module, torch.optim.Optimizer]:
+    """A step whose forward takes 1 s, its backward 2 s, its optimizer 0.25 s, and 0.25 s what lies around them."""
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+            hands.turn(1.0)
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            hands.turn(2.0)
+            return gradient
+
+    class SlowModel(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Slow.apply(super().forward(x))  # type: ignore[no-any-return,no-untyped-call]
+
+    class SlowOptimizer(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            hands.turn(0.25)
+            return super().step(closure)
+
+    model = SlowModel(2, 1)
+    optimizer = SlowOptimizer(model.parameters(), lr=0.1)
+
+    def step(engine: Engine, batch: torch.Tensor) -> float:
+        hands.turn(0.125)
+        loss = model(batch).sum()
+        loss.backward()
+        hands.turn(0.125)
+        optimizer.step()
+        return loss.item()
+
+    return step, model, optimizer
+
+
+def test_phases_false_leaves_model_and_optimizer_alone(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    timer = IterTimerHook(phases=False)
+    attach_hooks(tiny.trainer, [timer], work_dir=tmp_path, **tiny.services)
+    tiny.trainer.add_event_handler(
+        Events.ITERATION_STARTED, lambda: seen.append(bool(tiny.model._forward_hooks or tiny.model._forward_pre_hooks))
+    )
+    seen: list[bool] = []
+    tiny.trainer.run(tiny.data)
+    assert not any(seen)
+    assert list(timer.seconds()) == ["data", "hooks", "other"]
+
+
+def test_a_slow_loader_is_named_in_the_report(tmp_path: Path) -> None:
+    run = timed(tmp_path, interval=2)
+    run.run(4)
+    assert "data loading takes 20 % of the iteration" in run.timer.findings()[0]
 
 
 def test_after_resuming_the_eta_goes_by_the_iterations_of_this_process(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Where the time goes, as a figure; how gradients flow, as another."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLOURS = {
+    "data": "#d95f02",
+    "forward": "#1b9e77",
+    "backward": "#7570b3",
+    "optimizer": "#e6ab02",
+    "hooks": "#e7298a",
+    "other": "#999999",
+}
+LONGEST_NAME = 32
+
+
+def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, float]]) -> Any:
+    """One bar of the phases of an iteration, and a bar for each of the dearest operators; both in milliseconds."""
+    from matplotlib.figure import Figure
+
+    shown = {name: value for name, value in phases.items() if value > 0}
+    figure = Figure(figsize=(9, 1.9 + 0.3 * max(1, len(operators))), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=[1.1, max(1, 0.35 * len(operators))])
+    left = 0.0
+    for name, value in shown.items():
+        share = value / sum(shown.values())
+        above.barh(0, value, left=left, color=COLOURS.get(name, "#555555"), label=f"{name} {share:.0%}")
+        left += value
+    above.set_yticks([])
+    above.set_title("an iteration, by phase", loc="left", fontsize=10, pad=22)
+    above.set_xlabel("ms", loc="right", fontsize=8)
+    above.set_xlim(0, left or 1)
+    if shown:
+        close = {"handlelength": 0.9, "handletextpad": 0.4, "columnspacing": 1.0, "borderaxespad": 0, "borderpad": 0.2}
+        above.legend(ncols=6, fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), **close)
+    names = [_short(name) for name, _ in operators]
+    below.barh(range(len(names)), [value for _, value in operators], color="#4878a8")
+    below.set_yticks(range(len(names)), names, fontsize=8)
+    below.invert_yaxis()
+    below.set_title("the dearest operators, per iteration", loc="left", fontsize=10)
+    below.set_xlabel("ms", loc="right", fontsize=8)
+    for axes in (above, below):
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def png(figure: Any) -> bytes:
+    """A figure as the bytes of a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    file = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+    return file.getvalue()
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+MOST_LAYERS = 60
+
+
+def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Mapping[str, float]) -> Any:
+    """The mean and the largest gradient of a weight by layer, above how much an update changes each layer.
+
+    Args:
+        strengths: By layer, in the order of the model.
+        ratios: The share of its weights an update changes, by layer; none leaves the lower part out.
+    """
+    from matplotlib.figure import Figure
+
+    names = list(strengths)
+    # Of a deep model not every name can be read; every bar is drawn.
+    step = max(1, -(-len(names) // MOST_LAYERS))
+    width = min(14.0, 3.5 + 0.28 * len(names))
+    figure = Figure(figsize=(max(6.0, width), 6.4 if ratios else 4.2), layout="constrained")
+    rows = figure.subplots(2 if ratios else 1, 1, sharex=True, squeeze=False)[:, 0]
+    above = rows[0]
+    places = range(len(names))
+    above.bar(places, [strengths[name][1] for name in names], color="#c6d9ec", label="largest")
+    above.bar(places, [strengths[name][0] for name in names], color="#4878a8", width=0.5, label="mean")
+    above.set_title("gradient of a weight, by layer", loc="left", fontsize=10)
+    above.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+    if ratios:
+        rows[1].bar(places, [ratios.get(name, 0.0) for name in names], color="#1b9e77", width=0.5)
+        rows[1].axhline(1e-3, color="#999999", linewidth=0.8, linestyle=":")
+        rows[1].set_title("update / weights, by layer (1e-3 is usual)", loc="left", fontsize=10)
+    for axes in rows:
+        heights = [patch.get_height() for patch in axes.patches]
+        if any(height > 0 for height in heights):
+            axes.set_yscale("log")
+            axes.minorticks_off()
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    rows[-1].set_xticks(list(places)[::step], [_short(name) for name in names[::step]], rotation=90, fontsize=7)
+    return figure

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine
+from matplotlib.figure import Figure
+from torch import nn
+
+from ignite_hooks import BaseHook, ConfigError, HookError, Runner, attach_hooks, build_hook
+from ignite_hooks.hooks import profiler_hook
+from ignite_hooks.hooks.profiler_hook import ProfilerHook
+from ignite_hooks.testing import TinyRun, failing_at, tiny_run
+from ignite_hooks.writers.memory import MemoryWriter
+
+
+@pytest.fixture(autouse=True)
+def _plainly_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes a second; where the picture is not the subject, an empty one will do."""
+    if "picture" not in request.node.name:
+        monkeypatch.setattr(profiler_hook, "draw_profile", lambda *_: Figure(figsize=(1, 1)))
+
+
+@dataclass
+class Looked:
+    """A run that was looked into."""
+
+    run: TinyRun
+    runner: Runner
+    writer: MemoryWriter
+    hook: ProfilerHook
+
+    @property
+    def traces(self) -> list[list[str]]:
+        """The steps in each trace that was written."""
+        return [steps(path) for path in sorted((self.runner.work_dir / "profile").glob("trace_*.json.gz"))]
+
+    @property
+    def report(self) -> str:
+        path = self.runner.work_dir / "profile" / "profile_report.md"
+        return path.read_text() if path.exists() else ""
+
+
+def steps(path: Path) -> list[str]:
+    """The names of the iterations in a trace, in which every event has what a viewer needs."""
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    assert all({"ph", "pid"} <= event.keys() for event in events)
+    complete = [event for event in events if event["ph"] == "X"]
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in complete)
+    assert any(event["name"] == "aten::addmm" for event in complete)
+    return [e["name"] for e in complete if e["name"].startswith("ProfilerStep") and e.get("cat") == "user_annotation"]
+
+
+def looked(
+    folder: Path, *others: Any, batches: int = 12, epochs: int = 1, fails: bool = False, **settings: Any
+) -> Looked:
+    run, writer = tiny_run(batches=batches), MemoryWriter()
+    settings = {"record_shapes": False, "profile_memory": False, "with_flops": False, **settings}
+    hook = ProfilerHook(**settings)
+    config = {"hooks": [hook, *others], "writers": [writer]}
+    runner = attach_hooks(run.trainer, config, evaluators=run.evaluator, work_dir=folder, **run.services)
+    with contextlib.suppress(HookError) if fails else contextlib.nullcontext():
+        run.trainer.run(run.data, max_epochs=epochs)
+    assert "ProfilerHook" not in runner.report().failures
+    return Looked(run, runner, writer, hook)
+
+
+CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "two cycles": ({"schedule": {"wait": 2, "warmup": 1, "active": 3, "repeat": 2}}, [3, 3]),
+    "no schedule: one to warm up, then so many": ({"profile_iters": 4}, [4]),
+    "once by default": ({"schedule": {"active": 2}}, [2]),
+    "cycles without a pause": ({"schedule": {"active": 2, "repeat": 3}}, [2, 2, 2]),
+    "no more than asked": ({"schedule": {"warmup": 1, "active": 5}, "profile_iters": 3}, [3]),
+    "no more than asked in all": ({"schedule": {"active": 3, "repeat": 2}, "profile_iters": 4}, [3, 1]),
+    "the end of the run closes a cycle": ({"schedule": {"wait": 9, "warmup": 1, "active": 50}}, [2]),
+    "the end of the run while it warms up": ({"schedule": {"wait": 9, "warmup": 5, "active": 5}}, []),
+    "a run that ends before": ({"schedule": {"wait": 50, "active": 5}}, []),
+    "no trace asked for": ({"schedule": {"active": 2}, "export_chrome_trace": False}, []),
+}
+
+
+@pytest.mark.parametrize(("settings", "lengths"), CASES.values(), ids=CASES)
+def test_there_are_as_many_traces_of_as_many_steps_as_asked(
+    tmp_path: Path, settings: dict[str, Any], lengths: list[int]
+) -> None:
+    found = looked(tmp_path, **settings)
+    assert [len(trace) for trace in found.traces] == lengths
+    wanted = sum(lengths) or (2 if settings.get("export_chrome_trace") is False else 0)
+    assert found.report.startswith(f"# Profile of {wanted} iterations") == bool(wanted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths"),
+    [
+        ({}, [2]),
+        ({"schedule": {"wait": 1, "active": 1, "repeat": 2}}, [2, 2]),
+        ({"schedule": {"warmup": 1, "active": 2}}, [6]),
+        ({"schedule": {"active": 3}, "profile_iters": 4}, [4]),
+    ],
+    ids=str,
+)
+def test_the_schedule_can_count_epochs(tmp_path: Path, settings: dict[str, Any], lengths: list[int]) -> None:
+    found = looked(tmp_path, batches=3, epochs=4, by_epoch=True, **settings)
+    assert [len(trace) for trace in found.traces] == lengths
+
+
+def test_a_run_that_fails_leaves_what_was_seen(tmp_path: Path) -> None:
+    found = looked(tmp_path, failing_at("after_train_iter", call=4), fails=True, schedule={"wait": 1, "active": 10})
+    assert [len(trace) for trace in found.traces] == [3], "the iteration that failed is in it as far as it came"
+    assert found.report.startswith("# Profile of 2 iterations")
+
+
+def test_each_trace_is_handed_on_with_torchs_profiler(tmp_path: Path) -> None:
+    seen: list[int] = []
+    looked(
+        tmp_path,
+        schedule={"active": 1, "repeat": 2},
+        on_trace_ready=lambda profiler: seen.append(len(profiler.key_averages())),
+    )
+    assert len(seen) == 2
+    assert all(seen)
+
+
+def test_phases_tables_and_the_picture_go_to_the_writers(tmp_path: Path) -> None:
+    found = looked(tmp_path, schedule={"active": 3}, profile_memory=True, with_flops=True)
+    ((scalars, step, kind, _),) = found.writer.lines
+    assert (step, kind) == (12, "system")
+    assert list(scalars) == [f"profile/{p}_ms" for p in ("data", "forward", "backward", "optimizer", "hooks", "other")]
+    ((_, image, _),) = found.writer.images
+    assert image.shape[2] == 4
+    ((_, text, _),) = found.writer.texts
+    assert text == found.report
+    for title in ("Where the time goes", "Operators by time", "Operators by memory", "Operators by FLOPs", "Traces"):
+        assert f"## {title}" in text
+    assert "ProfilerHook" in text.partition("## What the hooks cost")[2]
+
+
+def test_without_export_tensorboard_they_do_not(tmp_path: Path) -> None:
+    found = looked(tmp_path, schedule={"active": 1}, export_tensorboard=False)
+    assert (found.writer.lines, found.writer.images, found.writer.texts) == ([], [], [])
+    assert found.report
+
+
+def test_the_page_needs_no_other_file(tmp_path: Path) -> None:
+    found = looked(tmp_path, schedule={"active": 1})
+    page = (found.runner.work_dir / "profile" / "profile_report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "data:image/png;base64," in page
+    assert 'src="http' not in page
+    assert "aten::addmm" in page
+
+
+class Sleepy(torch.autograd.Function):
+    """Sleeps on its way back."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.06)
+        return gradients[0]
+
+
+class SleepyModel(nn.Linear):
+    def forward(self, x: torch.Tensor) -> Any:
+        return Sleepy.apply(super().forward(x))  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class Batches:
+    """Some batches, each after a pause."""
+
+    pause: float
+    num_workers: int = 2
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(8):
+            time.sleep(self.pause)
+            yield torch.ones(2, 2)
+
+
+def findings_of(folder: Path, model: nn.Module, pause: float = 0.0, **settings: Any) -> tuple[str, str]:
+    """What the report says stands out, and all of it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(engine: Engine, batch: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+    trainer = Engine(step)
+    hook = ProfilerHook(schedule={"wait": 1, "warmup": 2, "active": 4}, **settings)
+    runner = attach_hooks(trainer, [hook], work_dir=folder, model=model, optimizer=optimizer)
+    trainer.run(Batches(pause))
+    assert runner.report().failures == {}
+    assert runner.report().findings.get("ProfilerHook", []) == hook.findings()
+    report = (folder / "profile" / "profile_report.md").read_text()
+    return report.partition("## Findings")[2].partition("##")[0], report
+
+
+def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(tmp_path: Path) -> None:
+    found, _ = findings_of(tmp_path, nn.Linear(2, 1), pause=0.01)
+    assert "data loading takes" in found
+    assert "raise num_workers, now 2" in found
+
+
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_a_backward_pass_that_sleeps_is_found_and_named(tmp_path: Path, with_stack: bool) -> None:
+    # A thread that waits all the time is no finding.
+    over = threading.Event()
+    waits = threading.Thread(target=over.wait, daemon=True)
+    waits.start()
+    try:
+        found, report = findings_of(tmp_path, SleepyModel(2, 1), with_stack=with_stack)
+    finally:
+        over.set()
+        waits.join()
+    assert "the backward pass takes" in found
+    assert ("<built-in function sleep> takes" if with_stack else "SleepyBackward takes") in found
+    assert ("): backward" in found) == with_stack
+    assert ("## Functions by time" in report) == with_stack
+    assert "threading.py" not in found
+
+
+def test_what_other_hooks_have_found_is_in_the_report(tmp_path: Path) -> None:
+    class Finder(BaseHook):
+        def before_run(self) -> None: ...
+
+        def findings(self) -> list[str]:
+            return ["a needle"]
+
+    found = looked(tmp_path, Finder(), schedule={"active": 1})
+    assert "- Finder: a needle" in found.report
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"schedule": {"wait": 2}}, "needs 'active'"),
+        ({"schedule": {"active": 60, "repeat": 3}}, "at least 121 are needed"),
+        ({"schedule": {"active": 0}}, "schedule"),
+        ({"schedule": {"active": 1, "every": 2}}, "schedule"),
+        ({"profile_iters": 0}, "profile_iters"),
+        ({"interval": 5}, "interval"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_looked_at_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_hook({"type": "ProfilerHook", **settings})
+
+
+def test_the_plan_says_where_it_looks(tmp_path: Path) -> None:
+    hook = ProfilerHook(schedule={"wait": 2, "warmup": 1, "active": 3, "repeat": 2})
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, [hook], work_dir=tmp_path)
+    assert "3 iters after 3, 2 x" in str(runner.plan)

@@ -1,0 +1,39 @@
+/* A driver library with two GPUs, as far as the real pynvml asks it. The second does not know its power. */
+#include <string.h>
+
+typedef int result;
+typedef struct { int number; } device;
+typedef struct { unsigned int gpu, memory; } utilization;
+typedef struct { unsigned long long total, free, used; } memory;
+
+enum { OK = 0, NOT_SUPPORTED = 3 };
+static device devices[2] = {{0}, {1}};
+static int opened = 0;
+
+result nvmlInitWithFlags(unsigned int flags) { (void)flags; opened++; return OK; }
+result nvmlShutdown(void) { opened--; return OK; }
+int nvml_stub_opened(void) { return opened; }
+const char *nvmlErrorString(result error) { return error == NOT_SUPPORTED ? "Not Supported" : "Unknown"; }
+result nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return OK; }
+result nvmlDeviceGetHandleByIndex_v2(unsigned int index, device **found) { *found = &devices[index]; return OK; }
+result nvmlDeviceGetUtilizationRates(device *it, utilization *found) {
+    found->gpu = 20 + 10 * it->number;
+    found->memory = 5;
+    return OK;
+}
+result nvmlDeviceGetTemperature(device *it, int sensor, unsigned int *found) {
+    (void)sensor;
+    *found = 60 + it->number;
+    return OK;
+}
+result nvmlDeviceGetPowerUsage(device *it, unsigned int *found) {
+    if (it->number == 1) return NOT_SUPPORTED;
+    *found = 250000;
+    return OK;
+}
+result nvmlDeviceGetMemoryInfo(device *it, memory *found) {
+    memset(found, 0, sizeof *found);
+    found->total = 8ULL << 30;
+    found->used = (512ULL + it->number) << 20;
+    return OK;
+}
