@@ -247,6 +247,21 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
 
 
+def spread_layers(model: nn.Module, count: int) -> list[str]:
+    """The names of so many convolutions at most, evenly taken from the first to the last.
+
+    Example:
+        >>> spread_layers(nn.Sequential(*[nn.Conv2d(1, 1, 1) for _ in range(9)]), 3)
+        ['0', '4', '8']
+    """
+    names = list(_convolutions(plain_module(model)))
+    if not names:
+        raise ValueError("the model has no convolution: name the layers whose output is to be shown")
+    if len(names) <= count:
+        return names
+    return [names[round(at)] for at in np.linspace(0, len(names) - 1, count)]
+
+
 def most_active(maps: Tensor, count: int) -> Tensor:
     """The indices of the channels of one C x H x W that are strongest on average, strongest first.
 
@@ -288,7 +303,11 @@ def _with_gradients(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
 
 def _to_device_of(model: nn.Module, images: Any) -> Any:
     first = next((tensor for part in (model.parameters(), model.buffers()) for tensor in part), None)
-    return images if first is None or not isinstance(images, Tensor) else images.to(first.device)
+    if first is None:
+        return images
+    if isinstance(images, (list, tuple)):
+        return [image.to(first.device) if isinstance(image, Tensor) else image for image in images]
+    return images.to(first.device) if isinstance(images, Tensor) else images
 
 
 def _layers(model: nn.Module, layer: str | nn.Module | None) -> dict[str, nn.Module]:

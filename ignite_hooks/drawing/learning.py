@@ -44,9 +44,20 @@ def curves(
         groups.setdefault(plain_name(name), []).append(name)
     columns = min(3, max(1, len(groups)))
     rows = -(-max(1, len(groups)) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.2 * rows), dpi=110, facecolor=_part(PAPER), layout="constrained")
+    last = max((float(points[-1][0]) for points in history.values() if points), default=1.0) or 1.0
+    width, height, head = 4.6 * columns, 3.2 * rows, 0.35 if title else 0.05
+    figure = Figure(figsize=(width, height + head), dpi=110, facecolor=_part(PAPER))
+    # Margins in inches: a layout that is searched for takes three times as long as all the drawing.
+    figure.subplots_adjust(
+        left=0.6 / width,
+        right=1 - 0.25 / width,
+        bottom=0.5 / (height + head),
+        top=1 - (head + 0.35) / (height + head),
+        wspace=0.75 / (4.6 - 0.75),
+        hspace=0.85 / (3.2 - 0.85),
+    )
     if title:
-        _write(figure.suptitle, title, x=0.01, ha="left", fontsize=12)
+        _write(figure.suptitle, title, x=0.15 / width, y=1 - 0.12 / (height + head), ha="left", va="top", fontsize=12)
     for index, (group, names) in enumerate(groups.items()):
         axes = figure.add_subplot(rows, columns, index + 1)
         axes.set_facecolor(_part(PAPER))
@@ -57,7 +68,8 @@ def curves(
         axes.grid(color=_part(LINE), linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8, colors=_part(INK), length=0)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        axes.set_xlim(0, last * 1.04)
         _write(axes.set_title, group, loc="left", fontsize=10)
         axes.set_xlabel("iteration", fontsize=8, color=_part(INK))
         for number, name in enumerate(names):

@@ -13,9 +13,10 @@ from ignite_hooks.drawing import masks as masking
 from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
-from ignite_hooks.drawing.layout import Tile, sheet
-from ignite_hooks.drawing.look import PAPER, RIGHT, WRONG, name_of, readable
+from ignite_hooks.drawing.layout import Tile, fitted, sheet
+from ignite_hooks.drawing.look import PAPER, RIGHT, WRONG, font, name_of, readable
 
+ROOM_OF_MARK = 12
 MOST_HEADS = 8
 MOST_IMAGES_OF_ATTENTION = 4
 
@@ -42,21 +43,22 @@ def classification(
         note: A fainter line under it.
     """
     true = None if truth is None else _answers(truth, len(images))
-    said, sure = (None, None) if prediction is None else decided(as_array(prediction), len(images))
+    answers, sure = (None, None) if prediction is None else decided(as_array(prediction), len(images))
     tiles = []
     for index, picture in enumerate(images):
+        picture = resized(picture)
         caption, colour = [], None
-        if said is not None:
-            text = _named(said[index], class_names)
+        if answers is not None:
+            text, probability = _named(answers[index], class_names), ""
             if sure is not None:
-                unsure = "" if sure[index] >= score_thr else "?"
-                text = f"{text}{unsure} ({sure[index]:.2f})"
-            caption.append(text)
+                probability = f"{'' if sure[index] >= score_thr else '?'} ({sure[index]:.2f})"
+            room = picture.shape[1] - ROOM_OF_MARK - font().getlength(probability)
+            caption.append(fitted(text, max(room, 0)) + probability)
         if true is not None:
             caption.append(f"true: {_named(true[index], class_names)}")
-            if said is not None and said.dtype.kind in "iu" and true.dtype.kind in "iu":
-                colour = RIGHT if said[index] == true[index] else WRONG
-        tiles.append(Tile(resized(picture), caption, colour))
+            if answers is not None and answers.dtype.kind in "iu" and true.dtype.kind in "iu":
+                colour = RIGHT if answers[index] == true[index] else WRONG
+        tiles.append(Tile(picture, caption, colour))
     seen = {tile.colour for tile in tiles}
     legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
     return sheet(tiles, title=title, note=note, legend=legend)
@@ -124,6 +126,18 @@ def _named(answer: Any, class_names: Sequence[str] | None) -> str:
     if isinstance(answer, (float, np.floating)):
         return f"{answer:.4g}"
     return readable(name_of(int(answer), class_names), f"class {int(answer)}")
+
+
+def said(prediction: Any, count: int, class_names: Sequence[str] | None = None) -> list[str]:
+    """What a model says of each image, in words.
+
+    Example:
+        >>> said(np.array([[0.25, 0.75]]), 1, ["cat", "dog"])
+        ['dog (0.75)']
+    """
+    answers, sure = decided(as_array(prediction), count)
+    names = [_named(answer, class_names) for answer in answers[:count]]
+    return names if sure is None else [f"{name} ({share:.2f})" for name, share in zip(names, sure, strict=False)]
 
 
 def detections(
@@ -245,9 +259,9 @@ def heats(
 
 
 def features(maps: Any, channels: Sequence[int], *, title: str = "", note: str = "") -> Picture:
-    """Channels of one layer, C x H x W, each in its own range."""
-    planes = as_array(maps)
-    tiles = [Tile(resized(heat(planes[channel])), [f"channel {channel}"]) for channel in channels]
+    """Channels of one layer, K x H x W, each in its own range, with the number it has in its layer."""
+    planes = zip(as_array(maps), channels, strict=True)
+    tiles = [Tile(resized(heat(plane)), [f"channel {channel}"]) for plane, channel in planes]
     return sheet(tiles, title=title, note=note)
 
 

@@ -69,7 +69,7 @@ def heat_maps() -> Picture:
 
 def feature_maps() -> Picture:
     y, x = np.mgrid[:12, :12]
-    return drawing.features(np.stack([np.sin(x), np.cos(y), x * y]), [2, 0, 1], title="conv1")
+    return drawing.features(np.stack([x * y, np.sin(x), np.cos(y)]), [2, 0, 1], title="conv1")
 
 
 def attention() -> Picture:
