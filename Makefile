@@ -43,11 +43,16 @@ format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixe
 
 .PHONY: bench
 bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
-	@echo "running dispatch.py, imports.py, ema.py and save.py in benchmarks/"
+	@echo "running dispatch.py, imports.py, ema.py, save.py and drawing.py in benchmarks/"
 	$(RUN) benchmarks/dispatch.py
 	$(RUN) benchmarks/imports.py
 	$(RUN) benchmarks/ema.py
 	$(RUN) benchmarks/save.py
+	$(RUN) benchmarks/drawing.py
+
+.PHONY: gallery
+gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
+	$(RUN) examples/gallery.py
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed

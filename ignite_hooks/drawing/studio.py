@@ -57,7 +57,8 @@ class Studio:
         """How many pictures were not drawn because the queue was full."""
         self._show = Shown(backend, logger or logging.getLogger("ignite_hooks")) if show else None
         self._logger = logger or logging.getLogger("ignite_hooks")
-        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(WAITING)
+        # Written in C: putting something into it never hands the interpreter to the thread that waits for it.
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._errors: list[Exception] = []
         self._told = False
@@ -98,12 +99,18 @@ class Studio:
                 self._newest[name] = step, paint
             if waits:
                 return True
-            try:
-                self._queue.put_nowait(task)
-            except queue.Full:
+            if self._queue.qsize() >= WAITING:
                 self._newest.pop(name, None)
                 return False
+        self._queue.put(task)
         return True
+
+    def wait(self) -> None:
+        """Return when everything that was waiting is drawn."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._queue.put(done.set)
+            done.wait()
 
     def nothing_to_draw(self, reason: str) -> None:
         """Say once why there is nothing to draw."""
@@ -133,8 +140,6 @@ class Studio:
                 task()
             except Exception as error:
                 self._errors.append(error)
-            finally:
-                self._queue.task_done()
             del task  # and with it the images it holds
 
     def _make_newest(self, name: str) -> None:

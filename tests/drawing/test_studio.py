@@ -111,10 +111,7 @@ def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
     studio = Studio("test")
     studio.draw("a", 1, fail)
     if where == "draw":
-        thread = studio._thread
-        assert thread is not None
-        studio._queue.put(None)
-        thread.join()
+        studio.wait()
         with pytest.raises(ValueError, match="boom"):
             studio.draw("a", 2, paint)
     else:

@@ -321,7 +321,7 @@ def test_a_failure_while_drawing_is_a_warning_and_three_in_a_row_switch_the_hook
 
     def step(engine: Engine, batch: Batch) -> Tensor:
         if hook._studio is not None:
-            hook._studio._queue.join()
+            hook._studio.wait()
         return torch.zeros(8, 3)
 
     trainer = Engine(step)
