@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -135,6 +136,7 @@ class Studio:
             raise errors[0]
 
     def _work(self) -> None:
+        _never_interrupt_others()
         while (task := self._queue.get()) is not None:
             try:
                 task()
@@ -159,6 +161,14 @@ class Studio:
                 self.album.write_figure(name, picture, step)
         if self._show is not None:
             self._show(name, pixels)
+
+
+def _never_interrupt_others() -> None:
+    """Let this thread wait for its turn when it wakes; where all cores are busy it would take that of the training."""
+    if sys.platform == "linux":
+        # Not a lower priority: a thread that is not let go on would keep the interpreter from everybody else.
+        with contextlib.suppress(OSError):  # a sandbox may forbid it, and then drawing only starts less politely
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def open_studio(hook: Any, runner: Any) -> Studio:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +121,17 @@ def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
             studio.close()
     studio.close()
     assert "test draws" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
+def test_the_thread_takes_no_turn_of_others_and_the_main_thread_stays_what_it_was() -> None:
+    seen: list[int] = []
+    before = os.sched_getscheduler(0)
+    studio = Studio("test")
+    studio.draw("a", 1, lambda: seen.append(os.sched_getscheduler(0)) or PICTURE)
+    studio.close()
+    assert seen == [os.SCHED_BATCH]
+    assert os.sched_getscheduler(0) == before
 
 
 def test_without_a_picture_there_is_no_thread() -> None:
