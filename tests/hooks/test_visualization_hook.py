@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
+from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
 from ignite.metrics import Accuracy
 from PIL import Image
 from torch import Tensor, nn
@@ -63,6 +63,15 @@ class Run:
             work_dir=folder,
             **{"model": self.model, "optimizer": self.optimizer, "val_loader": batches(2), **services},
         )
+
+        for engine in (self.trainer, self.evaluator):
+            engine.add_event_handler(Events.ITERATION_STARTED, self.wait)
+
+    def wait(self) -> None:
+        """Let the drawing keep up: iterations this short would have pictures left out."""
+        for hook in self.runner.hooks.values():
+            if getattr(hook, "_studio", None) is not None:
+                hook._studio.wait()
 
     def train(self, data: Any = None, epochs: int = 2) -> Run:
         self.trainer.run(batches(4) if data is None else data, max_epochs=epochs)
