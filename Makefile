@@ -50,6 +50,11 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
 	$(RUN) benchmarks/save.py
 	$(RUN) benchmarks/distributed.py
 	$(RUN) benchmarks/profiling.py
+	$(RUN) benchmarks/drawing.py
+
+.PHONY: gallery
+gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
+	$(RUN) examples/gallery.py
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed

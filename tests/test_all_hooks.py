@@ -25,12 +25,18 @@ NAMES = list(HOOKS)
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("CheckpointHook", {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1, "best_metric": "loss"}),
+    (
+        "DetVisualizationHook",
+        {"interval": 2, "extract": lambda *given: as_boxes(*given), "palette": ["red", "#00ff00"]},
+    ),
     ("EarlyStoppingHook", {"monitor": "accuracy", "restore_best_weights": False}),
     ("EMAHook", {"interval": 2, "update_buffers": True, "evaluate": "raw"}),
     ("EMAHook", {"overlap": True, "evaluate": "both", "accumulate": 2, "begin_iter": 2, "warm_up": 0}),
     ("EvalHook", {"interval": 5}),
     ("EvalHook", {"every": "2 iter", "efficient_test": True}),
     ("GradientFlowHook", {"frequency": 5, "layers": ["*"]}),
+    ("FeatureMapHook", {"frequency": 3, "save": False}),
+    ("HistoryPlotHook", {"interval": 1, "metrics": ["loss", "val_loss"]}),
     ("IterTimerHook", {"interval": 2, "log_eta": False}),
     ("IterTimerHook", {"every": "1 epoch", "phases": False}),
     ("LambdaHook", {"after_epoch": lambda epoch: None}),
@@ -39,8 +45,32 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
     ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
+    ("SegVisualizationHook", {"every": "1 epoch", "extract": lambda *given: as_masks(*given), "show_edge": False}),
+    ("VisualizationHook", {"interval": 1, "extract": lambda *given: as_images(*given), "order": "worst"}),
 ]
 """What hooks are checked with besides their defaults."""
+
+
+def as_images(batch: Any, outputs: Any) -> dict[str, Any]:
+    """The vectors of the tiny run as images of 2 x 2, with scores from nowhere."""
+    x, y = batch
+    return {"images": x.view(-1, 1, 2, 2), "target": y, "prediction": x[:, :3], "inputs": x}
+
+
+def as_boxes(batch: Any, outputs: Any) -> dict[str, Any]:
+    """No boxes at all."""
+    return {
+        "images": batch[0].view(-1, 1, 2, 2),
+        "target": [torch.zeros(0, 4)] * 8,
+        "prediction": [torch.zeros(0, 4)] * 8,
+    }
+
+
+def as_masks(batch: Any, outputs: Any) -> dict[str, Any]:
+    """Masks of the signs of the pixels."""
+    x = batch[0].view(-1, 1, 2, 2)
+    return {"images": x, "target": x[:, 0] > 0, "prediction": x}
+
 
 NOT_CONFIGURED = ("LambdaHook",)
 """Hooks that are made in Python only."""

@@ -1,1 +1,83 @@
-"""Numbers and arrays -> figures."""
+"""Arrays -> pictures. Nothing here knows of runs; matplotlib is loaded by learning curves and rare letters only.
+
+>>> from ignite_hooks import drawing
+>>> sorted(drawing.__all__)[:4]
+['BoxStyle', 'Boxes', 'Tile', 'as_images']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ignite_hooks.drawing.boxes import Boxes, BoxStyle, draw_boxes
+    from ignite_hooks.drawing.explain import attention_maps, feature_maps, grad_cam, layer_cam, rollout, saliency
+    from ignite_hooks.drawing.heatmaps import heat, heat_over
+    from ignite_hooks.drawing.images import as_images
+    from ignite_hooks.drawing.layout import Tile, save, sheet
+    from ignite_hooks.drawing.learning import curves
+    from ignite_hooks.drawing.masks import as_mask, overlay
+    from ignite_hooks.drawing.sheets import attentions, classification, detections, features, heats, segmentations
+
+_HOME = {
+    "BoxStyle": "boxes",
+    "Boxes": "boxes",
+    "draw_boxes": "boxes",
+    "curves": "learning",
+    "attention_maps": "explain",
+    "feature_maps": "explain",
+    "grad_cam": "explain",
+    "layer_cam": "explain",
+    "rollout": "explain",
+    "saliency": "explain",
+    "heat": "heatmaps",
+    "heat_over": "heatmaps",
+    "as_images": "images",
+    "as_mask": "masks",
+    "overlay": "masks",
+    "Tile": "layout",
+    "save": "layout",
+    "sheet": "layout",
+    "attentions": "sheets",
+    "classification": "sheets",
+    "detections": "sheets",
+    "features": "sheets",
+    "heats": "sheets",
+    "segmentations": "sheets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for: hooks import this package, and most runs draw nothing.
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "BoxStyle",
+    "Boxes",
+    "Tile",
+    "as_images",
+    "as_mask",
+    "attention_maps",
+    "attentions",
+    "classification",
+    "curves",
+    "detections",
+    "draw_boxes",
+    "feature_maps",
+    "features",
+    "grad_cam",
+    "heat",
+    "heat_over",
+    "heats",
+    "layer_cam",
+    "overlay",
+    "rollout",
+    "saliency",
+    "save",
+    "segmentations",
+    "sheet",
+]

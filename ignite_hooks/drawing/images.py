@@ -1,0 +1,174 @@
+"""Whatever a model is given -> pictures: height x width x 3, uint8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ignite_hooks.drawing.look import LARGEST_SIDE, NOT_A_NUMBER, SMALLEST_SIDE
+from ignite_hooks.errors import shown
+
+Picture = NDArray[np.uint8]
+Layout = Literal["auto", "NCHW", "NHWC"]
+Numbers = float | Sequence[float]
+
+
+def as_images(
+    batch: Any,
+    *,
+    mean: Numbers | None = None,
+    std: Numbers | None = None,
+    layout: Layout = "auto",
+    limit: int | None = None,
+) -> list[Picture]:
+    """The images of a batch as pictures, all in the same range of values.
+
+    Args:
+        batch: A tensor or an array of images, or a list of images of different sizes; any number of channels.
+            One channel is grey, of four the first three are shown, of two or many the mean.
+        mean: What was subtracted, by channel, of 1 or of 255; None: values outside of 0 to 1 are stretched to fit.
+        std: What was divided by.
+        layout: Where the channels are; auto looks for a dimension of 3, 1 or 4, else takes the smaller one.
+        limit: How many images are wanted at most.
+
+    Pixels that are not finite are shown in magenta.
+
+    Example:
+        >>> as_images(np.array([[[0.0, 0.5], [1.0, float("nan")]]]))[0][:, :, 1].tolist()
+        [[0, 128], [255, 0]]
+    """
+    arrays = _arrays(batch, limit)
+    images = [_channels_last(array, layout) for array in arrays]
+    if mean is not None or std is not None:
+        images = [_denormalised(image, mean, std) for image in images]
+    low, high = _range_of(images)
+    return [_picture(image, low, high) for image in images]
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """A tensor on any device, or whatever numpy takes, as an array of a type that numpy calculates with."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if str(values.dtype) in ("torch.bfloat16", "torch.float16") or values.dtype.itemsize == 1:
+            values = values.float() if values.dtype.is_floating_point else values
+        values = values.resolve_conj().resolve_neg().numpy() if not values.is_sparse else values.to_dense().numpy()
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _arrays(batch: Any, limit: int | None) -> list[NDArray[Any]]:
+    whole = hasattr(batch, "shape") and hasattr(batch, "dtype")
+    if whole and len(batch.shape) not in (3, 4):
+        raise ValueError(
+            f"images have the shape N x C x H x W, N x H x W x C, or N x H x W in grey, not {tuple(batch.shape)}"
+        )
+    if not whole and not isinstance(batch, (list, tuple)):
+        raise ValueError(f"a batch of images is a tensor, an array or a list of these, not {shown(batch)}")
+    return [as_array(image) for image in batch[:limit]]
+
+
+def _channels_last(image: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """Height x width x channels of one image."""
+    if image.dtype.kind not in "buif":
+        raise ValueError(f"images hold numbers, not {image.dtype}")
+    if image.ndim not in (2, 3):
+        raise ValueError(f"an image has the shape C x H x W, H x W x C, or H x W in grey, not {image.shape}")
+    if 0 in image.shape:
+        raise ValueError(f"an image of the shape {image.shape} has no pixels")
+    if image.ndim == 2:
+        return image[:, :, None]
+    if layout == "auto":
+        first, last = image.shape[0], image.shape[2]
+        usual = next((n for n in (3, 1, 4) if n in (first, last)), min(first, last))
+        layout = "NCHW" if first == usual else "NHWC"
+    return image.transpose(1, 2, 0) if layout == "NCHW" else image
+
+
+def _denormalised(image: NDArray[Any], mean: Numbers | None, std: Numbers | None) -> NDArray[Any]:
+    if image.dtype.kind != "f":
+        return image
+    added, factor = (
+        _by_channel(name, values, image.shape[2]) for name, values in (("mean", mean or 0.0), ("std", std or 1.0))
+    )
+    found = image * factor + added
+    # Some normalise from 0 to 255, and their means say so.
+    of_255 = float(np.max(np.abs(added))) > 2 or float(np.max(factor)) > 2
+    clipped: NDArray[Any] = np.clip(found / 255 if of_255 else found, 0, 1)
+    return clipped
+
+
+def _by_channel(name: str, values: Numbers, channels: int) -> NDArray[np.float32]:
+    found = np.asarray(values, np.float32).reshape(-1)
+    if len(found) not in (1, channels):
+        raise ValueError(f"{name} has {len(found)} values for images of {channels} channels: give 1 or {channels}")
+    return found
+
+
+def _range_of(images: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """The values that are black and white."""
+    kinds = {image.dtype.kind for image in images}
+    if not images or kinds == {"b"}:
+        return 0.0, 1.0
+    if {image.dtype for image in images} == {np.dtype(np.uint8)}:
+        return 0.0, 255.0
+    finite = [image[np.isfinite(image)] if image.dtype.kind == "f" else image for image in images]
+    filled = [image for image in finite if image.size]
+    low = float(min((image.min() for image in filled), default=0))
+    high = float(max((image.max() for image in filled), default=1))
+    if kinds <= {"u", "i"} and low >= 0 and high <= 255:
+        return 0.0, 255.0
+    if kinds == {"f"} and low >= -1e-3 and high <= 1 + 1e-3:
+        return 0.0, 1.0
+    if kinds == {"f"} and low >= -1 - 1e-3 and high <= 1 + 1e-3:
+        return -1.0, 1.0
+    if kinds == {"f"} and low >= 0 and 2 < high <= 255:
+        return 0.0, 255.0
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _picture(image: NDArray[Any], low: float, high: float) -> Picture:
+    if image.shape[2] in (3, 4):
+        image = image[:, :, :3]
+    elif image.shape[2] > 1:
+        # A mean over values of different meaning is a rough look, but it never invents colours.
+        image = image.mean(axis=2, keepdims=True, dtype=np.float32)
+    if image.dtype == np.uint8 and (low, high) == (0.0, 255.0):
+        grey_or_colour = image
+    else:
+        values = image.astype(np.float32)
+        bad = ~np.isfinite(values)
+        any_bad = bool(bad.any())
+        values = np.where(bad, low, values) if any_bad else values
+        scaled = (values - np.float32(low)) * np.float32(255 / (high - low))
+        grey_or_colour = np.clip(scaled + 0.5, 0, 255).astype(np.uint8)
+        if any_bad:
+            picture = np.broadcast_to(grey_or_colour, (*image.shape[:2], 3)).copy()
+            picture[bad.any(axis=2)] = NOT_A_NUMBER
+            return picture
+    return np.ascontiguousarray(np.broadcast_to(grey_or_colour, (*image.shape[:2], 3)))
+
+
+def scale_of(picture: Picture, smallest: int = SMALLEST_SIDE, largest: int = LARGEST_SIDE) -> float:
+    """By how much a picture is enlarged or reduced to be shown: whole factors for small ones.
+
+    Example:
+        >>> [scale_of(np.zeros((side, 8, 3), np.uint8)) for side in (8, 224, 1024)]
+        [16.0, 1.0, 0.5]
+    """
+    side = max(picture.shape[:2])
+    return largest / side if side > largest else float(max(1, -(-smallest // side)))
+
+
+def resized(picture: Picture, scale: float | None = None) -> Picture:
+    """The picture larger or smaller, by default of a size to be shown; pixels that are enlarged stay sharp."""
+    scale = scale_of(picture) if scale is None else scale
+    if scale == 1:
+        return picture
+    from PIL import Image
+
+    height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
+    way = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX
+    return np.asarray(Image.fromarray(picture).resize((width, height), way))

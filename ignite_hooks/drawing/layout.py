@@ -1,0 +1,174 @@
+"""Pictures with captions -> one sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ignite_hooks.drawing.images import Picture
+from ignite_hooks.drawing.look import FAINT, GAP, INK, PAPER, TEXT_SIZE, TITLE_SIZE, Colour, font, readable
+
+MARGIN = 12
+FRAME = 3
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture on a sheet.
+
+    Args:
+        picture: Height x width x 3, uint8.
+        caption: The lines under it.
+        colour: The colour of its frame and of the mark before the first line; None for neither.
+    """
+
+    picture: Picture
+    caption: Sequence[str] = ()
+    colour: Colour | None = None
+
+
+def sheet(
+    tiles: Sequence[Tile],
+    *,
+    title: str = "",
+    note: str = "",
+    columns: int | None = None,
+    legend: Sequence[tuple[str, Colour]] = (),
+) -> Picture:
+    """Tiles row by row, of one size each row and column, with a title above and a legend below.
+
+    Args:
+        tiles: The pictures; none gives a sheet that says so.
+        title: A line above all.
+        note: A fainter line under the title.
+        columns: How many in a row; by default about as many as rows.
+        legend: Names with their colours.
+    """
+    from PIL import Image, ImageDraw
+
+    columns = columns or max(1, math.ceil(math.sqrt(len(tiles))))
+    shown = [tile.picture for tile in tiles]
+    lines = max((len(tile.caption) for tile in tiles), default=0)
+    frame = FRAME if any(tile.colour for tile in tiles) else 0
+    line_height = TEXT_SIZE + 4
+    width = max((picture.shape[1] for picture in shown), default=240) + 2 * frame
+    rows = [shown[at : at + columns] for at in range(0, len(shown), columns)]
+    heights = [max(picture.shape[0] for picture in row) + 2 * frame + lines * line_height + 2 for row in rows]
+    columns = min(columns, max(1, len(tiles)))
+    inner = columns * width + (columns - 1) * GAP
+    header = _wrapped(title, inner, TITLE_SIZE)
+    notes = _wrapped(note if tiles else note or "nothing to show", inner, TEXT_SIZE)
+    top = MARGIN + len(header) * (TITLE_SIZE + 6) + len(notes) * line_height + (4 if header or notes else 0)
+    places, foot = _legend_places(legend, inner)
+    height = top + sum(heights) + GAP * max(0, len(rows) - 1) + foot + MARGIN
+
+    paper = Image.new("RGB", (inner + 2 * MARGIN, height), PAPER)
+    draw = ImageDraw.Draw(paper)
+    y = MARGIN
+    for text in header:
+        draw.text((MARGIN, y), text, INK, font(text, TITLE_SIZE))
+        y += TITLE_SIZE + 6
+    for text in notes:
+        draw.text((MARGIN, y), text, FAINT, font(text))
+        y += line_height
+    y = top
+    for row, of_row in enumerate(rows):
+        for column, picture in enumerate(of_row):
+            tile = tiles[row * columns + column]
+            x = MARGIN + column * (width + GAP)
+            high, wide = picture.shape[:2]
+            if tile.colour is not None:
+                draw.rectangle((x, y, x + wide + 2 * frame - 1, y + high + 2 * frame - 1), tile.colour)
+            paper.paste(Image.fromarray(picture), (x + frame, y + frame))
+            for number, text in enumerate(tile.caption):
+                below = x, y + high + 2 * frame + 2 + number * line_height
+                mark = tile.colour if number == 0 else None
+                _caption(draw, below, text, width, mark)
+        y += heights[row] + GAP
+    for (name, colour), (x, down) in zip(legend, places, strict=True):
+        top_of = height - MARGIN - foot + down + 6
+        draw.rectangle((MARGIN + x, top_of + 2, MARGIN + x + 10, top_of + 12), colour)
+        draw.text((MARGIN + x + 16, top_of), name, INK, font(name))
+    return np.asarray(paper)
+
+
+def _caption(draw: Any, at: tuple[int, int], text: str, width: int, mark: Colour | None) -> None:
+    x, y = at
+    if mark is not None:
+        draw.rectangle((x, y + 4, x + 7, y + 11), mark)
+        x, width = x + 11, width - 11
+    text = fitted(text, width)
+    draw.text((x, y), text, INK, font(text))
+
+
+def fitted(text: str, width: float, size: int = TEXT_SIZE) -> str:
+    """The text, cut short with an ellipsis where it would be wider."""
+    text = readable(text)
+    face = font(text, size)
+    if face.getlength(text) <= width:
+        return text
+    for length in range(len(text) - 1, 0, -1):
+        if face.getlength(text[:length] + "…") <= width:
+            return text[:length].rstrip() + "…"
+    return ""
+
+
+def _wrapped(text: str, width: int, size: int) -> list[str]:
+    """Words in lines; a word alone that is too long is cut."""
+    lines: list[str] = []
+    text = readable(text)
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font(text, size).getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(fitted(word, width, size))
+    return lines
+
+
+def _legend_places(legend: Sequence[tuple[str, Colour]], width: int) -> tuple[list[tuple[int, int]], int]:
+    """Where each entry stands, and the height of all."""
+    places, x, y = [], 0, 0
+    for name, _ in legend:
+        wide = 16 + int(font(name).getlength(name)) + 18
+        if x and x + wide - 18 > width:
+            x, y = 0, y + TEXT_SIZE + 6
+        places.append((x, y))
+        x += wide
+    return places, (y + TEXT_SIZE + 12 if places else 0)
+
+
+def save(picture: Any, path: Path, *, smallest: bool = False) -> None:
+    """Write a picture or a matplotlib figure as PNG; a file of this name is replaced, and is never there by half.
+
+    Args:
+        picture: Height x width x 3, or a figure.
+        path: The file; its folder is made.
+        smallest: Whether to take ten times as long for a file that is a tenth smaller.
+    """
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        Image.fromarray(as_pixels(picture)).save(unfinished, "PNG", compress_level=9 if smallest else 1)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def as_pixels(picture: Any) -> Picture:
+    """A picture as it is; a matplotlib figure as a picture."""
+    if isinstance(picture, np.ndarray):
+        return picture
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    # Not `savefig`: ClearML captures it and would upload the picture a second time.
+    canvas: Any = FigureCanvasAgg(picture)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[:, :, :3]

@@ -1,0 +1,142 @@
+"""Learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ignite_hooks.drawing.look import INK, LINE, PALETTE, PAPER, font_file, readable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 1000
+"""More cannot be seen, and take time."""
+
+PREFIXES = ("val_", "test_", "train_")
+
+
+def curves(
+    history: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str = "",
+    best: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """A figure of numbers over iterations; ``loss`` and ``val_loss`` stand in one picture.
+
+    Args:
+        history: The points (iteration, value) of each number; values that are not finite leave a gap.
+        title: A line above all.
+        best: A point of a number that is marked.
+
+    Example:
+        >>> figure = curves({"loss": [(1, 2.0), (2, 1.0)], "val_loss": [(2, 1.5)], "accuracy": [(2, 0.5)]})
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['loss', 'accuracy']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    groups: dict[str, list[str]] = {}
+    for name in history:
+        groups.setdefault(plain_name(name), []).append(name)
+    columns = min(3, max(1, len(groups)))
+    rows = -(-max(1, len(groups)) // columns)
+    last = max((float(points[-1][0]) for points in history.values() if points), default=1.0) or 1.0
+    width, height, head = 4.6 * columns, 3.2 * rows, 0.35 if title else 0.05
+    figure = Figure(figsize=(width, height + head), dpi=110, facecolor=_part(PAPER))
+    # Margins in inches: a layout that is searched for takes three times as long as all the drawing.
+    figure.subplots_adjust(
+        left=0.6 / width,
+        right=1 - 0.25 / width,
+        bottom=0.5 / (height + head),
+        top=1 - (head + 0.35) / (height + head),
+        wspace=0.75 / (4.6 - 0.75),
+        hspace=0.85 / (3.2 - 0.85),
+    )
+    if title:
+        _write(figure.suptitle, title, x=0.15 / width, y=1 - 0.12 / (height + head), ha="left", va="top", fontsize=12)
+    for index, (group, names) in enumerate(groups.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        axes.set_facecolor(_part(PAPER))
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_color(_part(LINE))
+        axes.grid(color=_part(LINE), linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8, colors=_part(INK), length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        axes.set_xlim(0, last * 1.04)
+        _write(axes.set_title, group, loc="left", fontsize=10)
+        axes.set_xlabel("iteration", fontsize=8, color=_part(INK))
+        for number, name in enumerate(names):
+            points = np.array(thinned(history[name], MOST_POINTS), np.float64).reshape(-1, 2)
+            points[~np.isfinite(points)] = np.nan
+            colour = _part(PALETTE[number % len(PALETTE)])
+            few = len(points) <= 30
+            axes.plot(
+                points[:, 0],
+                points[:, 1],
+                color=colour,
+                linewidth=1.6,
+                marker="o" if few else None,
+                markersize=3.5,
+                label=readable(_who(name)),
+            )
+            if best and name in best and np.isfinite(best[name]).all():
+                axes.plot(*best[name], color=colour, marker="*", markersize=12, linestyle="none")
+                axes.annotate(f"{best[name][1]:.4g}", best[name], (0, 7), textcoords="offset points", fontsize=8)
+        if len(names) > 1:
+            legend = axes.legend(fontsize=8, frameon=False)
+            for text in legend.get_texts():
+                _set_font(text, 8)
+    return figure
+
+
+def plain_name(name: str) -> str:
+    """The name of what is measured, without where.
+
+    Example:
+        >>> plain_name("val_loss"), plain_name("val/loss"), plain_name("loss")
+        ('loss', 'loss', 'loss')
+    """
+    plain = name.replace("/", "_")
+    return next((plain.removeprefix(prefix) for prefix in PREFIXES if plain.startswith(prefix)), plain)
+
+
+def thinned(points: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the points, evenly taken, with the first and the last.
+
+    Example:
+        >>> thinned(list(range(10)), 4)
+        [0, 3, 6, 9]
+    """
+    if len(points) <= most:
+        return list(points)
+    return [points[round(at)] for at in np.linspace(0, len(points) - 1, most)]
+
+
+def _who(name: str) -> str:
+    plain = name.replace("/", "_")
+    return next((prefix.rstrip("_") for prefix in PREFIXES if plain.startswith(prefix)), "train")
+
+
+def _write(write: Any, text: str, **how: Any) -> None:
+    _set_font(write(readable(text), color=_part(INK), **how), how["fontsize"])
+
+
+def _set_font(text: Any, size: float) -> None:
+    from matplotlib.font_manager import FontProperties
+
+    file = font_file(text.get_text())
+    if file is not None:
+        text.set_fontproperties(FontProperties(fname=str(file), size=size))
+    # A metric with a dollar sign in its name is no formula.
+    text.set_parse_math(False)
+
+
+def _part(colour: tuple[int, int, int]) -> tuple[float, float, float]:
+    return (colour[0] / 255, colour[1] / 255, colour[2] / 255)

@@ -1,0 +1,201 @@
+"""The one look of all pictures: colours, type and sizes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.errors import shown
+
+if TYPE_CHECKING:
+    from PIL.ImageFont import FreeTypeFont
+
+Colour = tuple[int, int, int]
+
+PAPER: Colour = (255, 255, 255)
+"""Opaque, so that a picture reads the same on a light and on a dark page."""
+INK: Colour = (34, 34, 34)
+FAINT: Colour = (118, 118, 118)
+LINE: Colour = (216, 216, 216)
+
+RIGHT: Colour = (0, 114, 178)
+WRONG: Colour = (213, 94, 0)
+MISSED: Colour = (240, 190, 0)
+NOT_A_NUMBER: Colour = (255, 0, 255)
+"""Pixels without a value: no photograph has this colour."""
+
+PALETTE: tuple[Colour, ...] = (
+    (0, 114, 178),
+    (230, 159, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (86, 180, 233),
+    (213, 94, 0),
+    (240, 228, 66),
+    (120, 94, 240),
+    (140, 140, 140),
+    (93, 58, 26),
+)
+"""Told apart with any kind of colour vision: the colours of Okabe and Ito, and three more."""
+
+TEXT_SIZE = 13
+TITLE_SIZE = 16
+GAP = 8
+LARGEST_SIDE = 512
+"""Images are shown at most so large."""
+SMALLEST_SIDE = 128
+"""Images smaller than this are enlarged by a whole factor, so that their pixels can be seen."""
+
+
+def colour_of(index: int, palette: Sequence[Any] | None = None) -> Colour:
+    """The colour of a class; a palette that is too short begins again.
+
+    Example:
+        >>> colour_of(1), colour_of(0, ["#ff0000", "blue"]), colour_of(3, [[255, 0, 0], "blue"])
+        ((230, 159, 0), (255, 0, 0), (0, 0, 255))
+    """
+    colours = palette or PALETTE
+    return as_colour(colours[index % len(colours)])
+
+
+def as_colour(colour: Any) -> Colour:
+    """A colour from its name, ``#rrggbb``, or three numbers from 0 to 255.
+
+    Example:
+        >>> as_colour("#0072b2"), as_colour([1, 2, 3])
+        ((0, 114, 178), (1, 2, 3))
+    """
+    if isinstance(colour, str):
+        from PIL import ImageColor
+
+        try:
+            return ImageColor.getrgb(colour)[:3]
+        except ValueError as error:
+            raise ValueError(f"{shown(colour)} is not a colour: write 'red', '#d55e00' or [213, 94, 0]") from error
+    values = list(colour) if isinstance(colour, Iterable) else []
+    if len(values) != 3 or not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 255 for v in values):
+        raise ValueError(f"{shown(colour)} is not a colour: write 'red', '#d55e00' or [213, 94, 0]")
+    return (values[0], values[1], values[2])
+
+
+def ink_on(colour: Colour) -> Colour:
+    """Black or white, whichever reads better on a colour."""
+    linear = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in colour]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)
+
+
+def name_of(index: int, class_names: Sequence[str] | None = None) -> str:
+    """The name of a class, or its number where it has none.
+
+    Example:
+        >>> name_of(1, ["cat", "dog"]), name_of(7, ["cat", "dog"]), name_of(3)
+        ('dog', '7', '3')
+    """
+    return str(class_names[index]) if class_names is not None and 0 <= index < len(class_names) else str(index)
+
+
+# -- type ------------------------------------------------------------------------------------------------------
+
+_LIKELY = ("notosanscjk", "notosanssc", "sourcehansans", "wqy", "droidsansfallback", "simhei", "msyh", "pingfang")
+"""Parts of file names of fonts that have Chinese characters; these are looked into first."""
+
+
+def font(text: str = "", size: int = TEXT_SIZE) -> FreeTypeFont:
+    """The font for a text: ours, or an installed one where ours lacks its characters."""
+    return _font(font_file(text), size)
+
+
+@functools.lru_cache(maxsize=64)
+def _font(file: Path | None, size: int) -> FreeTypeFont:
+    from PIL import ImageFont
+
+    # Pillow's own fallback is a font of the same kind, with fewer characters.
+    return ImageFont.truetype(str(file), size) if file is not None else ImageFont.load_default(size)  # type: ignore[return-value]
+
+
+def font_file(text: str) -> Path | None:
+    """The file of the first font that has every character of a text; ours where there is none."""
+    own = own_font()
+    needed = frozenset(ord(letter) for letter in text if ord(letter) > _LATIN)
+    return (own if not needed else _font_with(needed, _font_folders())) or own
+
+
+def readable(text: str, otherwise: str | None = None) -> str:
+    """The text, where an installed font can show it.
+
+    Else what is given instead of it, or the text with its unknown characters as numbers: a tiny empty box says less.
+
+    Example:
+        >>> readable("cat 0.93")
+        'cat 0.93'
+    """
+    needed = frozenset(ord(letter) for letter in text if ord(letter) > _LATIN)
+    if not needed or _font_with(needed, _font_folders()) is not None:
+        return text
+    if otherwise is not None:
+        return otherwise
+    known = _letters(own_font())
+    return "".join(
+        letter if ord(letter) <= _LATIN or ord(letter) in known else f"[{ord(letter):04X}]" for letter in text
+    )
+
+
+_LATIN = 0x24F
+"""Up to here our font has every letter."""
+
+
+@functools.cache
+def own_font() -> Path | None:
+    """DejaVu Sans, which matplotlib brings along; finding it does not import matplotlib."""
+    found = importlib.util.find_spec("matplotlib")
+    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        file = Path(folder) / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+        if file.exists():
+            return file
+    return None
+
+
+def _font_folders() -> tuple[Path, ...]:
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    shared = (os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")
+    system = [Path(folder) / "fonts" for folder in shared if folder]
+    return (home / "fonts", Path.home() / ".fonts", *system, Path("/System/Library/Fonts"), Path("C:/Windows/Fonts"))
+
+
+@functools.lru_cache(maxsize=256)
+def _font_with(needed: frozenset[int], folders: tuple[Path, ...]) -> Path | None:
+    own = own_font()
+    candidates = [*([own] if own is not None else []), *_installed(folders)]
+    return next((file for file in candidates if needed <= _letters(file)), None)
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(folders: tuple[Path, ...]) -> tuple[Path, ...]:
+    def found() -> Iterator[Path]:
+        for folder in folders:
+            if folder.is_dir():
+                yield from (f for f in sorted(folder.rglob("*")) if f.suffix.lower() in (".ttf", ".ttc", ".otf"))
+
+    def rank(file: Path) -> tuple[bool, bool]:
+        name = file.name.lower()
+        return not any(part in name for part in _LIKELY), "regular" not in name
+
+    return tuple(sorted(found(), key=rank))
+
+
+@functools.lru_cache(maxsize=256)
+def _letters(file: Path | None) -> frozenset[int]:
+    """The characters a font has."""
+    from matplotlib.ft2font import FT2Font
+
+    if file is None:
+        return frozenset()
+    try:
+        return frozenset(FT2Font(str(file)).get_charmap())
+    except (RuntimeError, OSError):  # a file that only looks like a font
+        return frozenset()

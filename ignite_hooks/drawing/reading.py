@@ -1,0 +1,205 @@
+"""What a script's batch and outputs hold: images, truth, prediction; and a copy of a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ignite_hooks.errors import shown
+
+IMAGES = ("images", "image", "imgs", "img", "inputs", "input", "pixel_values", "x", "data")
+TARGETS = ("target", "targets", "labels", "label", "y", "y_true", "masks", "mask", "annotations", "data_samples", "gt")
+PREDICTIONS = ("y_pred", "predictions", "prediction", "preds", "pred", "logits", "outputs", "output", "out", "scores")
+
+
+@dataclass
+class Samples:
+    """The samples of a batch; None stands for what is not known.
+
+    Args:
+        images: What is shown.
+        truth: What is true of them.
+        prediction: What the model says of them.
+        inputs: What the model is asked with, where it is not the images.
+    """
+
+    images: Any
+    truth: Any = None
+    prediction: Any = None
+    inputs: Any = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def problem(self) -> str:
+        """Why the images are none, or nothing: a batch of vectors is no mistake, there is only nothing to see."""
+        shape = tuple(getattr(self.images, "shape", ()))
+        return "" if not _is_array(self.images) or len(shape) in (3, 4) else f"a batch of {shape} holds no images"
+
+    def first(self, count: int) -> Samples:
+        """The first so many, still in the memory of the batch."""
+        parts = (self.images, self.truth, self.prediction, self.inputs)
+        return Samples(*(None if part is None else part[:count] for part in parts))
+
+    def copied(self, chosen: Sequence[int] | Tensor | int) -> Samples:
+        """Those that are chosen, or the first so many, on the CPU, whatever happens to the others."""
+        return Samples(*(copy_of(part, chosen) for part in (self.images, self.truth, self.prediction)))
+
+
+def read(batch: Any, outputs: Any = None) -> Samples:
+    """The samples of a batch ``(images, target)``, a mapping, or a list of pairs, with ``(y_pred, y)`` of the outputs.
+
+    Example:
+        >>> samples = read((torch.rand(2, 3, 8, 8), torch.tensor([1, 0])), (torch.rand(2, 10), torch.tensor([1, 0])))
+        >>> len(samples), tuple(samples.prediction.shape)
+        (2, (2, 10))
+        >>> read((torch.rand(2, 3, 8, 8), torch.tensor([1, 0])), 0.5).prediction is None
+        True
+    """
+    images, target = _of_batch(batch)
+    count = len(images)
+    prediction, truth = _of_outputs(outputs, count)
+    return Samples(images, truth if truth is not None else target if _fits(target, count) else None, prediction)
+
+
+def samples_of(batch: Any, outputs: Any, extract: Callable[..., Any] | None) -> Samples:
+    """The samples of a batch, as the script's own function finds them, else in the usual places."""
+    return read(batch, outputs) if extract is None else as_samples(extract(batch, outputs))
+
+
+def as_samples(given: Any) -> Samples:
+    """Samples from the mapping a user's function returns."""
+    if isinstance(given, Samples):
+        return given
+    known = {"images", "target", "prediction", "inputs"}
+    if not isinstance(given, Mapping) or "images" not in given or not known >= set(given):
+        raise ValueError(f"extract returns a mapping of images, target, prediction, inputs, not {shown(given)}")
+    return Samples(given["images"], given.get("target"), given.get("prediction"), given.get("inputs"))
+
+
+def _of_batch(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Mapping):
+        images, target = _named(batch, IMAGES), _named(batch, TARGETS)
+        if target is None and _named(batch, ("boxes", "bboxes")) is not None:
+            target = [{k: batch[k][i] for k in batch if batch[k] is not images} for i in range(len(images))]
+    elif _is_array(batch):
+        images, target = batch, None
+    elif isinstance(batch, (list, tuple)) and batch:
+        first = batch[0]
+        if isinstance(first, (list, tuple)) and len(first) == 2 and _is_array(first[0]) and not _is_array(first[1]):
+            images, target = [pair[0] for pair in batch], [pair[1] for pair in batch]
+        elif all(_is_array(part) and len(part.shape) == 3 for part in batch):
+            images, target = list(batch), None
+        else:
+            images, target = first, batch[1] if len(batch) > 1 else None
+    else:
+        images = target = None
+    if not _is_array(images) and not isinstance(images, (list, tuple)):
+        raise ValueError(
+            f"no images in a batch of {_kinds(batch)}: give the setting extract a function of the batch and "
+            "the outputs that returns {'images': ..., 'target': ..., 'prediction': ...}"
+        )
+    return images, target
+
+
+def _of_outputs(outputs: Any, count: int) -> tuple[Any, Any]:
+    if isinstance(outputs, Mapping):
+        prediction, truth = _named(outputs, PREDICTIONS), _named(outputs, TARGETS)
+    elif isinstance(outputs, (list, tuple)) and len(outputs) == 2 and not isinstance(outputs[0], Mapping):
+        prediction, truth = outputs
+    else:
+        prediction, truth = outputs, None
+    return (prediction if _fits(prediction, count) else None), (truth if _fits(truth, count) else None)
+
+
+def prediction_of(output: Any, count: int) -> Any:
+    """What a model says of so many images, in what it returned."""
+    found = _of_outputs(output, count)[0]
+    if found is None and isinstance(output, (list, tuple)):
+        found = next((part for part in output if _fits(part, count)), None)
+    if found is None and _fits(getattr(output, "logits", None), count):
+        found = output.logits
+    if found is None:
+        raise ValueError(f"no prediction for {count} images in what the model returned: {_kinds(output)}")
+    return found
+
+
+def _named(thing: Mapping[Any, Any], names: Sequence[str]) -> Any:
+    return next((thing[name] for name in names if thing.get(name) is not None), None)
+
+
+def _fits(value: Any, count: int) -> bool:
+    if _is_array(value):
+        return len(value.shape) > 0 and value.shape[0] == count
+    return isinstance(value, (list, tuple)) and len(value) == count
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _kinds(value: Any) -> str:
+    if _is_array(value):
+        return f"an array of {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a mapping of {', '.join(map(str, value))}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} of {', '.join(type(part).__name__ for part in value[:4]) or 'nothing'}"
+    return type(value).__name__
+
+
+def copy_of(value: Any, chosen: Sequence[int] | Tensor | int) -> Any:
+    """The chosen entries of a tensor, an array or a list, in memory of their own on the CPU."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        if isinstance(chosen, int):
+            return value.detach()[:chosen].to("cpu", copy=True)
+        index = torch.as_tensor(chosen, device=value.device)
+        return value.detach().index_select(0, index).cpu()
+    which = range(min(chosen, len(value))) if isinstance(chosen, int) else [int(index) for index in chosen]
+    if isinstance(value, np.ndarray):
+        return value[list(which)].copy()
+    return [own(value[index]) for index in which]
+
+
+def own(value: Any) -> Any:
+    """A copy on the CPU of the tensors in lists and mappings; anything else stays what it is."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: own(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [own(part) for part in value]
+    return value
+
+
+def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | Tensor | int:
+    """Which samples come first: the ``first``, the ``worst`` (least probability of the truth), the most ``uncertain``
+    (least distance between the two best classes). Where that is not known, the first.
+
+    Example:
+        >>> scores = torch.tensor([[0.0, 9.0], [0.0, 1.0], [9.0, 0.0]])
+        >>> ranked(scores, torch.tensor([1, 1, 1]), "worst", 2).tolist(), ranked(scores, None, "uncertain", 1).tolist()
+        ([2, 1], [1])
+    """
+    scores = torch.as_tensor(prediction) if _is_array(prediction) else None
+    if by == "first" or scores is None or scores.ndim != 2 or scores.shape[1] < 2 or not scores.is_floating_point():
+        return count
+    scores = scores.detach().float().nan_to_num()
+    if by == "uncertain":
+        best = scores.softmax(1).topk(2, 1).values
+        return (best[:, 0] - best[:, 1]).argsort(stable=True)[:count]
+    if not _is_array(truth):
+        return count
+    true = torch.as_tensor(truth).detach().to(scores.device)
+    true = true.argmax(1) if true.ndim == 2 and true.shape[1] > 1 else true.reshape(-1).long()
+    return scores.log_softmax(1).gather(1, true[:, None])[:, 0].argsort(stable=True)[:count]
