@@ -151,7 +151,10 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
     if wrong := check_settings(cls, given, place, hook=False):
         problems += wrong
         return None
-    for setting in describe(cls).settings:
+    settings = describe(cls).settings
+    if any(setting.name == "work_dir" for setting in settings):
+        given.setdefault("work_dir", folder)
+    for setting in settings:
         takes_path = Path in (setting.annotation, *get_args(setting.annotation))
         if takes_path and isinstance(given.get(setting.name), (str, Path)):
             given[setting.name] = folder / given[setting.name]

@@ -116,8 +116,10 @@ HookRegistry = HOOK_REGISTRY = HOOKS
 WRITERS = Registry(
     "writer",
     {
+        "ConsoleWriter": "ignite_hooks.writers.console",
         "JsonlWriter": "ignite_hooks.writers.jsonl",
         "MemoryWriter": "ignite_hooks.writers.memory",
+        "TensorboardWriter": "ignite_hooks.writers.tensorboard",
     },
 )
 """Every writer that a configuration can name."""

@@ -131,7 +131,7 @@ class LoggerHook(BaseHook):
         figures = timer.figures() if hasattr(timer, "figures") else {}
         scalars = losses | rates | memory
         if scalars:
-            runner.writer.write_scalars(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
+            runner.writer.write_measured(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
         words = [f"{name} {number(value)}" for name, value in losses.items()]
         words += [*rates_in_words(rates), *figures_in_words(figures)]
         words += [f"memory {value:.0f} MB" for value in memory.values()]
@@ -145,7 +145,7 @@ class LoggerHook(BaseHook):
             return
         name = runner.evaluating or kind
         scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
-        runner.writer.write_scalars(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
+        runner.writer.write_measured(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
         by_epoch = self.log_metric_by_epoch
         epoch, iteration = wide(epoch_of(runner), runner.max_epochs), wide(runner.global_step, runner.max_iters)
         words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]

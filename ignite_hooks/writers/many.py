@@ -18,6 +18,7 @@ OPTIONAL = (
     "write_text",
     "write_graph",
     "write_artifact",
+    "resumed",
     "flush",
     "close",
 )
@@ -30,6 +31,8 @@ logger = logging.getLogger("ignite_hooks")
 class _Member:
     writer: Writer
     name: str
+    paced: bool = False
+    """Whether a hook of its own decides how often the measures of the run go there."""
     failures: int = 0
     in_a_row: int = 0
     last_failure: str = ""
@@ -51,6 +54,23 @@ class ManyWriters(Writer):
     def writers(self) -> list[Writer]:
         return [member.writer for member in self._members]
 
+    def join(self, writer: Any) -> ManyWriters:
+        """Add a writer whose own hook measures for it; the answer writes to this one alone."""
+        adapted = adapt(writer)
+        name = _names([*self.writers, adapted])[-1]
+        place = ManyWriters([])
+        place._members = [_Member(adapted, name, paced=True)]
+        self._members += place._members
+        return place
+
+    def leave(self, place: ManyWriters) -> None:
+        """Close what has joined, and write there no more; its failures stay known."""
+        place.close()
+        for member in place._members:
+            member.off = True
+            if not member.failures:
+                self._members.remove(member)
+
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         self._pass_on("write_scalar", name, value, step)
 
@@ -64,6 +84,13 @@ class ManyWriters(Writer):
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
         self._pass_on("write_scalars", scalars, step, kind=kind, epoch=epoch)
+
+    def write_measured(
+        self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
+    ) -> None:
+        for member in self._members:
+            if not member.off and not member.paced:
+                self._call(member, "write_measured", scalars, step, kind=kind, epoch=epoch)
 
     def write_figure(self, name: str, figure: Any, step: int) -> None:
         self._pass_on("write_figure", name, figure, step)
@@ -79,6 +106,9 @@ class ManyWriters(Writer):
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         self._pass_on("write_artifact", path, name, kind)
+
+    def resumed(self, step: int) -> None:
+        self._pass_on("resumed", step)
 
     def flush(self) -> None:
         self._pass_on("flush")
