@@ -69,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     listed.add_argument("hook", metavar="HOOK", nargs="?", help="a hook or writer")
     listed.set_defaults(command=_list)
 
+    send = commands.add_parser("send", help="deliver what trackers could not be given during a run")
+    send.add_argument("folder", metavar="DIR", nargs="+", help="a work directory; folders within it are looked at too")
+    send.set_defaults(command=_send)
+
     schema = commands.add_parser("schema", help="a JSON Schema of configurations, for editors")
     schema.set_defaults(command=_schema)
     return parser
@@ -472,6 +476,33 @@ def _something(setting: Setting) -> Any:
 
     candidates: tuple[Any, ...] = (f"my_{setting.name}", 1, 0.5, True, [], {})
     return next((value for value in candidates if not misfit(value, setting)), f"@my_{setting.name}")
+
+
+# -- send -------------------------------------------------------------------------------------------------------
+
+
+def _send(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ignite_hooks.registry import WRITERS
+    from ignite_hooks.writers.sending import waiting
+
+    found, failed = 0, 0
+    for folder in options.folder:
+        if not Path(folder).is_dir():
+            print(f"{folder}: no such folder", file=sys.stderr)
+            failed += 1
+            continue
+        for path, send in waiting(Path(folder), WRITERS.get):
+            found += 1
+            try:
+                print(f"{path}: {send()}")
+            except Exception as error:  # whatever a tracker raises is said, and the next one is tried
+                print(f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", file=sys.stderr)
+                failed += 1
+    if not found and not failed:
+        print(f"{', '.join(options.folder)}: nothing waits to be sent")
+    return 1 if failed else 0
 
 
 # -- schema -----------------------------------------------------------------------------------------------------

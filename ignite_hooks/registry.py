@@ -116,10 +116,13 @@ HookRegistry = HOOK_REGISTRY = HOOKS
 WRITERS = Registry(
     "writer",
     {
+        "ClearMLWriter": "ignite_hooks.writers.clearml",
         "ConsoleWriter": "ignite_hooks.writers.console",
         "JsonlWriter": "ignite_hooks.writers.jsonl",
+        "MLflowWriter": "ignite_hooks.writers.mlflow",
         "MemoryWriter": "ignite_hooks.writers.memory",
         "TensorboardWriter": "ignite_hooks.writers.tensorboard",
+        "WandbWriter": "ignite_hooks.writers.wandb",
     },
 )
 """Every writer that a configuration can name."""
