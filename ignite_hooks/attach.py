@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,9 @@ from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
+from ignite_hooks.masking import MASKING, Masks
 from ignite_hooks.registry import WRITERS
-from ignite_hooks.runner import ALWAYS_THERE, Runner
+from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
 from ignite_hooks.settings import check_settings, describe
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.writers.interface import Writer
@@ -84,17 +86,21 @@ def attach_hooks(
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
     hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
     problems += wrong
+    masks = Masks(settings.everything, services.get("config"))
+    logging.getLogger(LOGGER_NAME).addFilter(MASKING)
     if problems:
-        raise ConfigError(problems, settings.source)
+        hidden = [Problem(problem.place, masks.text(problem.message)) for problem in problems]
+        raise ConfigError(hidden, settings.source)
 
     _warn_of_old_torch()
     if settings.seed is not None:
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if idist.get_rank() == 0 else [])
+    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if idist.get_rank() == 0 else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
+    runner.masks = masks
     installation = Installation(runner, trainer)
     try:
         for name, engine in engines.items():

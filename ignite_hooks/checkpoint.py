@@ -54,6 +54,9 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         "data": data,
         "random": random,
     }
+    for part in ("meta", "trainer", "hooks", "services"):
+        # By value alone: a hook may remember the key of something.
+        found[part] = runner.masks.tree(found[part], by_name=False)
     if runner.model is not None:
         found["state_dict"] = unwrapped(runner.model).state_dict()
     if optimizer and runner.optimizer is not None:

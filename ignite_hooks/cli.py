@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks import __version__
 from ignite_hooks.errors import ConfigError, Problem, did_you_mean, nearest, shown
+from ignite_hooks.masking import Masks, masked
 
 if TYPE_CHECKING:
     from ignite_hooks.config import Entry, Settings
@@ -126,7 +127,8 @@ def _review(path: str) -> _Review:
     entries, strangers = _known(settings.entries)
     hooks, wrong = build_all(entries, {}, Situation(complete=False))
     found += [*wrong, *_wrong_writers(settings.writers)]
-    review = _Review(path, hooks, [f"{path}: {' '.join(str(problem).split())}" for problem in found])
+    masks = Masks(settings.everything)
+    review = _Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
         review.notes = [*strangers, *_waiting(entries), *_notes(settings, hooks)]
@@ -498,7 +500,8 @@ def _send(options: argparse.Namespace) -> int:
             try:
                 print(f"{path}: {send()}")
             except Exception as error:  # whatever a tracker raises is said, and the next one is tried
-                print(f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", file=sys.stderr)
+                words = masked(" ".join(str(error).split())[:300])
+                print(f"{path}: {type(error).__name__}: {words}", file=sys.stderr)
                 failed += 1
     if not found and not failed:
         print(f"{', '.join(options.folder)}: nothing waits to be sent")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.masking import Masks
 from ignite_hooks.writers.interface import Writer
 
 REQUIRED = ("write_scalar", "write_image", "write_config")
@@ -46,7 +47,8 @@ class ManyWriters(Writer):
     a row it is switched off. `failures()` tells what was lost. Training never notices.
     """
 
-    def __init__(self, writers: Sequence[Any]) -> None:
+    def __init__(self, writers: Sequence[Any], masks: Masks | None = None) -> None:
+        self.masks = masks or Masks()
         adapted = [adapt(writer) for writer in writers]
         self._members = [_Member(writer, name) for writer, name in zip(adapted, _names(adapted), strict=True)]
 
@@ -58,7 +60,7 @@ class ManyWriters(Writer):
         """Add a writer whose own hook measures for it; the answer writes to this one alone."""
         adapted = adapt(writer)
         name = _names([*self.writers, adapted])[-1]
-        place = ManyWriters([])
+        place = ManyWriters([], self.masks)
         place._members = [_Member(adapted, name, paced=True)]
         self._members += place._members
         return place
@@ -78,7 +80,7 @@ class ManyWriters(Writer):
         self._pass_on("write_image", name, image, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        self._pass_on("write_config", config)
+        self._pass_on("write_config", self.masks.tree(dict(config)))
 
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
@@ -99,7 +101,7 @@ class ManyWriters(Writer):
         self._pass_on("write_histogram", name, values, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        self._pass_on("write_text", name, text, step)
+        self._pass_on("write_text", name, self.masks.text(text), step)
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         self._pass_on("write_graph", model, inputs)
@@ -145,7 +147,7 @@ class ManyWriters(Writer):
         member.failures += 1
         member.in_a_row += 1
         # Errors of torch and of servers run over many lines.
-        member.last_failure = f"{method}: {type(error).__name__}: {error}".partition("\n")[0]
+        member.last_failure = self.masks.text(f"{method}: {type(error).__name__}: {error}".partition("\n")[0])
         traceback = error if member.failures == 1 else None
         logger.warning("writer %s failed in %s", member.name, member.last_failure, exc_info=traceback)
         if member.in_a_row >= FAILURES_ALLOWED and not member.off:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.masking import masked
 from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, Unreachable, answers
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.spool import Record
@@ -60,7 +61,9 @@ class MLflowWriter(BackgroundWriter):
         self._asked = False
 
     def settings(self) -> dict[str, Any]:
-        return {"tracking_uri": self.tracking_uri, "experiment": self.experiment, "run_name": self.run_name}
+        # A name and a password in it stay where they were given: MLFLOW_TRACKING_USERNAME and ..._PASSWORD serve later.
+        uri = re.sub(r"(?<=://)[^/@]*@", "", self.tracking_uri)
+        return {"tracking_uri": uri, "experiment": self.experiment, "run_name": self.run_name}
 
     def resumed(self, step: int) -> None:
         super().resumed(step)
@@ -88,7 +91,7 @@ class MLflowWriter(BackgroundWriter):
             raise Unreachable("mode: offline")
         if remote and not answers(f"{self.tracking_uri.rstrip('/')}/health"):
             if self.mode == "auto" and not self._asked:
-                self.offline_because(f"{self.tracking_uri} does not answer", self.work_dir)
+                self.offline_because(masked(f"{self.tracking_uri} does not answer"), self.work_dir)
             self._asked = True
             raise Unreachable(f"{self.tracking_uri} does not answer")
         import mlflow

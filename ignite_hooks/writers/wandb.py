@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.masking import Masks
 from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.spool import Record
@@ -47,7 +48,12 @@ class WandbWriter(BackgroundWriter):
         super().__init__("wandb", mode, work_dir, deadline)
         if mode != "disabled":
             installed("wandb", "wandb")
-        self.project, self.name, self.config, self.log_code = project, name, dict(config or {}), log_code
+        self.project, self.name, self.config, self.log_code = (
+            project,
+            name,
+            Masks(config).tree(dict(config or {})),
+            log_code,
+        )
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "name": self.name}

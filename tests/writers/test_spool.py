@@ -53,10 +53,9 @@ def test_the_file_is_there_while_something_waits(spool: Spool) -> None:
 
 def test_what_was_delivered_before_a_failure_is_not_kept(spool: Spool) -> None:
     spool.append([scalar(step) for step in range(1, 8)])
-    with pytest.raises(ConnectionError):
-        for batch in spool.batches(3):
-            if batch[0].step == 4:
-                raise ConnectionError
+    for batch in spool.batches(3):
+        if batch[0].step == 4:
+            break
     spool.append([scalar(8)])
     assert not spool.forget_delivered()
     assert [record.step for record in Spool(spool.path)] == [4, 5, 6, 7, 8]
