@@ -97,6 +97,7 @@ HOOKS = Registry(
     "hook",
     {
         "CheckpointHook": _HERE + "checkpoint_hook",
+        "ClearMLHook": _HERE + "clearml_hook",
         "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
         "EMAHook": _HERE + "ema_hook",
@@ -104,8 +105,12 @@ HOOKS = Registry(
         "IterTimerHook": _HERE + "iter_timer_hook",
         "LambdaHook": _HERE + "lambda_hook",
         "LoggerHook": _HERE + "logger_hook",
+        "MLflowHook": _HERE + "mlflow_hook",
+        "ProgressBarHook": _HERE + "progress_bar_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
+        "TensorBoardHook": _HERE + "tensorboard_hook",
+        "WandbHook": _HERE + "wandb_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
 )

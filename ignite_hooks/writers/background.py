@@ -96,6 +96,8 @@ class BackgroundWriter(Writer):
         """Whether the run has failed, which trackers show."""
         self._delivery: Delivery | None = None
         self._spool: Spool | None = None
+        self._begun = False
+        """Whether the run in the tracker has anything that belongs to a step."""
 
     def load(self) -> None:
         """Import what the tracker needs: seconds, but none in which a server keeps us waiting."""
@@ -137,8 +139,9 @@ class BackgroundWriter(Writer):
 
     def resumed(self, step: int) -> None:
         """Begin another run in the tracker: trackers cannot take back the steps that come again."""
-        self.close()
-        self.run_id = self._spool = None
+        if self._begun:
+            self.close()
+            self.run_id, self._spool, self._begun = None, None, False
 
     def prepare(self) -> None:
         """Look at what only the thread of the script can see, before the first record."""
@@ -152,6 +155,7 @@ class BackgroundWriter(Writer):
     def _put(self, what: str, step: int, content: Mapping[str, Any]) -> None:
         if self.mode == "disabled":
             return
+        self._begun = self._begun or step > 0
         if self._delivery is None:
             self.prepare()
             self._delivery = self._begin()

@@ -118,11 +118,18 @@ def as_picture(image: Any) -> Any:
     return numpy.repeat(array, 3, axis=2) if array.shape[2] == 1 else array
 
 
-def installed(module: str, extra: str) -> None:
+def missing(module: str, extra: str | None = None) -> str:
+    """What to do where a package is not installed; nothing where it is."""
+    if importlib.util.find_spec(module) is not None:
+        return ""
+    package = module if extra is None else f"'ignite-hooks[{extra}]'"
+    return f"{module} is not installed: pip install {package}"
+
+
+def installed(module: str, extra: str | None = None) -> None:
     """Raise an error that says how to install what a writer needs, where it is not there."""
-    if importlib.util.find_spec(module) is None:
-        package = "tensorboard" if extra == "tensorboard" else f"'ignite-hooks[{extra}]'"
-        raise ImportError(f"{module} is not installed: pip install {package}")
+    if problem := missing(module, extra):
+        raise ImportError(problem)
 
 
 def rendered(figure: Any) -> Any:

@@ -34,10 +34,19 @@ class _Member:
     name: str
     paced: bool = False
     """Whether a hook of its own decides how often the measures of the run go there."""
+    pictures_every: int | None = 1
+    """How many steps lie between pictures at least; None for no pictures."""
+    pictures_at: int | None = None
     failures: int = 0
     in_a_row: int = 0
     last_failure: str = ""
     off: bool = False
+
+
+def takes_picture(member: _Member, step: int) -> bool:
+    """All pictures of a step, or none of them."""
+    every, last = member.pictures_every, member.pictures_at
+    return every is not None and (last is None or step == last or step - last >= every)
 
 
 class ManyWriters(Writer):
@@ -56,12 +65,17 @@ class ManyWriters(Writer):
     def writers(self) -> list[Writer]:
         return [member.writer for member in self._members]
 
-    def join(self, writer: Any) -> ManyWriters:
-        """Add a writer whose own hook measures for it; the answer writes to this one alone."""
+    def join(self, writer: Any, *, pictures_every: int | None = 1) -> ManyWriters:
+        """Add a writer whose own hook measures for it; the answer writes to this one alone.
+
+        Args:
+            writer: The writer.
+            pictures_every: How many steps lie between pictures at least; None for no pictures.
+        """
         adapted = adapt(writer)
         name = _names([*self.writers, adapted])[-1]
         place = ManyWriters([], self.masks)
-        place._members = [_Member(adapted, name, paced=True)]
+        place._members = [_Member(adapted, name, paced=True, pictures_every=pictures_every)]
         self._members += place._members
         return place
 
@@ -77,7 +91,8 @@ class ManyWriters(Writer):
         self._pass_on("write_scalar", name, value, step)
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        self._pass_on("write_image", name, image, step)
+        for member in self._showing(step):
+            self._call(member, "write_image", name, image, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self._pass_on("write_config", self.masks.tree(dict(config)))
@@ -95,7 +110,8 @@ class ManyWriters(Writer):
                 self._call(member, "write_measured", scalars, step, kind=kind, epoch=epoch)
 
     def write_figure(self, name: str, figure: Any, step: int) -> None:
-        self._pass_on("write_figure", name, figure, step)
+        for member in self._showing(step):
+            self._call(member, "write_figure", name, figure, step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
         self._pass_on("write_histogram", name, values, step)
@@ -127,6 +143,13 @@ class ManyWriters(Writer):
             for member in self._members
             if member.failures
         }
+
+    def _showing(self, step: int) -> list[_Member]:
+        """Who takes pictures of this step."""
+        found = [member for member in self._members if not member.off and takes_picture(member, step)]
+        for member in found:
+            member.pictures_at = step
+        return found
 
     def _pass_on(self, method: str, *args: Any, **kwargs: Any) -> None:
         for member in self._members:

@@ -23,7 +23,7 @@ class TensorboardWriter(Writer):
     """
 
     def __init__(self, log_dir: str | Path | None = None, *, work_dir: str | Path | None = None) -> None:
-        installed("tensorboard", "tensorboard")
+        installed("tensorboard")
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
         self._purge: int | None = None
         self._opened: SummaryWriter | None = None
