@@ -128,6 +128,7 @@ def test_every_configuration_is_built_planned_and_run(path: Path, tmp_path: Path
     run.trainer.run(run.data, max_epochs=2)
     assert run.trainer.state.iteration == 4
     assert runner.report().failures == {}
+    assert list(tmp_path.rglob("*.spool")) == [], "a tracker could not be given everything"
 
 
 def test_there_are_configurations() -> None:

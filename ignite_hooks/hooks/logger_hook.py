@@ -19,6 +19,8 @@ from ignite_hooks.runner import LOGGER_NAME, losses_of
 from ignite_hooks.schedule import When, scheduled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ignite_hooks.improvement import Record
     from ignite_hooks.runner import Runner
 
@@ -63,6 +65,7 @@ class LoggerHook(BaseHook):
         self._handlers: list[logging.Handler] = []
         self._undo_level: Callable[[], None] | None = None
         self._began = 0.0
+        self._began_at_time = 0.0
         self._logged_at = 0
 
     @property
@@ -72,7 +75,7 @@ class LoggerHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._window.clear()
-        self._began, self._logged_at = self.clock(), 0
+        self._began, self._began_at_time, self._logged_at = self.clock(), time.time(), 0
         if is_first_rank():
             self._open(runner)
 
@@ -106,10 +109,9 @@ class LoggerHook(BaseHook):
 
     def after_run(self, runner: Runner) -> None:
         if is_first_rank():
-            for metric, record in runner.best.items():
-                file = f" ({record.file})" if record.file else ""
-                runner.logger.info("%s%s", in_words(metric, record), file)
-            runner.logger.info("took %s, work_dir %s", duration(self.clock() - self._began), runner.work_dir)
+            took = self.clock() - self._began
+            rows = summary(runner, took, self._began_at_time)
+            runner.logger.info("%s", "\n".join(["summary", *aligned(rows)]))
 
     def cleanup(self, runner: Runner) -> None:
         logger = logger_of(runner)
@@ -245,6 +247,55 @@ def figures_in_words(figures: Mapping[str, float]) -> Iterator[str]:
 def in_words(metric: str, best: Record) -> str:
     """A score of ``runner.best``."""
     return f"best {metric} {number(best.score)} at epoch {best.epoch}"
+
+
+def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
+    """What a run has come to: best metrics and where, how long it took, its files, what failed.
+
+    Args:
+        runner: The run.
+        took: Its seconds.
+        since: When it began; files that are older are not its own.
+    """
+    rows = []
+    for metric, best in runner.best.items():
+        words = [f"{number(best.score)} at epoch {best.epoch}, iteration {best.step}"]
+        rows.append((f"best {metric}", ", ".join(words + ([best.file] if best.file else []))))
+    failures = {name: record.count for name, record in runner.report().failures.items()}
+    failures |= {name: record["count"] for name, record in getattr(runner.writer, "failures", dict)().items()}
+    return [
+        *rows,
+        ("took", duration(took)),
+        ("work_dir", str(runner.work_dir)),
+        ("files", files_in_words(runner.work_dir, since)),
+        ("failures", ", ".join(f"{name} {count}" for name, count in failures.items()) or "none"),
+    ]
+
+
+def aligned(rows: list[tuple[str, str]]) -> list[str]:
+    """Two columns.
+
+    Example:
+        >>> aligned([("took", "0:01:23"), ("failures", "none")])
+        ['  took      0:01:23', '  failures  none']
+    """
+    wide_ = max(len(left) for left, _ in rows)
+    return [f"  {left:<{wide_}}  {right}" for left, right in rows]
+
+
+def files_in_words(folder: Path, since: float) -> str:
+    """The files of a run: those at the top by name, of checkpoints and folders how many."""
+    checkpoints, words = 0, []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # A second of grace: a file system may round.
+        if path.name.startswith(".") or path.stat().st_mtime < since - 1:
+            continue
+        checkpoints += path.suffix == ".pth"
+        if path.suffix != ".pth":
+            words.append(f"{path.name}/" if path.is_dir() else path.name)
+    if checkpoints:
+        words.insert(0, f"{checkpoints} checkpoint{'s' if checkpoints > 1 else ''}")
+    return ", ".join(words) or "none"
 
 
 def _belongs(ranked: str, evaluator: str, metrics: Mapping[str, Any]) -> bool:

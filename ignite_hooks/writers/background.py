@@ -33,6 +33,10 @@ class Unreachable(ConnectionError):
     """The tracker cannot be reached now; what is for it waits in the spool."""
 
 
+class Offline(Unreachable):
+    """It is not tried to reach the tracker, which was said already or was asked for."""
+
+
 class Refused(ValueError):
     """The tracker does not take this record, now or later."""
 
@@ -312,7 +316,7 @@ class Delivery:
                 return True
             except Exception as error:
                 wait = next(waits, None)
-                if wait is None or self._closing.is_set() or self._given_up.is_set():
+                if wait is None or isinstance(error, Offline) or self._closing.is_set() or self._given_up.is_set():
                     self._open_circuit(error)
                     return False
                 self._closing.wait(wait)
@@ -330,7 +334,7 @@ class Delivery:
 
     def _open_circuit(self, error: Exception) -> None:
         self._try_again_at = self._clock() + self._pause
-        if not self._broken and not self._given_up.is_set():
+        if not self._broken and not self._given_up.is_set() and not isinstance(error, Offline):
             words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             logger.warning("%s cannot be reached, records wait in %s: %s", self._name, self.spool.path, words)
 

@@ -24,6 +24,9 @@ CAPTURES = {
 }
 """What ClearML records by itself, and where it says so."""
 
+WE_WENT_OFFLINE: list[bool] = []
+"""Not empty where an earlier run of this process set ClearML offline, which counts for the whole process."""
+
 
 class ClearMLWriter(BackgroundWriter):
     """Records the run as a ClearML task, from a thread: numbers, pictures, histograms, texts, configuration, models.
@@ -73,8 +76,9 @@ class ClearMLWriter(BackgroundWriter):
                 current.add_tags(self.tags)
             return _ClearML(current, offline=bool(current.is_offline()))
         offline = self._offline()
-        if offline:
-            Task.set_offline(True)
+        if offline != Task.is_offline():
+            Task.set_offline(offline)
+            WE_WENT_OFFLINE[:] = [True] if offline else []
         # Its process for reports takes seconds to end; a thread takes milliseconds.
         Task._report_subprocess_enabled = False
         task = Task.init(
@@ -92,7 +96,9 @@ class ClearMLWriter(BackgroundWriter):
         return _ClearML(task, offline=offline, ours=self.work_dir)
 
     def _offline(self) -> bool:
-        if self.mode == "offline" or os.environ.get("CLEARML_OFFLINE_MODE", "0").lower() in ("1", "true", "yes"):
+        from clearml import Task
+
+        if self.mode == "offline" or (Task.is_offline() and not WE_WENT_OFFLINE):
             return True
         if not has_credentials():
             if self.mode == "auto":

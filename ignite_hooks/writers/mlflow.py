@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.masking import masked
-from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, Unreachable, answers
+from ignite_hooks.writers.background import BackgroundWriter, Mode, Offline, Refused, Tracker, Unreachable, answers
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.spool import Record
 
@@ -55,6 +55,7 @@ class MLflowWriter(BackgroundWriter):
             installed("sqlalchemy", "mlflow")
         database = f"sqlite:///{self.work_dir / 'mlflow.db'}"
         self.tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or database
+        self._experiment_id = None if experiment else os.environ.get("MLFLOW_EXPERIMENT_ID")
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "ignite_hooks"
         self.run_name = run_name or os.environ.get("MLFLOW_RUN_NAME") or self.work_dir.name
         self._of_script = False
@@ -88,12 +89,15 @@ class MLflowWriter(BackgroundWriter):
     def connect(self) -> Tracker:
         remote = self.tracking_uri.startswith(("http://", "https://"))
         if remote and self.mode == "offline":
-            raise Unreachable("mode: offline")
+            raise Offline("mode: offline")
         if remote and not answers(f"{self.tracking_uri.rstrip('/')}/health"):
-            if self.mode == "auto" and not self._asked:
-                self.offline_because(masked(f"{self.tracking_uri} does not answer"), self.work_dir)
+            reason = masked(f"{self.tracking_uri} does not answer")
+            if self.mode != "auto":
+                raise Unreachable(reason)
+            if not self._asked:
+                self.offline_because(reason, self.work_dir)
             self._asked = True
-            raise Unreachable(f"{self.tracking_uri} does not answer")
+            raise Offline(reason)
         import mlflow
 
         client = mlflow.MlflowClient(self.tracking_uri)
@@ -109,8 +113,8 @@ class MLflowWriter(BackgroundWriter):
         return _MLflow(client, self.run_id, borrowed, ends=not self._of_script)
 
     def _experiment(self, client: Any, remote: bool) -> str:
-        if wanted := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-            return wanted
+        if self._experiment_id:
+            return self._experiment_id
         found = client.get_experiment_by_name(self.experiment)
         if found is not None:
             return str(found.experiment_id)

@@ -99,7 +99,8 @@ class WandbWriter(BackgroundWriter):
             return self.mode == "online"
         url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
         reason = None
-        if not wandb.setup().settings.api_key and not _has_netrc(url):
+        key = os.environ.get("WANDB_API_KEY") or wandb.setup().settings.api_key
+        if not key and not _has_netrc(url):
             reason = "no key is configured (wandb login)"
         elif not answers(url):
             reason = f"{url} does not answer"

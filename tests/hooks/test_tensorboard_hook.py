@@ -193,7 +193,7 @@ TABS = ("timeseries", "images")
 def photographed(browser: str, url: str, page: Path) -> Any:
     """A page as an array of pixels, once its scripts have had time to draw it."""
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent}/profile"]
-    command += ["--window-size=1400,1400", "--virtual-time-budget=20000", f"--screenshot={page}", url]
+    command += ["--window-size=1400,1400", "--virtual-time-budget=8000", f"--screenshot={page}", url]
     subprocess.run(command, capture_output=True, timeout=120, check=True)
     return numpy.asarray(Image.open(page).convert("RGB")).astype(int)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+from PIL import Image
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.runner import Runner
@@ -62,6 +63,12 @@ def as_written(folder: Path) -> Series:
             value = math.nan if value is None else value
             found.setdefault(full_name(name, line["kind"]), []).append((line["step"], value))
     return found
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of a picture."""
+    with Image.open(path) as picture:
+        return picture.size
 
 
 def holding_the_canary(folder: Path) -> list[Path]:
