@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ run.trainer.run(run.data, max_epochs=2)
 def test_in_a_terminal_lines_of_the_log_stand_above_the_bar(tmp_path: Path) -> None:
     """In a real terminal: what is on its lines at the end is what somebody sees."""
     mine, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, 120))
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(tmp_path)]
     environment = {**os.environ, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
     with subprocess.Popen(command, stderr=its, stdout=its, stdin=subprocess.DEVNULL, env=environment) as process:
