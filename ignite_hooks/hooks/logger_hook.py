@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
@@ -170,12 +172,30 @@ class LoggerHook(BaseHook):
         folder = runner.work_dir / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log"
-        self._add(logger, logging.FileHandler(path, encoding="utf-8", delay=True))
+        self._add(logger, LogFile(path, encoding="utf-8", delay=True))
 
     def _add(self, logger: logging.Logger, handler: logging.Handler) -> None:
         handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%d %H:%M:%S"))
         logger.addHandler(handler)
         self._handlers.append(handler)
+
+
+class LogFile(logging.FileHandler):
+    """A log file whose disk may fill up: it says so once and is silent from then on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Not with a traceback for every line, as logging would."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif self.level <= logging.CRITICAL:
+            self.setLevel(logging.CRITICAL + 1)
+            print(f"the log is not written any more: {error}: {self.baseFilename}", file=sys.stderr)
+
+    def close(self) -> None:
+        """What is still in memory is lost where the disk is full; the file is closed all the same."""
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 def logger_of(runner: Runner) -> logging.Logger:
