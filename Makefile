@@ -43,11 +43,19 @@ format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixe
 
 .PHONY: bench
 bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
-	@echo "running dispatch.py, imports.py, ema.py and save.py in benchmarks/"
+	@echo "running dispatch.py, imports.py, ema.py, save.py and logs.py in benchmarks/"
 	$(RUN) benchmarks/dispatch.py
 	$(RUN) benchmarks/imports.py
 	$(RUN) benchmarks/ema.py
 	$(RUN) benchmarks/save.py
+	$(RUN) benchmarks/logs.py
+
+.PHONY: mlflow
+mlflow: $(VENV)/.installed-test  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
+	mkdir -p work_dirs/mlflow-server
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(RUN) -m mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
+		--backend-store-uri sqlite:///work_dirs/mlflow-server/mlflow.db \
+		--artifacts-destination work_dirs/mlflow-server/artifacts
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed
