@@ -1,7 +1,7 @@
 """What the default logging set costs per iteration: console, metrics.jsonl, TensorBoard, learning rates, timer.
 
-Times are microseconds per iteration of a tiny model, above the same run without hooks. "After 100,000 iterations" is the
-same set on an engine that has already run that long: a cost that grows with the run would show.
+Times are microseconds per iteration of a tiny model, above the same run without hooks. "After 100,000 iterations" is
+the same set on an engine that has already run that long: a cost that grows with the run would show.
 """
 
 from __future__ import annotations
