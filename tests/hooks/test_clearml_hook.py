@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from PIL import Image
 from ignite_hooks.writers.clearml import ClearMLWriter, titled
 from tests.hooks.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
+from tests.writers.clearml_server import ClearMLServer, clearml_server
 from tests.writers.servers import FAULTS, faulty
 
 clearml: Any = pytest.importorskip("clearml")
@@ -188,6 +190,84 @@ def test_without_credentials_or_an_answer_it_works_offline(
         f"ClearMLWriter: {reason}, so it works offline, in {tmp_path}; 'ignite-hooks send {tmp_path}' sends it later"
     ]
     assert series(opened(tmp_path)).keys() == as_written(tmp_path).keys()
+
+
+# -- online, against a stand-in that the real SDK talks to over HTTP -------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClearMLServer]:
+    with clearml_server() as server:
+        for which in ("API", "FILES", "WEB"):
+            monkeypatch.setenv(f"CLEARML_{which}_HOST", server.url)
+        monkeypatch.setenv("CLEARML_API_ACCESS_KEY", "a")
+        monkeypatch.setenv("CLEARML_API_SECRET_KEY", "b")
+        yield server
+
+
+IN_ITS_OWN_PROCESS = """
+import sys
+from pathlib import Path
+import torch
+from tests.hooks.tracked import train
+
+train(Path(sys.argv[1]), {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True})
+"""
+
+
+def told(server: ClearMLServer) -> Series:
+    found: Series = {}
+    for event in server.events:
+        if event["type"] == "training_stats_scalar":
+            same = event["metric"] == event["variant"]
+            name = event["metric"] if same else f"{event['metric']}/{event['variant']}"
+            found.setdefault(name, []).append((event["iter"], pytest.approx(event["value"])))
+    return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
+
+
+def in_a_process(*command: str) -> str:
+    """What it says; ClearML reads its settings once in a process, and offline stays offline."""
+    mine = ("PROC_MASTER", "OFFLINE_MODE")
+    environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+        env=environment,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLServer, tmp_path: Path) -> None:
+    in_a_process("-c", IN_ITS_OWN_PROCESS, str(tmp_path))
+    written = as_written(tmp_path)
+    assert told(server) == written
+    [task] = server.tasks.values()
+    assert task["status"] == "completed"
+    assert "***" in str(task["configuration"])
+    assert CANARY.encode() not in server.received
+    kept = sorted(path.stem for path in tmp_path.glob("*.pth") if not path.name.startswith("epoch"))
+    assert sorted(model["name"] for model in server.models.values()) == kept
+    assert all(path.read_bytes() in server.received for path in tmp_path.glob("best*.pth"))
+    pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
+    assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
+    assert list(tmp_path.glob("*.spool")) == []
+
+
+@pytest.mark.slow
+def test_what_was_recorded_offline_is_sent_later(server: ClearMLServer, folder: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    [archive] = folder.glob("clearml-offline-*.zip")
+    shutil.copy(archive, later)
+    assert "sent to ClearML as task" in in_a_process("-m", "ignite_hooks", "send", str(later))
+    assert told(server) == as_written(folder)
+    assert [path.suffix for path in later.iterdir()] == [".sent"]
+    assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(later))
 
 
 @pytest.mark.parametrize(("name", "both"), [("val/loss", ("val", "loss")), ("lr", ("lr", "lr")), ("/a", ("/a", "/a"))])
