@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TensorboardWriter(Writer):
-    """Writes event files that ``tensorboard --logdir DIR`` shows; a resume hides the steps that come again.
+    """Writes event files that TensorBoard shows; a resume hides the steps that come again.
 
     Args:
         log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.

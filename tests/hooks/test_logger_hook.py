@@ -405,7 +405,7 @@ def test_where_somebody_listens_nothing_is_added_but_the_file(
     attach(trainer, tmp_path, LoggerHook(), look())
     trainer.run([1.0])
     added = [type(h) for h in during[0] if h is not mine and not isinstance(h, logging.NullHandler)]
-    assert added == [logging.FileHandler]
+    assert added == [logger_hook.LogFile]
 
 
 def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
