@@ -140,10 +140,9 @@ def test_a_problem_of_a_configuration_is_told_without_the_secret(
 
 
 def test_secrets_are_forgotten_with_their_run(tmp_path: Path) -> None:
-    run, own = tiny_run(), f"{CANARY}-of-this-run"
+    run, own = tiny_run(), "another-8c1d77e0b4"
     runner = attach_hooks(run.trainer, {"hooks": [], "token": own}, work_dir=tmp_path)
-    assert own not in masked(own)
     assert masked(own) == MASK
     del runner, run
     gc.collect()
-    assert masked(own).endswith("-of-this-run")
+    assert masked(own) == own
