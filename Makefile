@@ -51,10 +51,18 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
 	$(RUN) benchmarks/distributed.py
 	$(RUN) benchmarks/profiling.py
 	$(RUN) benchmarks/drawing.py
+	$(RUN) benchmarks/logs.py
 
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
+
+.PHONY: mlflow
+mlflow: $(VENV)/.installed-test  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
+	mkdir -p work_dirs/mlflow-server
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(RUN) -m mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
+		--backend-store-uri sqlite:///work_dirs/mlflow-server/mlflow.db \
+		--artifacts-destination work_dirs/mlflow-server/artifacts
 
 .PHONY: schema
 schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed

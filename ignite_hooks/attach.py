@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,10 @@ from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
+from ignite_hooks.masking import MASKING, Masks
 from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
 from ignite_hooks.registry import WRITERS
-from ignite_hooks.runner import ALWAYS_THERE, Runner
+from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
 from ignite_hooks.settings import check_settings, describe
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.writers.interface import Writer
@@ -81,13 +83,16 @@ def attach_hooks(
     problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
     folder = Path(work_dir or settings.work_dir or first_says(str(_new_folder(settings, resume)))).absolute()
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
+    masks = Masks(settings.everything, services.get("config"))
+    logging.getLogger(LOGGER_NAME).addFilter(MASKING)
 
     def build() -> tuple[dict[str, Any], list[Writer]]:
         writers = _writers(settings, folder, problems) if rank() == 0 else []
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
         problems.extend(wrong)
         if problems:
-            raise ConfigError(problems, settings.source)
+            hidden = [Problem(problem.place, masks.text(problem.message)) for problem in problems]
+            raise ConfigError(hidden, settings.source)
         return hooks, writers
 
     hooks, writers = all_or_none(build)
@@ -97,9 +102,10 @@ def attach_hooks(
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if rank() == 0 else [])
+    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if rank() == 0 else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
+    runner.masks = masks
     runner.rank_timeout = settings.rank_timeout
     installation = Installation(runner, trainer, overhead_budget=settings.overhead_budget)
     try:
@@ -157,7 +163,10 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
     if wrong := check_settings(cls, given, place, hook=False):
         problems += wrong
         return None
-    for setting in describe(cls).settings:
+    settings = describe(cls).settings
+    if any(setting.name == "work_dir" for setting in settings):
+        given.setdefault("work_dir", folder)
+    for setting in settings:
         takes_path = Path in (setting.annotation, *get_args(setting.annotation))
         if takes_path and isinstance(given.get(setting.name), (str, Path)):
             given[setting.name] = folder / given[setting.name]

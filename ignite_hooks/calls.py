@@ -9,6 +9,7 @@ from typing import Any
 
 from ignite_hooks.arguments import ArgumentSets, Available, CannotSupply, match
 from ignite_hooks.errors import ConfigError, HookError, Problem
+from ignite_hooks.masking import masked
 from ignite_hooks.plan import Plan, Slot
 from ignite_hooks.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.ranks import world_size
@@ -186,7 +187,7 @@ class Calls:
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
-        record.count, record.last, record.last_call = record.count + 1, str(failed), call.tally.calls
+        record.count, record.last, record.last_call = record.count + 1, masked(str(failed)), call.tally.calls
         on_error = on_error_of(slot.owner)
         if on_error == "raise" and not quietly:
             raise failed from error

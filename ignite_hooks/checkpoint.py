@@ -83,6 +83,9 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         "data": data,
         "random": random,
     }
+    for part in ("meta", "trainer", "hooks", "services"):
+        # By value alone: a hook may remember the key of something.
+        found[part] = runner.masks.tree(found[part], by_name=False)
     if ranks is not None:
         found["ranks"] = ranks
     if runner.model is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks import __version__
 from ignite_hooks.errors import ConfigError, Problem, did_you_mean, nearest, shown
+from ignite_hooks.masking import Masks, masked
 
 if TYPE_CHECKING:
     from ignite_hooks.config import Entry, Settings
@@ -69,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     listed.add_argument("hook", metavar="HOOK", nargs="?", help="a hook or writer")
     listed.set_defaults(command=_list)
 
+    send = commands.add_parser("send", help="deliver what trackers could not be given during a run")
+    send.add_argument("folder", metavar="DIR", nargs="+", help="a work directory; folders within it are looked at too")
+    send.set_defaults(command=_send)
+
     schema = commands.add_parser("schema", help="a JSON Schema of configurations, for editors")
     schema.set_defaults(command=_schema)
     return parser
@@ -122,7 +127,8 @@ def _review(path: str) -> _Review:
     entries, strangers = _known(settings.entries)
     hooks, wrong = build_all(entries, {}, Situation(complete=False))
     found += [*wrong, *_wrong_writers(settings.writers)]
-    review = _Review(path, hooks, [f"{path}: {' '.join(str(problem).split())}" for problem in found])
+    masks = Masks(settings.everything)
+    review = _Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
         review.notes = [*strangers, *_waiting(entries), *_notes(settings, hooks)]
@@ -472,6 +478,34 @@ def _something(setting: Setting) -> Any:
 
     candidates: tuple[Any, ...] = (f"my_{setting.name}", 1, 0.5, True, [], {})
     return next((value for value in candidates if not misfit(value, setting)), f"@my_{setting.name}")
+
+
+# -- send -------------------------------------------------------------------------------------------------------
+
+
+def _send(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ignite_hooks.registry import WRITERS
+    from ignite_hooks.writers.sending import waiting
+
+    found, failed = 0, 0
+    for folder in options.folder:
+        if not Path(folder).is_dir():
+            print(f"{folder}: no such folder", file=sys.stderr)
+            failed += 1
+            continue
+        for path, send in waiting(Path(folder), WRITERS.get):
+            found += 1
+            try:
+                print(f"{path}: {send()}")
+            except Exception as error:  # whatever a tracker raises is said, and the next one is tried
+                words = masked(" ".join(str(error).split())[:300])
+                print(f"{path}: {type(error).__name__}: {words}", file=sys.stderr)
+                failed += 1
+    if not found and not failed:
+        print(f"{', '.join(options.folder)}: nothing waits to be sent")
+    return 1 if failed else 0
 
 
 # -- schema -----------------------------------------------------------------------------------------------------

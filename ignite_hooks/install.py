@@ -357,6 +357,7 @@ class Installation:
         runner.resumed_from, runner.epoch_complete = path, True
         state = runner.trainer.state
         runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
+        runner.writer.resumed(runner.global_step)
         runner.position.resume(runner, loaded, path)
 
     def _begin_epoch_at(self, iteration: int) -> None:

@@ -98,6 +98,7 @@ HOOKS = Registry(
     {
         "CheckpointHook": _HERE + "checkpoint_hook",
         "DetVisualizationHook": _HERE + "visualization_hook",
+        "ClearMLHook": _HERE + "clearml_hook",
         "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
         "DistEvalHook": _HERE + "eval_hook",
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
@@ -111,6 +112,8 @@ HOOKS = Registry(
         "LoggerHook": _HERE + "logger_hook",
         "MemoryProfilerHook": _HERE + "memory_profiler_hook",
         "ProfilerHook": _HERE + "profiler_hook",
+        "MLflowHook": _HERE + "mlflow_hook",
+        "ProgressBarHook": _HERE + "progress_bar_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SegVisualizationHook": _HERE + "visualization_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
@@ -118,6 +121,8 @@ HOOKS = Registry(
         "SystemMonitorHook": _HERE + "system_monitor_hook",
         "TimeTrackingHook": _HERE + "time_tracking_hook",
         "VisualizationHook": _HERE + "visualization_hook",
+        "TensorBoardHook": _HERE + "tensorboard_hook",
+        "WandbHook": _HERE + "wandb_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
 )
@@ -128,8 +133,13 @@ HookRegistry = HOOK_REGISTRY = HOOKS
 WRITERS = Registry(
     "writer",
     {
+        "ClearMLWriter": "ignite_hooks.writers.clearml",
+        "ConsoleWriter": "ignite_hooks.writers.console",
         "JsonlWriter": "ignite_hooks.writers.jsonl",
+        "MLflowWriter": "ignite_hooks.writers.mlflow",
         "MemoryWriter": "ignite_hooks.writers.memory",
+        "TensorboardWriter": "ignite_hooks.writers.tensorboard",
+        "WandbWriter": "ignite_hooks.writers.wandb",
     },
 )
 """Every writer that a configuration can name."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ignite_hooks import checkpoint as checkpoints
 from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
 from ignite_hooks.improvement import Best
+from ignite_hooks.masking import MASKING, Masks
 from ignite_hooks.metrics import Metrics
 from ignite_hooks.position import Position
 from ignite_hooks.ranks import first_says, world_size
@@ -100,6 +101,7 @@ class RunLogger(logging.Logger):
         super().__init__(f"{parent.name}.run")
         self.parent = parent
         self.writer = writer
+        self.addFilter(MASKING)
 
     def isEnabledFor(self, level: int) -> bool:
         """Never from the cache: nobody clears that of a logger outside of the standard table when a level changes."""
@@ -135,6 +137,8 @@ class Runner:
         self.evaluating: str | None = None
         self.best = Best()
         self.checkpoint: dict[str, Any] | None = None
+        self.masks = Masks()
+        """The secrets of the configuration, which no sink may show."""
         self._services = dict(services)
         base = self._services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base

@@ -18,6 +18,7 @@ from ignite_hooks.points import POINTS
 from ignite_hooks.schedule import SCHEDULE_WORDS
 from ignite_hooks.settings import describe
 from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
+from tests.tools import trackers_at
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("**/*.yaml"))
@@ -85,6 +86,13 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trackers work offline, in one folder; one database is made for all of these tests."""
+    with trackers_at(tmp_path_factory.mktemp("trackers")):
+        yield
+
+
 @pytest.fixture
 def cls(name: str) -> Any:
     """The class of this name, where it is ours and this is its own name."""
@@ -97,6 +105,8 @@ def cls(name: str) -> Any:
 
 
 def snake(name: str) -> str:
+    for word in ("TensorBoard", "MLflow", "ClearML"):
+        name = name.replace(word, word.capitalize())
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -104,6 +114,7 @@ def test_names_of_files_follow_from_names_of_classes() -> None:
     assert snake("CheckpointHook") == "checkpoint_hook"
     assert snake("EMAHook") == "ema_hook"
     assert snake("DistSamplerSeedHook") == "dist_sampler_seed_hook"
+    assert snake("MLflowHook") == "mlflow_hook"
 
 
 # -- every hook ------------------------------------------------------------------------------------------------
@@ -114,7 +125,8 @@ def test_one_name_leads_to_five_places(name: str, cls: Any) -> None:
     module = cls.__module__.rpartition(".")[2]
     places = [ROOT / "ignite_hooks" / "hooks" / f"{module}.py", ROOT / "tests" / "hooks" / f"test_{module}.py"]
     if name not in NOT_CONFIGURED:
-        places.append(ROOT / "configs" / f"{snake(name)}.yaml")
+        found = [path for path in CONFIGS if path.stem == snake(name)]
+        places += found or [ROOT / "configs" / f"{snake(name)}.yaml"]
         assert re.search(rf"type: {name}\b", places[-1].read_text() if places[-1].exists() else f"type: {name}")
     assert [str(place) for place in places if not place.exists()] == []
 
@@ -152,6 +164,7 @@ def test_every_configuration_is_built_planned_and_run(path: Path, tmp_path: Path
     run.trainer.run(run.data, max_epochs=2)
     assert run.trainer.state.iteration == 4
     assert runner.report().failures == {}
+    assert list(tmp_path.rglob("*.spool")) == [], "a tracker could not be given everything"
 
 
 def test_there_are_configurations() -> None:

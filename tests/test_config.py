@@ -219,7 +219,8 @@ NEAR = "A key of your own needs a name that looks less like it"
             [
                 (
                     "writers[0].priority",
-                    "not a setting of MemoryWriter; it has scalars, lines, images, texts, config, artifacts, closed",
+                    "not a setting of MemoryWriter; it has scalars, lines, images, texts, config, artifacts, "
+                    "resumed_at, closed",
                 )
             ],
         ),

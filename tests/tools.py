@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
@@ -62,3 +66,25 @@ def small_run(seed: int = 0) -> tuple[Engine, Engine, list[Any], list[Any], torc
     trainer = create_supervised_trainer(model, optimizer, torch.nn.CrossEntropyLoss())
     evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy()})
     return trainer, evaluator, batches(3), batches(2), model
+
+
+@contextlib.contextmanager
+def trackers_at(folder: Path) -> Iterator[None]:
+    """Trackers without servers: their caches and settings lie in a folder, and none of the user's are seen."""
+    own = [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "CLEARML_"))]
+    (folder / "clearml.conf").write_text("api { }")
+    settings = {
+        "WANDB_MODE": "offline",
+        "WANDB_CONFIG_DIR": f"{folder}/wandb-config",
+        "WANDB_CACHE_DIR": f"{folder}/wandb-cache",
+        "WANDB_DATA_DIR": f"{folder}/wandb-data",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "CLEARML_CACHE_DIR": f"{folder}/clearml",
+        "CLEARML_CONFIG_FILE": f"{folder}/clearml.conf",
+    }
+    with patch.dict(os.environ, settings):
+        for name in own:
+            if name not in settings:
+                del os.environ[name]
+        yield

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from datetime import timedelta
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measuring import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
 from ignite_hooks.points import Priority
 from ignite_hooks.runner import LOGGER_NAME, losses_of
 from ignite_hooks.schedule import When, scheduled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ignite_hooks.improvement import Record
     from ignite_hooks.runner import Runner
 
@@ -65,6 +69,7 @@ class LoggerHook(BaseHook):
         self._handlers: list[logging.Handler] = []
         self._undo_level: Callable[[], None] | None = None
         self._began = 0.0
+        self._began_at_time = 0.0
         self._logged_at = 0
 
     @property
@@ -74,7 +79,7 @@ class LoggerHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._window.clear()
-        self._began, self._logged_at = self.clock(), 0
+        self._began, self._began_at_time, self._logged_at = self.clock(), time.time(), 0
         if is_first_rank():
             self._open(runner)
 
@@ -108,10 +113,9 @@ class LoggerHook(BaseHook):
 
     def after_run(self, runner: Runner) -> None:
         if is_first_rank():
-            for metric, record in runner.best.items():
-                file = f" ({record.file})" if record.file else ""
-                runner.logger.info("%s%s", in_words(metric, record), file)
-            runner.logger.info("took %s, work_dir %s", duration(self.clock() - self._began), runner.work_dir)
+            took = self.clock() - self._began
+            rows = summary(runner, took, self._began_at_time)
+            runner.logger.info("%s", "\n".join(["summary", *aligned(rows)]))
 
     def cleanup(self, runner: Runner) -> None:
         logger = logger_of(runner)
@@ -133,7 +137,7 @@ class LoggerHook(BaseHook):
         figures = timer.figures() if hasattr(timer, "figures") else {}
         scalars = losses | rates | memory
         if scalars:
-            runner.writer.write_scalars(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
+            runner.writer.write_measured(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
         words = [f"{name} {number(value)}" for name, value in losses.items()]
         words += [*rates_in_words(rates), *figures_in_words(figures)]
         words += [f"memory {value:.0f} MB" for value in memory.values()]
@@ -141,13 +145,10 @@ class LoggerHook(BaseHook):
 
     def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any] | None = None) -> None:
         """What an engine has measured in its epoch."""
-        metrics = numbers_of(runner.engine.state.metrics or {})
-        metrics = {name: value for name, value in metrics.items() if name not in (beside or {})}
+        name, metrics, scalars = scalars_of(runner, kind, beside or {})
         if not metrics or not is_first_rank():
             return
-        name = runner.evaluating or kind
-        scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
-        runner.writer.write_scalars(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
+        runner.writer.write_measured(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
         by_epoch = self.log_metric_by_epoch
         epoch, iteration = wide(epoch_of(runner), runner.max_epochs), wide(runner.global_step, runner.max_iters)
         words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]
@@ -173,7 +174,7 @@ class LoggerHook(BaseHook):
         folder = runner.work_dir / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log"
-        self._add(logger, logging.FileHandler(path, encoding="utf-8", delay=True))
+        self._add(logger, LogFile(path, encoding="utf-8", delay=True))
 
     def _add(self, logger: logging.Logger, handler: logging.Handler) -> None:
         handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%d %H:%M:%S"))
@@ -181,69 +182,22 @@ class LoggerHook(BaseHook):
         self._handlers.append(handler)
 
 
-class Window:
-    """The losses since the last line. Until ``means`` is asked for, nothing waits for a device.
+class LogFile(logging.FileHandler):
+    """A log file whose disk may fill up: it says so once and is silent from then on."""
 
-    Example:
-        >>> window = Window()
-        >>> window.add(0.25)
-        >>> window.add({"loss": 0.75, "aux": 1.0})
-        >>> window.means()
-        {'loss': 0.5, 'aux': 1.0}
-    """
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Not with a traceback for every line, as logging would."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif self.level <= logging.CRITICAL:
+            self.setLevel(logging.CRITICAL + 1)
+            print(f"the log is not written any more: {error}: {self.baseFilename}", file=sys.stderr)
 
-    def __init__(self) -> None:
-        self._values: defaultdict[str, list[Any]] = defaultdict(list)
-
-    def add(self, outputs: Any) -> None:
-        """Take up what a step returned."""
-        if type(outputs) is float:
-            self._values["loss"].append(outputs)
-            return
-        # `losses_of` spelt out, as this comes at every iteration.
-        for name, value in outputs.items() if isinstance(outputs, Mapping) else (("loss", outputs),):
-            kind = type(value)
-            if kind is float or (kind is not bool and isinstance(value, (int, float))):
-                self._values[name].append(value)
-            elif hasattr(kind, "numel") and value.numel() == 1:
-                # Attached to its graph, a loss would keep the memory of its whole iteration.
-                self._values[name].append(value.detach() if value.requires_grad else value)
-
-    def means(self) -> dict[str, float]:
-        """The mean of each loss, fetched together."""
-        means = {name: mean(values) for name, values in self._values.items()}
-        tensors = {name: value for name, value in means.items() if not isinstance(value, float)}
-        if tensors:
-            import torch
-
-            device = next(iter(tensors.values())).device
-            together = torch.stack([value.to(device) for value in tensors.values()])
-            means.update(zip(tensors, together.tolist(), strict=True))
-        return means
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._values.clear()
-
-
-def mean(values: list[Any]) -> Any:
-    """The mean of numbers, or that of tensors as a tensor on their device."""
-    if all(isinstance(value, (int, float)) for value in values):
-        return sum(values) / len(values)
-    import torch
-
-    try:
-        together = torch.stack(values)
-    except (TypeError, RuntimeError):  # numbers among tensors, or tensors of the shapes () and (1,)
-        together = torch.stack([torch.as_tensor(value).reshape(()).float() for value in values])
-    return together.float().mean()
-
-
-def is_first_rank() -> bool:
-    """Whether this process logs."""
-    import ignite.distributed as idist
-
-    return bool(idist.get_rank() == 0)
+    def close(self) -> None:
+        """What is still in memory is lost where the disk is full; the file is closed all the same."""
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 def logger_of(runner: Runner) -> logging.Logger:
@@ -261,45 +215,6 @@ def is_heard(logger: logging.Logger) -> bool:
             return True
         current = current.parent if current.propagate else None
     return False
-
-
-def learning_rates(optimizer: Any) -> dict[str, float]:
-    """The learning rate of each group of parameters: ``lr``, ``lr/1``, or by the group's name.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> learning_rates(SimpleNamespace(param_groups=[{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3, "name": "head"}]))
-        {'lr': 0.1, 'lr/1': 0.2, 'lr/head': 0.3}
-    """
-    rates = {}
-    for index, group in enumerate(getattr(optimizer, "param_groups", ())):
-        name = group.get("name", index or None)
-        rates["lr" if name is None else f"lr/{name}"] = float(group["lr"])
-    return rates
-
-
-def cuda_memory() -> dict[str, float]:
-    """The peak of the memory on the current GPU."""
-    import torch
-
-    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return {"memory_mb": used / 2**20} if used else {}
-
-
-def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """What of these is one number."""
-    found = {}
-    for name, value in values.items():
-        count = value.numel() if hasattr(type(value), "numel") else getattr(value, "size", 1)
-        value = value.item() if hasattr(type(value), "item") and count == 1 else value
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[name] = value
-    return found
-
-
-def epoch_of(runner: Runner) -> int:
-    """The epoch that is running, counted from 1."""
-    return int(runner.trainer.state.epoch)
 
 
 def wide(now: int, last: int | None) -> str:
@@ -354,6 +269,55 @@ def figures_in_words(figures: Mapping[str, float]) -> Iterator[str]:
 def in_words(metric: str, best: Record) -> str:
     """A score of ``runner.best``."""
     return f"best {metric} {number(best.score)} at epoch {best.epoch}"
+
+
+def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
+    """What a run has come to: best metrics and where, how long it took, its files, what failed.
+
+    Args:
+        runner: The run.
+        took: Its seconds.
+        since: When it began; files that are older are not its own.
+    """
+    rows = []
+    for metric, best in runner.best.items():
+        words = [f"{number(best.score)} at epoch {best.epoch}, iteration {best.step}"]
+        rows.append((f"best {metric}", ", ".join(words + ([best.file] if best.file else []))))
+    failures = {name: record.count for name, record in runner.report().failures.items()}
+    failures |= {name: record["count"] for name, record in getattr(runner.writer, "failures", dict)().items()}
+    return [
+        *rows,
+        ("took", duration(took)),
+        ("work_dir", str(runner.work_dir)),
+        ("files", files_in_words(runner.work_dir, since)),
+        ("failures", ", ".join(f"{name} {count}" for name, count in failures.items()) or "none"),
+    ]
+
+
+def aligned(rows: list[tuple[str, str]]) -> list[str]:
+    """Two columns.
+
+    Example:
+        >>> aligned([("took", "0:01:23"), ("failures", "none")])
+        ['  took      0:01:23', '  failures  none']
+    """
+    wide_ = max(len(left) for left, _ in rows)
+    return [f"  {left:<{wide_}}  {right}" for left, right in rows]
+
+
+def files_in_words(folder: Path, since: float) -> str:
+    """The files of a run: those at the top by name, of checkpoints and folders how many."""
+    checkpoints, words = 0, []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # A second of grace: a file system may round.
+        if path.name.startswith(".") or path.stat().st_mtime < since - 1:
+            continue
+        checkpoints += path.suffix == ".pth"
+        if path.suffix != ".pth":
+            words.append(f"{path.name}/" if path.is_dir() else path.name)
+    if checkpoints:
+        words.insert(0, f"{checkpoints} checkpoint{'s' if checkpoints > 1 else ''}")
+    return ", ".join(words) or "none"
 
 
 def _belongs(ranked: str, evaluator: str, metrics: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,13 @@ class Writer:
     ) -> None:
         """Write numbers that belong together; `kind` is train, val, test or system."""
         for name, value in scalars.items():
-            self.write_scalar(name, value, step)
+            self.write_scalar(full_name(name, kind), value, step)
+
+    def write_measured(
+        self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
+    ) -> None:
+        """Write what a run is measured by; a place whose own hook measures at its own interval leaves it out."""
+        self.write_scalars(scalars, step, kind=kind, epoch=epoch)
 
     def write_figure(self, name: str, figure: Any, step: int) -> None:
         """Write a matplotlib figure, as a picture unless the writer knows better."""
@@ -52,6 +59,9 @@ class Writer:
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         """Nothing, unless the writer can."""
 
+    def resumed(self, step: int) -> None:
+        """Told that the run goes on from this step: what was written of later ones will be written again."""
+
     def flush(self) -> None:
         """Bring what was written to where it goes."""
 
@@ -60,6 +70,66 @@ class Writer:
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{method}: every writer has to implement it")
+
+
+def full_name(name: str, kind: str) -> str:
+    """The name of a number where numbers of all kinds lie side by side.
+
+    Example:
+        >>> full_name("loss", "train"), full_name("loss", "val"), full_name("val_loss", "val")
+        ('loss', 'val/loss', 'val_loss')
+    """
+    return name if kind == "train" or name.startswith((f"{kind}/", f"{kind}_")) else f"{kind}/{name}"
+
+
+def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """The scalars with one-element tensors as numbers: one wait per device and type, not one per tensor."""
+    plain = dict(scalars)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, value in plain.items():
+        # The class is asked because an instance of an Ignite `Metric` answers any name.
+        if hasattr(type(value), "numel") and value.numel() == 1:
+            groups.setdefault((str(value.device), str(value.dtype)), []).append(name)
+    for names in groups.values():
+        import torch
+
+        together = torch.stack([plain[name].detach().reshape(()) for name in names])
+        plain.update(zip(names, together.tolist(), strict=True))
+    return plain
+
+
+def as_picture(image: Any) -> Any:
+    """A picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
+    import numpy
+
+    first = hasattr(type(image), "detach") and image.ndim == 3 and image.shape[0] in (1, 3, 4)
+    array = numpy.asarray(image.detach().cpu() if hasattr(type(image), "detach") else image)
+    if first and array.shape[2] not in (3, 4):
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
+        raise ValueError(f"a picture is height x width x channels, with 1, 3 or 4 of these, not {array.shape}")
+    if array.dtype != numpy.uint8:
+        # As in matplotlib: numbers with a fraction reach from 0.0 to 1.0, whole ones to 255.
+        scale = 255 if array.dtype.kind in "fb" else 1
+        array = (array * scale).round() if scale == 255 else array
+        array = numpy.nan_to_num(array).clip(0, 255).astype(numpy.uint8)
+    return numpy.repeat(array, 3, axis=2) if array.shape[2] == 1 else array
+
+
+def missing(module: str, extra: str | None = None) -> str:
+    """What to do where a package is not installed; nothing where it is."""
+    if importlib.util.find_spec(module) is not None:
+        return ""
+    package = module if extra is None else f"'ignite-hooks[{extra}]'"
+    return f"{module} is not installed: pip install {package}"
+
+
+def installed(module: str, extra: str | None = None) -> None:
+    """Raise an error that says how to install what a writer needs, where it is not there."""
+    if problem := missing(module, extra):
+        raise ImportError(problem)
 
 
 def rendered(figure: Any) -> Any:

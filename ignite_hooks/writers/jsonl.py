@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.interface import Writer, fetched
 
 
 class JsonlWriter(Writer):
@@ -34,7 +34,7 @@ class JsonlWriter(Writer):
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
         nonfinite: list[str] = []
-        plain = {name: _jsonable(value, name, nonfinite) for name, value in _fetched(scalars).items()}
+        plain = {name: _jsonable(value, name, nonfinite) for name, value in fetched(scalars).items()}
         line: dict[str, Any] = {"time": self._clock(), "step": step, "epoch": epoch, "kind": kind}
         line["scalars"] = plain
         if nonfinite:
@@ -54,6 +54,10 @@ class JsonlWriter(Writer):
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
+
+    def resumed(self, step: int) -> None:
+        """Drop what will be written again."""
+        self.cut(step)
 
     def cut(self, step: int) -> None:
         """Drop the lines after `step`, and a torn last one: what follows will be written again."""
@@ -95,22 +99,6 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
                 break
             raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
     return rows
-
-
-def _fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
-    """The scalars with one-element tensors as numbers: one wait per device and type, not one per tensor."""
-    fetched = dict(scalars)
-    groups: dict[tuple[str, str], list[str]] = {}
-    for name, value in fetched.items():
-        # The class is asked because an instance of an Ignite `Metric` answers any name.
-        if hasattr(type(value), "numel") and value.numel() == 1:
-            groups.setdefault((str(value.device), str(value.dtype)), []).append(name)
-    for names in groups.values():
-        import torch
-
-        together = torch.stack([fetched[name].detach().reshape(()) for name in names])
-        fetched.update(zip(names, together.tolist(), strict=True))
-    return fetched
 
 
 def _jsonable(value: Any, name: str, nonfinite: list[str]) -> Any:

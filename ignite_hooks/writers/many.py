@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.masking import Masks
 from ignite_hooks.writers.interface import Writer
 
 REQUIRED = ("write_scalar", "write_image", "write_config")
@@ -18,6 +19,7 @@ OPTIONAL = (
     "write_text",
     "write_graph",
     "write_artifact",
+    "resumed",
     "flush",
     "close",
 )
@@ -30,10 +32,21 @@ logger = logging.getLogger("ignite_hooks")
 class _Member:
     writer: Writer
     name: str
+    paced: bool = False
+    """Whether a hook of its own decides how often the measures of the run go there."""
+    pictures_every: int | None = 1
+    """How many steps lie between pictures at least; None for no pictures."""
+    pictures_at: int | None = None
     failures: int = 0
     in_a_row: int = 0
     last_failure: str = ""
     off: bool = False
+
+
+def takes_picture(member: _Member, step: int) -> bool:
+    """All pictures of a step, or none of them."""
+    every, last = member.pictures_every, member.pictures_at
+    return every is not None and (last is None or step == last or step - last >= every)
 
 
 class ManyWriters(Writer):
@@ -43,7 +56,8 @@ class ManyWriters(Writer):
     a row it is switched off. `failures()` tells what was lost. Training never notices.
     """
 
-    def __init__(self, writers: Sequence[Any]) -> None:
+    def __init__(self, writers: Sequence[Any], masks: Masks | None = None) -> None:
+        self.masks = masks or Masks()
         adapted = [adapt(writer) for writer in writers]
         self._members = [_Member(writer, name) for writer, name in zip(adapted, _names(adapted), strict=True)]
 
@@ -51,34 +65,68 @@ class ManyWriters(Writer):
     def writers(self) -> list[Writer]:
         return [member.writer for member in self._members]
 
+    def join(self, writer: Any, *, pictures_every: int | None = 1) -> ManyWriters:
+        """Add a writer whose own hook measures for it; the answer writes to this one alone.
+
+        Args:
+            writer: The writer.
+            pictures_every: How many steps lie between pictures at least; None for no pictures.
+        """
+        adapted = adapt(writer)
+        name = _names([*self.writers, adapted])[-1]
+        place = ManyWriters([], self.masks)
+        place._members = [_Member(adapted, name, paced=True, pictures_every=pictures_every)]
+        self._members += place._members
+        return place
+
+    def leave(self, place: ManyWriters) -> None:
+        """Close what has joined, and write there no more; its failures stay known."""
+        place.close()
+        for member in place._members:
+            member.off = True
+            if not member.failures:
+                self._members.remove(member)
+
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         self._pass_on("write_scalar", name, value, step)
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        self._pass_on("write_image", name, image, step)
+        for member in self._showing(step):
+            self._call(member, "write_image", name, image, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        self._pass_on("write_config", config)
+        self._pass_on("write_config", self.masks.tree(dict(config)))
 
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
         self._pass_on("write_scalars", scalars, step, kind=kind, epoch=epoch)
 
+    def write_measured(
+        self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
+    ) -> None:
+        for member in self._members:
+            if not member.off and not member.paced:
+                self._call(member, "write_measured", scalars, step, kind=kind, epoch=epoch)
+
     def write_figure(self, name: str, figure: Any, step: int) -> None:
-        self._pass_on("write_figure", name, figure, step)
+        for member in self._showing(step):
+            self._call(member, "write_figure", name, figure, step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
         self._pass_on("write_histogram", name, values, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        self._pass_on("write_text", name, text, step)
+        self._pass_on("write_text", name, self.masks.text(text), step)
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         self._pass_on("write_graph", model, inputs)
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         self._pass_on("write_artifact", path, name, kind)
+
+    def resumed(self, step: int) -> None:
+        self._pass_on("resumed", step)
 
     def flush(self) -> None:
         self._pass_on("flush")
@@ -95,6 +143,13 @@ class ManyWriters(Writer):
             for member in self._members
             if member.failures
         }
+
+    def _showing(self, step: int) -> list[_Member]:
+        """Who takes pictures of this step."""
+        found = [member for member in self._members if not member.off and takes_picture(member, step)]
+        for member in found:
+            member.pictures_at = step
+        return found
 
     def _pass_on(self, method: str, *args: Any, **kwargs: Any) -> None:
         for member in self._members:
@@ -115,7 +170,7 @@ class ManyWriters(Writer):
         member.failures += 1
         member.in_a_row += 1
         # Errors of torch and of servers run over many lines.
-        member.last_failure = f"{method}: {type(error).__name__}: {error}".partition("\n")[0]
+        member.last_failure = self.masks.text(f"{method}: {type(error).__name__}: {error}".partition("\n")[0])
         traceback = error if member.failures == 1 else None
         logger.warning("writer %s failed in %s", member.name, member.last_failure, exc_info=traceback)
         if member.in_a_row >= FAILURES_ALLOWED and not member.off:

@@ -20,6 +20,7 @@ class MemoryWriter(Writer):
     texts: list[tuple[str, str, int]] = field(default_factory=list)
     config: dict[str, Any] | None = None
     artifacts: list[tuple[str | Path, str | None, str]] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
     closed: bool = False
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
@@ -42,6 +43,9 @@ class MemoryWriter(Writer):
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         self.artifacts.append((path, name, kind))
+
+    def resumed(self, step: int) -> None:
+        self.resumed_at.append(step)
 
     def close(self) -> None:
         self.closed = True

@@ -20,15 +20,14 @@ from ignite_hooks.hooks.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.lambda_hook import LambdaHook
 from ignite_hooks.hooks.logger_hook import (
     LoggerHook,
-    Window,
     duration,
     figures_in_words,
-    learning_rates,
     number,
-    numbers_of,
     out_of,
     rates_in_words,
 )
+from ignite_hooks.measuring import Window, learning_rates, numbers_of
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer, failing, small_run
 
@@ -310,8 +309,30 @@ def test_the_end_names_the_best_the_time_and_the_folder(caplog: pytest.LogCaptur
     hook.clock = lambda: next(hands)
     attach(trainer, tmp_path, hook, best_so_far("accuracy", 0.971, "best_accuracy_epoch_2.pth"))
     trainer.run([1.0])
-    assert "best accuracy 0.9710 at epoch 2 (best_accuracy_epoch_2.pth)" in caplog.messages
-    assert f"took 0:01:23, work_dir {tmp_path}" in caplog.messages
+    [said] = [message for message in caplog.messages if message.startswith("summary")]
+    _, best, *rest = said.splitlines()
+    assert re.fullmatch(r"  best accuracy  0.9710 at epoch 2, iteration \d+, best_accuracy_epoch_2.pth", best)
+    assert rest == [
+        "  took           0:01:23",
+        f"  work_dir       {tmp_path}",
+        "  files          logs/, metrics.jsonl",
+        "  failures       none",
+    ]
+
+
+def test_the_end_tells_of_checkpoints_and_failures(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    class Fragile(MemoryWriter):
+        def write_scalars(self, *arguments: Any, **more: Any) -> None:
+            raise OSError("broken")
+
+    run = tiny_run()
+    hooks = [{"type": "LoggerHook"}, {"type": "CheckpointHook", "save_best": False, "max_keep_ckpts": 1}]
+    cfg = {"hooks": [*hooks, failing("after_epoch", at=1, on_error="warn")], "writers": [Fragile()]}
+    attach_hooks(run.trainer, cfg, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    [said] = [message for message in caplog.messages if message.startswith("summary")]
+    assert "  files     2 checkpoints, logs/, manifest.json, metrics.jsonl" in said
+    assert said.endswith("  failures  Failing 1, Fragile 2")
 
 
 # -- where lines go --------------------------------------------------------------------------------------------
@@ -384,7 +405,7 @@ def test_where_somebody_listens_nothing_is_added_but_the_file(
     attach(trainer, tmp_path, LoggerHook(), look())
     trainer.run([1.0])
     added = [type(h) for h in during[0] if h is not mine and not isinstance(h, logging.NullHandler)]
-    assert added == [logging.FileHandler]
+    assert added == [logger_hook.LogFile]
 
 
 def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:

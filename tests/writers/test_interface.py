@@ -54,7 +54,7 @@ def test_three_methods_are_enough(tmp_path: Path) -> None:
     writer.flush()
     writer.close()
     writer.close()
-    assert writer.calls == [("scalar", "loss", 0.5, 7), ("scalar", "lr", 0.1, 7), ("config", {"seed": 1})]
+    assert writer.calls == [("scalar", "val/loss", 0.5, 7), ("scalar", "val/lr", 0.1, 7), ("config", {"seed": 1})]
 
 
 def test_a_figure_becomes_a_picture_and_stays_as_it_was() -> None:

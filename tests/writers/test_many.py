@@ -59,13 +59,14 @@ def test_everything_reaches_every_writer_in_order() -> None:
             self.name = name
 
         def __getattribute__(self, method: str) -> Any:
-            if method.startswith("write_") or method in ("flush", "close"):
+            if method.startswith("write_") or method in ("resumed", "flush", "close"):
                 return lambda *_, **__: order.append(f"{self.name}.{method}")
             return super().__getattribute__(method)
 
     many = ManyWriters([Noting("a"), Noting("b")])
     many.write_scalar("loss", 0.5, 1)
     many.write_scalars({"loss": 0.5}, 1, kind="val", epoch=1)
+    many.write_measured({"loss": 0.5}, 1, kind="val", epoch=1)
     many.write_image("cat", None, 1)
     many.write_figure("plot", None, 1)
     many.write_histogram("weights", [], 1)
@@ -73,9 +74,10 @@ def test_everything_reaches_every_writer_in_order() -> None:
     many.write_config({})
     many.write_graph(None, None)
     many.write_artifact("file")
+    many.resumed(1)
     many.flush()
     many.close()
-    methods = [name for name in vars(Writer) if name.startswith("write_") or name in ("flush", "close")]
+    methods = [name for name in vars(Writer) if name.startswith("write_") or name in ("resumed", "flush", "close")]
     assert sorted(order) == sorted(f"{writer}.{method}" for method in methods for writer in "ab")
     assert [entry[0] for entry in order] == ["a", "b"] * len(methods)
 
@@ -200,7 +202,7 @@ def test_a_duck_with_another_write_scalars_gets_its_numbers_one_by_one() -> None
 
     other = Other()
     ManyWriters([other]).write_scalars({"loss": 0.5}, 7, kind="val", epoch=1)
-    assert other.calls == [("scalar", "loss", 0.5, 7)]
+    assert other.calls == [("scalar", "val/loss", 0.5, 7)]
 
 
 def test_a_writer_needs_no_adapting() -> None:
@@ -232,3 +234,37 @@ def test_nobody_to_write_to_is_fine() -> None:
     run(many)
     many.close()
     assert many.failures() == {}
+
+
+# -- writers with a hook of their own ------------------------------------------------------------------------------
+
+
+def test_what_joins_gets_everything_but_the_measures_of_others() -> None:
+    always, own = MemoryWriter(), MemoryWriter()
+    many = ManyWriters([always])
+    place = many.join(own)
+    many.write_measured({"loss": 0.5}, 1)
+    many.write_scalar("mine", 2.0, 1)
+    place.write_scalars({"loss": 0.4}, 2)
+    assert always.scalars == [("loss", 0.5, 1), ("mine", 2.0, 1)]
+    assert own.scalars == [("mine", 2.0, 1), ("loss", 0.4, 2)]
+
+
+def test_what_leaves_is_closed_and_left_alone() -> None:
+    own = MemoryWriter()
+    many = ManyWriters([])
+    place = many.join(own)
+    many.leave(place)
+    many.write_scalar("mine", 2.0, 1)
+    place.write_scalar("mine", 2.0, 1)
+    assert own.closed
+    assert own.scalars == []
+    assert many.writers == []
+
+
+def test_failures_of_what_has_left_stay_known() -> None:
+    many = ManyWriters([MemoryWriter(), Flaky()])
+    place = many.join(Flaky(1))
+    place.write_scalar("loss", 0.5, 1)
+    many.leave(place)
+    assert many.failures()["Flaky#2"]["count"] == 1

@@ -1,0 +1,73 @@
+"""``ignite-hooks send``: what could not be delivered during a run is delivered later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.writers.background import BackgroundWriter
+from ignite_hooks.writers.spool import SUFFIX, Spool
+
+
+def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Callable[[], str]]]:
+    """What waits in a folder: each file, and what sends it and says how it went; that raises where it cannot.
+
+    Args:
+        folder: Where to look, folders within it included.
+        make: The class of a writer by its name.
+    """
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
+    for path in sorted(folder.rglob("clearml-offline-*.zip")):
+        yield path, lambda path=path: _send_clearml(path)  # type: ignore[misc]
+    for path in sorted(folder.rglob("wandb/offline-run-*/*.wandb")):
+        if not path.with_name(f"{path.name}.synced").exists():
+            yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
+
+
+def _send_spool(path: Path, make: Callable[..., Any]) -> str:
+    spool = Spool(path)
+    header = spool.read_header()
+    writer = make(header["writer"])(**header.get("settings", {}), mode="online", work_dir=path.parent)
+    assert isinstance(writer, BackgroundWriter)
+    writer.run_id = header.get("run")
+    tracker = writer.connect()
+    tracker.name = header["writer"]
+    # Told now: a second attempt must not begin another run.
+    spool.say(run=writer.run_id)
+    sent = 0
+    try:
+        for batch in spool.batches():
+            tracker.send(batch)
+            sent += len(batch)
+    except BaseException:
+        spool.forget_delivered()
+        raise
+    if not tracker.close(failed=False):
+        raise ConnectionError("it is not known whether everything has arrived")
+    spool.forget_delivered()
+    return f"{sent} records sent to {header['writer'].removesuffix('Writer')}"
+
+
+def _send_clearml(path: Path) -> str:
+    from clearml import Task
+
+    task = Task.import_offline_session(str(path))
+    if not task:
+        raise ConnectionError("ClearML did not take it")
+    path.rename(path.with_suffix(".sent"))
+    return f"sent to ClearML as task {task}"
+
+
+def _send_wandb(path: Path) -> str:
+    environment = {**os.environ, "WANDB_MODE": "online"}
+    command = [sys.executable, "-m", "wandb", "sync", str(path.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    words = (done.stderr or done.stdout).strip().splitlines()
+    if done.returncode or not path.with_name(f"{path.name}.synced").exists():
+        raise ConnectionError(words[-1] if words else f"wandb sync ended with {done.returncode}")
+    return "sent to W&B"

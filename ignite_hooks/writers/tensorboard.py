@@ -1,0 +1,83 @@
+"""Event files for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.writers.interface import Writer, as_picture, fetched, full_name, installed
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class TensorboardWriter(Writer):
+    """Writes event files that TensorBoard shows; a resume hides the steps that come again.
+
+    Args:
+        log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
+        work_dir: The work directory of the run, which ``attach_hooks`` supplies.
+    """
+
+    def __init__(self, log_dir: str | Path | None = None, *, work_dir: str | Path | None = None) -> None:
+        installed("tensorboard")
+        self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
+        self._purge: int | None = None
+        self._opened: SummaryWriter | None = None
+
+    def write_scalar(self, name: str, value: Any, step: int) -> None:
+        self.write_scalars({name: value}, step)
+
+    def write_scalars(
+        self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
+    ) -> None:
+        for name, value in fetched(scalars).items():
+            self._open().add_scalar(full_name(name, kind), value, step)
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        self._open().add_image(name, as_picture(image), step, dataformats="HWC")
+
+    def write_histogram(self, name: str, values: Any, step: int) -> None:
+        self._open().add_histogram(name, values, step)
+
+    def write_text(self, name: str, text: str, step: int) -> None:
+        self._open().add_text(name, text, step)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
+        # Four spaces make Markdown show it as it is.
+        self.write_text("config", "\n".join(f"    {line}" for line in text.splitlines()), 0)
+
+    def write_graph(self, model: Any, inputs: Any) -> None:
+        with warnings.catch_warnings():
+            # It is made with torch.jit.trace, which is deprecated and warns of much that is no fault of the model.
+            warnings.simplefilter("ignore")
+            self._open().add_graph(model, inputs)
+
+    def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
+        """Nothing: TensorBoard shows what is written to it, and keeps no files."""
+
+    def resumed(self, step: int) -> None:
+        self.close()
+        self._purge = step + 1
+
+    def flush(self) -> None:
+        if self._opened is not None:
+            self._opened.flush()
+
+    def close(self) -> None:
+        """Close the event file; a later write begins another in the same folder."""
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            opened.close()
+
+    def _open(self) -> SummaryWriter:
+        if self._opened is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            purge, self._purge = self._purge, None
+            self._opened = SummaryWriter(str(self.log_dir), purge_step=purge)
+        return self._opened

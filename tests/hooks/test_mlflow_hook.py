@@ -1,0 +1,217 @@
+"""What MLflow's own client says of a run: from a database in the work directory, and from a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks.cli import main
+from ignite_hooks.writers.mlflow import MLflowWriter, flattened
+from ignite_hooks.writers.spool import Spool
+from tests.hooks.tracked import PICTURE, as_written, holding_the_canary, size_of, train
+from tests.tools import trackers_at
+from tests.writers.servers import FAULTS, faulty, unreachable
+
+HOOK = {"type": "MLflowHook", "experiment": "digits", "run_name": "first", "log_model": True}
+mlflow: Any = pytest.importorskip("mlflow")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with trackers_at(tmp_path_factory.mktemp("trackers")):
+        yield
+
+
+def runs_at(uri: str, experiment: str = "digits") -> list[Any]:
+    """The runs of an experiment, the newest first."""
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    return [] if found is None else list(client.search_runs([found.experiment_id]))
+
+
+def assert_all_is_there(uri: str, folder: Path, elsewhere: Path) -> None:
+    """Names, steps, values, pictures, configuration and checkpoints."""
+    client = mlflow.MlflowClient(uri)
+    [run] = runs_at(uri)
+    run_id = run.info.run_id
+    assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
+    written = as_written(folder)
+    assert run.data.metrics.keys() == written.keys()
+    for name, rows in written.items():
+        history = client.get_metric_history(run_id, name)
+        assert sorted((metric.step, metric.value) for metric in history) == rows
+    assert run.data.params["custom_hooks.0.type"] == "MLflowHook"
+    assert run.data.params["tracker.api_key"] == "***"
+    got = Path(client.download_artifacts(run_id, "", str(elsewhere)))
+    config = json.loads((got / "config.json").read_text())
+    assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
+    assert [size_of(path) for path in (got / "images").glob("*.png")] == [PICTURE.shape[1::-1]] * 2
+    assert "after_train_iter" in (got / "texts" / "plan_0.txt").read_text()
+    models = {path.name: path.read_bytes() for path in (got / "checkpoints").iterdir()}
+    best = next(path for path in folder.glob("best_accuracy_*.pth"))
+    assert models == {path.name: path.read_bytes() for path in (best, folder / "last.pth")}
+    assert holding_the_canary(got) == []
+
+
+def test_everything_is_in_the_database(tmp_path: Path) -> None:
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    folder = tmp_path / "run"
+    train(folder, HOOK)
+    assert_all_is_there(uri, folder, tmp_path)
+    assert holding_the_canary(folder) == []
+
+
+def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:
+    train(tmp_path, {"type": "MLflowHook", "experiment": "failing"}, fail=True)
+    assert [run.info.status for run in runs_at(os.environ["MLFLOW_TRACKING_URI"], "failing")] == ["FAILED"]
+
+
+def test_a_resume_is_another_run(tmp_path: Path) -> None:
+    hook = {"type": "MLflowHook", "experiment": "resumed"}
+    train(tmp_path, hook, fail=True)
+    train(tmp_path, hook, resume="epoch_2.pth")
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    second, first = runs_at(uri, "resumed")
+    client = mlflow.MlflowClient(uri)
+    steps = [[m.step for m in client.get_metric_history(run.info.run_id, "loss")] for run in (first, second)]
+    assert steps == [[2, 4, 6, 8, 10, 12], [10, 12]]
+
+
+def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # MLflow remembers the experiment in a variable.
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")
+    mlflow.set_tracking_uri(os.environ["MLFLOW_TRACKING_URI"])
+    mlflow.set_experiment("of the script")
+    with mlflow.start_run() as mine:
+        train(tmp_path, {"type": "MLflowHook", "experiment": "another"})
+        assert mlflow.active_run().info.run_id == mine.info.run_id
+        [run] = runs_at(os.environ["MLFLOW_TRACKING_URI"], "of the script")
+        assert run.info.status == "RUNNING"
+    assert "loss" in run.data.metrics
+    assert runs_at(os.environ["MLFLOW_TRACKING_URI"], "another") == []
+
+
+def test_without_settings_the_database_is_in_the_work_directory(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI")
+        writer = MLflowWriter(work_dir=tmp_path)
+    assert writer.tracking_uri == f"sqlite:///{tmp_path}/mlflow.db"
+    assert writer.experiment == "ignite_hooks"
+
+
+def test_its_own_variables_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "by variable")
+    writer = MLflowWriter(work_dir=tmp_path)
+    assert (writer.tracking_uri, writer.experiment) == (os.environ["MLFLOW_TRACKING_URI"], "by variable")
+
+
+def test_a_password_in_an_address_is_not_written_down(tmp_path: Path) -> None:
+    writer = MLflowWriter("http://me:hush-4711@host:1", mode="offline", work_dir=tmp_path)
+    writer.write_scalar("loss", 1.0, 1)
+    writer.close()
+    [path] = tmp_path.iterdir()
+    assert "hush-4711" not in path.read_text()
+    assert Spool(path).read_header()["settings"]["tracking_uri"] == "http://host:1"
+
+
+@pytest.mark.parametrize(
+    ("config", "flat"),
+    [
+        ({"a": {"b": [1, {"c": 2}]}}, [("a.b.0", 1), ("a.b.1.c", 2)]),
+        ({"empty": [], "none": None, "also": {}}, [("empty", "[]"), ("none", None), ("also", {})]),
+    ],
+)
+def test_a_configuration_becomes_parameters(config: Any, flat: Any) -> None:
+    assert flattened(config) == flat
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", [*FAULTS, "is not there"])
+def test_a_server_with_a_fault_costs_nothing_but_a_line(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack:
+        url = unreachable() if how == "is not there" else stack.enter_context(faulty(how))
+        train(tmp_path, {**HOOK, "tracking_uri": url, "log_model": False})
+    waiting: dict[str, list[Any]] = {}
+    for record in Spool(tmp_path / "mlflow.spool"):
+        for name, value in record.content.items() if record.what == "scalars" else ():
+            waiting.setdefault(name, []).append((record.step, value))
+    assert waiting == as_written(tmp_path), "every metric is in the spool"
+    offline = [message for message in caplog.messages if "so it works offline" in message]
+    assert offline == [
+        f"MLflowWriter: {url} does not answer, so it works offline, in {tmp_path}; "
+        f"'ignite-hooks send {tmp_path}' sends it later"
+    ]
+    assert holding_the_canary(tmp_path) == []
+
+
+# -- a real server --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """MLflow's own server, with SQLite, on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/server.db",
+        "--artifacts-destination",
+        f"{folder}/artifacts",
+    ]
+    own = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"} | own
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        until = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            assert server.poll() is None, (folder / "server.log").read_text()[-2000:]
+            assert time.monotonic() < until
+            signal.sigtimedwait([], 0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+@pytest.mark.slow
+def test_everything_reaches_a_real_server_also_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("flask", "flask_cors", "pandas", "aiohttp"):
+        pytest.importorskip(module)
+    (tmp_path / "server").mkdir()
+    with served(tmp_path / "server") as url:
+        train(tmp_path / "now", {**HOOK, "tracking_uri": url})
+        assert_all_is_there(url, tmp_path / "now", tmp_path / "got")
+        # What was not delivered during the run is delivered later, into a run of the same name.
+        train(tmp_path / "later", {**HOOK, "tracking_uri": url, "experiment": "later", "mode": "offline"})
+        assert runs_at(url, "later") == []
+        assert main(["send", str(tmp_path / "later")]) == 0
+        assert "records sent to MLflow" in capsys.readouterr().out
+        [run] = runs_at(url, "later")
+        assert run.data.metrics.keys() == as_written(tmp_path / "later").keys()
+        assert not (tmp_path / "later" / "mlflow.spool").exists()
+        assert main(["send", str(tmp_path / "later")]) == 0
+        assert capsys.readouterr().out == f"{tmp_path / 'later'}: nothing waits to be sent\n"
+    assert holding_the_canary(tmp_path) == []
+    assert not [message for message in caplog.messages if "cannot be reached" in message]

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.console import ConsoleWriter
+
+
+@pytest.fixture(autouse=True)
+def _everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ignite_hooks")
+
+
+def test_a_line_for_everything_that_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    writer = ConsoleWriter()
+    writer.write_scalar("points", torch.tensor(3), 7)
+    writer.write_scalars({"loss": 0.1234567, "acc": 1.0}, 7, kind="val")
+    writer.write_image("cat", numpy.zeros((4, 6, 3)), 8)
+    writer.write_text("note", "hello", 8)
+    writer.write_artifact("best.pth", kind="model")
+    assert caplog.messages == [
+        "iter 7  points 3",
+        "iter 7  val/loss 0.123457  val/acc 1",
+        "iter 8  picture cat 4 x 6 x 3",
+        "iter 8  note: hello",
+        "model best.pth",
+    ]
+
+
+def test_what_the_logger_hook_shows_is_not_shown_twice(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    class Counts(BaseHook):
+        def after_epoch(self, runner: object) -> None:
+            runner.logger.write_scalar("points", 5, runner.global_step)  # type: ignore[attr-defined]
+
+    run = tiny_run()
+    cfg = {"hooks": [{"type": "LoggerHook", "interval": 1}, Counts()], "writers": ["ConsoleWriter"]}
+    attach_hooks(run.trainer, cfg, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert [line for line in caplog.messages if line.startswith("iter")] == ["iter 3  points 5"]
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^level: debug, info or warning is needed, not 'loud'$"):
+        ConsoleWriter("loud")

@@ -1,0 +1,126 @@
+"""What TensorBoard itself reads from the files that we write."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.interface import as_picture
+from ignite_hooks.writers.jsonl import read_jsonl
+from ignite_hooks.writers.tensorboard import TensorboardWriter
+
+
+def read(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    everything = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)
+    return EventAccumulator(str(folder), size_guidance=everything).Reload()
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    seen = read(folder)
+    return {tag: [(event.step, event.value) for event in seen.Scalars(tag)] for tag in seen.Tags()["scalars"]}
+
+
+def test_everything_is_read_back(tmp_path: Path) -> None:
+    writer = TensorboardWriter(work_dir=tmp_path)
+    picture = numpy.arange(4 * 6 * 3, dtype=numpy.uint8).reshape(4, 6, 3)
+    writer.write_scalar("loss", torch.tensor(0.5), 7)
+    writer.write_scalars({"loss": 0.25}, 7, kind="val")
+    writer.write_image("cat", picture, 8)
+    writer.write_histogram("weights", numpy.arange(10.0), 9)
+    writer.write_text("note", "hello", 10)
+    writer.write_config({"seed": 1})
+    writer.write_artifact(tmp_path / "none.pth")
+    writer.close()
+    seen = read(tmp_path / "tensorboard")
+    assert scalars(tmp_path / "tensorboard") == {"loss": [(7, 0.5)], "val/loss": [(7, 0.25)]}
+    [image] = seen.Images("cat")
+    assert image.step == 8
+    assert (numpy.asarray(Image.open(io.BytesIO(image.encoded_image_string))) == picture).all()
+    [histogram] = seen.Histograms("weights")
+    assert (histogram.step, histogram.histogram_value.num) == (9, 10)
+    texts = {tag: seen.Tensors(f"{tag}/text_summary")[0] for tag in ("note", "config")}
+    assert (texts["note"].step, texts["note"].tensor_proto.string_val[0]) == (10, b"hello")
+    assert b'"seed": 1' in texts["config"].tensor_proto.string_val[0]
+
+
+def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    writer = TensorboardWriter(tmp_path)
+    writer.write_graph(model, torch.zeros(2, 4))
+    writer.close()
+    assert model.training
+    assert any("Linear" in node.name for node in read(tmp_path).Graph().node)
+
+
+def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
+    writer = TensorboardWriter(work_dir=tmp_path)
+    writer.flush()
+    writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resume_hides_the_steps_that_come_again(tmp_path: Path) -> None:
+    first = TensorboardWriter(tmp_path)
+    for step in range(1, 7):
+        first.write_scalar("loss", float(step), step)
+    first.close()
+    second = TensorboardWriter(tmp_path)
+    second.resumed(4)
+    for step in range(5, 9):
+        second.write_scalar("loss", 10.0 * step, step)
+    second.close()
+    assert scalars(tmp_path) == {
+        "loss": [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 50.0), (6, 60.0), (7, 70.0), (8, 80.0)]
+    }
+
+
+def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None:
+    """The second run is the first one's again, from a checkpoint before its end."""
+
+    def train(epochs: int, **more: Any) -> None:
+        run = tiny_run()
+        hooks = [{"type": "LoggerHook", "interval": 1}, {"type": "CheckpointHook", "save_best": False}]
+        cfg = {"hooks": hooks, "writers": ["TensorboardWriter"]}
+        attach_hooks(run.trainer, cfg, work_dir=tmp_path, **run.services, **more)
+        run.trainer.run(run.data, max_epochs=epochs)
+
+    train(3)
+    train(4, resume=str(tmp_path / "epoch_2.pth"))
+    lines = [line for line in read_jsonl(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    seen = scalars(tmp_path / "tensorboard")
+    for name in ("loss", "lr"):
+        expected = [(line["step"], pytest.approx(line["scalars"][name])) for line in lines]
+        assert seen[name] == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "shape", "largest"),
+    [
+        (numpy.full((4, 6), 0.5), (4, 6, 3), 128),
+        (numpy.full((4, 6, 1), 255), (4, 6, 3), 255),
+        (numpy.full((4, 6, 4), 1.0), (4, 6, 4), 255),
+        (numpy.full((4, 6, 3), 300), (4, 6, 3), 255),
+        (numpy.full((4, 6, 3), numpy.nan), (4, 6, 3), 0),
+        (torch.ones(3, 4, 6), (4, 6, 3), 255),
+        (torch.ones(4, 6, 3), (4, 6, 3), 255),
+    ],
+)
+def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], largest: int) -> None:
+    made = as_picture(image)
+    assert (made.shape, made.dtype, made.max()) == (shape, numpy.uint8, largest)
+
+
+def test_what_is_no_picture_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
+        as_picture(numpy.zeros((2, 3, 4, 5)))
