@@ -118,7 +118,9 @@ class Agreement:
 
 def may_end_a_run(hook: object) -> bool:
     """Whether a hook may end a run, or has something to do when it ends early."""
-    return bool(getattr(type(hook), "may_end_a_run", True))
+    cls = type(hook)
+    said = getattr(cls, "may_end_a_run", None)
+    return bool(getattr(cls, "on_error", "raise") == "raise" if said is None else said)
 
 
 def may_end_always(slot: Slot) -> bool:

@@ -63,8 +63,9 @@ class BaseHook:
     point_priority: ClassVar[Mapping[str, int]] = {}
     """Priorities at single points, where they differ from ``priority``."""
 
-    may_end_a_run: ClassVar[bool] = True
-    """Whether it may end a run, or has something to do when one ends early: the ranks of a run then agree about it."""
+    may_end_a_run: ClassVar[bool | None] = None
+    """Whether it may end a run, or has something to do when one ends early: the ranks of a run then agree about it.
+    Where nothing is said, a hook that only observes (``on_error`` is ``warn``) does not."""
     collective: ClassVar[bool] = False
     """Whether its methods talk to those of the same hook on other ranks, so that it cannot be left out on one alone."""
 

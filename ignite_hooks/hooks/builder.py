@@ -116,7 +116,7 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
     if not found:
         types_ = {setting.name: setting for setting in known.common} | own
         for name, value in given.items():
-            if is_reference(written[name]) and name in types_ and (message := misfit(value, types_[name])):
+            if has_reference(written[name]) and name in types_ and (message := misfit(value, types_[name])):
                 found.append(Problem(below(place, name), f"{message} ({written[name]})"))
     if found:
         return None
@@ -140,6 +140,13 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
         found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
         return None
     return hook
+
+
+def has_reference(value: Any) -> bool:
+    """Whether a value is the name of a service, or has one somewhere inside."""
+    if isinstance(value, Mapping):
+        return any(map(has_reference, value.values()))
+    return any(map(has_reference, value)) if isinstance(value, (list, tuple)) else is_reference(value)
 
 
 def _own_word(word: str, own: Mapping[str, Any]) -> str:

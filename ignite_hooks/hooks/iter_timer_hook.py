@@ -33,8 +33,6 @@ class IterTimerHook(BaseHook):
     Writes: time/iter, time/data, time/eta, share/<phase>, iters_per_s, samples_per_s.
     """
 
-    may_end_a_run: ClassVar[bool] = False
-
     interval: Annotated[int, Ge(1)] = 50
     log_eta: bool = True
     phases: bool = True

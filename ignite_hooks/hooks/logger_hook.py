@@ -46,8 +46,6 @@ class LoggerHook(BaseHook):
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
     """
 
-    may_end_a_run: ClassVar[bool] = False
-
     interval: Annotated[int, Ge(1)] = 50
     by_epoch: bool = True
     log_metric_by_epoch: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.points import Priority
@@ -19,8 +19,6 @@ class RuntimeInfoHook(BaseHook):
     Reads: config, model, device.
     Writes: the configuration.
     """
-
-    may_end_a_run: ClassVar[bool] = False
 
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
