@@ -219,7 +219,7 @@ class Installation:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
         loaders = [data, *self.runner.services.values()]
-        with Signals(self._on_signal) as self._signals, Shielded(loaders):
+        with Signals(self._on_signal) as self._signals, Shielded(loaders), self._forgetting_signals():
             if not self._running:
                 self._open(trainer)
             try:
@@ -234,6 +234,14 @@ class Installation:
             interrupted = getattr(trainer, "_internal_run_generator", None) is not None
             if not interrupted:
                 self._close()
+
+    @contextlib.contextmanager
+    def _forgetting_signals(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            # They hold this installation.
+            self._signals = None
 
     def _open(self, trainer: Engine) -> None:
         self.runner.stop_reason, self.runner.aborting, self._began, self._failed_with = None, False, False, None
