@@ -91,6 +91,11 @@ def configuration_schema() -> Schema:
                 "maximum": 2**32 - 1,
                 "description": "the seed of all random generators",
             },
+            "rank_timeout": {
+                "type": "number",
+                "minimum": 0,
+                "description": "seconds of silence after which another process of the run counts as hanging; 0: never",
+            },
         },
         "not": {"type": "object", "required": ["hooks", "default_hooks"]},
         "$defs": dict(sorted(definitions.items())),
