@@ -108,7 +108,10 @@ class Vigil:
         self._watcher.start()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Stop watching; the others are told whether this rank has ended well."""
+        """Stop watching; the others are told whether this rank has ended well.
+
+        From here on this process is not ended any more, however long it takes to clean up.
+        """
         if self._watcher is None:
             return
         self._ended.set()
@@ -176,7 +179,8 @@ class Vigil:
                 return
 
     def _talks(self) -> bool:
-        return rank() != 0 and self._talker is not None and self._talker.is_alive()
+        connected = self._store is not None and self._talker is not None and self._talker.is_alive()
+        return connected and rank() != 0
 
     def _look(self, silent: Mapping[int, float] | None) -> None:
         for peer in self._peers:
