@@ -8,6 +8,7 @@ is timed as a whole, with data that takes only time to compute: once by one proc
 from __future__ import annotations
 
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -105,7 +106,7 @@ def of_evaluating(rounds: int) -> list[float]:
     """Seconds of one evaluation of a loader that takes only time to compute."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(6)), torch.nn.Linear(512, 10))
-    data = TensorDataset(torch.randn(4096, 512), torch.randint(10, (4096,)))
+    data = TensorDataset(torch.randn(16384, 512), torch.randint(10, (16384,)))
     trainer = Engine(lambda *_: None)
     runner = attach_hooks(
         trainer,
@@ -126,6 +127,7 @@ def of_evaluating(rounds: int) -> list[float]:
 def work(kind: str, quick: bool, result: Path) -> None:
     """What one process does."""
     torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
     idist.initialize("gloo") if "RANK" in os.environ else None
     found: dict[str, Any] = {"evaluating": of_evaluating(2 if quick else 5)}
     if kind == "two":

@@ -36,7 +36,7 @@ from ignite_hooks.iterations import IterationBox
 from ignite_hooks.plan import Plan, Slot, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
 from ignite_hooks.position import Position
-from ignite_hooks.ranks import first_says, world_size
+from ignite_hooks.ranks import first_says, most, world_size
 from ignite_hooks.report import Report, Tally
 from ignite_hooks.runner import Runner
 from ignite_hooks.schedule import NEVER
@@ -228,7 +228,7 @@ class Installation:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
         loaders = [data, *self.runner.services.values()]
-        with Signals(self._on_signal) as self._signals, Shielded(loaders):
+        with Signals(self._on_signal) as self._signals, Shielded(loaders), self._forgetting_signals():
             if not self._running:
                 self._open(trainer)
             try:
@@ -243,6 +243,14 @@ class Installation:
             interrupted = getattr(trainer, "_internal_run_generator", None) is not None
             if not interrupted:
                 self._close()
+
+    @contextlib.contextmanager
+    def _forgetting_signals(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            # They hold this installation.
+            self._signals = None
 
     def _open(self, trainer: Engine) -> None:
         self.runner.stop_reason, self.runner.aborting, self._began, self._failed_with = None, False, False, None
@@ -290,12 +298,14 @@ class Installation:
             self._vigil.begin()
 
     def _explain(self, error: BaseException) -> None:
-        """Say which rank has died, where an error is only what this one has seen of it."""
-        if self._vigil is not None and is_of_another_rank(error):
-            explanation = self._vigil.explanation()
-            if explanation is not None:
-                error.add_note(f"{explanation}: this rank cannot go on without it")
-                self.runner.logger.error("%s: this rank cannot go on without it", explanation)
+        """Say which rank has died, where an error is only what is seen of it here; tell the others of the error."""
+        if self._vigil is None:
+            return
+        if is_of_another_rank(error) and (explanation := self._vigil.explanation()) is not None:
+            error.add_note(f"{explanation}: this rank cannot go on without it")
+            self.runner.logger.error("%s: this rank cannot go on without it", explanation)
+        self._vigil.end(error)
+        self._vigil = None
 
     def _seat_iterations(self) -> None:
         """Seat the handlers of the trainer's iterations; the first only while a hook answers it."""
@@ -472,17 +482,29 @@ class Installation:
             self.runner.in_epoch = False
             while self._boxes:
                 self._boxes.popitem()[1].close()
-            error, self._failed_with = self._failed_with, None
+            self._failed_with = None
             self.calls.forget()
             self.runner.position.close(self.runner.trainer)
             self._forget_first_batch()
             if self._seats is not None:
                 self._seats.leave()
                 self._seats = None
-            if self._vigil is not None:
-                self._vigil.end(error)
-                self._vigil = None
-            self.runner.close_outputs()
+            try:
+                self._leave_the_others()
+            finally:
+                self.runner.close_outputs()
+
+    def _leave_the_others(self) -> None:
+        """End the watch once all are here: one who is gone before would look like one who has died."""
+        if self._vigil is None:
+            return
+        vigil, self._vigil = self._vigil, None
+        try:
+            most([0])
+        except RuntimeError as error:
+            vigil.end(error)
+            raise
+        vigil.end()
 
     def _settle_saves(self, failed: bool) -> None:
         """Wait for every save; nothing that comes of it may hide the exception that ends a run."""

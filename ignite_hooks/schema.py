@@ -97,6 +97,11 @@ def configuration_schema() -> Schema:
                 "maximum": 1,
                 "description": "the share of the time an observing hook may take; beyond it, it is slowed down",
             },
+            "rank_timeout": {
+                "type": "number",
+                "minimum": 0,
+                "description": "seconds of silence after which another process of the run counts as hanging; 0: never",
+            },
         },
         "not": {"type": "object", "required": ["hooks", "default_hooks"]},
         "$defs": dict(sorted(definitions.items())),

@@ -26,6 +26,9 @@ GRACE = 0.8
 
 EXIT_CODE = 17
 
+NETWORK = "/proc/self/ns/net"
+"""Names the space in which this process has its addresses."""
+
 LEFT, DEAD, SILENT = "left", "dead", "silent"
 
 
@@ -89,21 +92,26 @@ class Vigil:
         """Meet the other ranks, and begin to watch; to be called by all ranks."""
         server = _served() if rank() == 0 else None
         mine = {"host": this_host(), "pid": os.getpid(), "started": started_at(), "port": server and server.port}
+        mine["network"] = _link(NETWORK)
         heard = everybody_says({**mine, "address": _address()})
         self._peers = [
             Peer(number, str(of["host"]), int(of["pid"]), float(of["started"]))
             for number, of in enumerate(heard)
             if number != rank()
         ]
-        self._store = server or self._client(heard[0])
-        if self._store is not None:
-            self._talker = threading.Thread(target=self._talk, name="ignite_hooks vigil, talking", daemon=True)
-            self._talker.start()
+        self._store = server
+        self._talker = threading.Thread(
+            target=self._talk, args=(heard[0],), name="ignite_hooks vigil, talking", daemon=True
+        )
+        self._talker.start()
         self._watcher = threading.Thread(target=self._watch, name="ignite_hooks vigil", daemon=True)
         self._watcher.start()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Stop watching; the others are told whether this rank has ended well."""
+        """Stop watching; the others are told whether this rank has ended well.
+
+        From here on this process is not ended any more, however long it takes to clean up.
+        """
         if self._watcher is None:
             return
         self._ended.set()
@@ -126,9 +134,13 @@ class Vigil:
 
     # -- in the threads ---------------------------------------------------------------------------------------
 
-    def _talk(self) -> None:
+    def _talk(self, first: Mapping[str, Any]) -> None:
         """Give signs and collect those of the others; a store whose process is stopped answers never."""
-        assert self._store is not None
+        # Here, as nobody is to wait for a connection.
+        if self._store is None:
+            self._store = self._client(first)
+        if self._store is None:
+            return
         beats = 0
         while not self._ended.wait(PERIOD):
             beats += 1
@@ -167,7 +179,8 @@ class Vigil:
                 return
 
     def _talks(self) -> bool:
-        return rank() != 0 and self._talker is not None and self._talker.is_alive()
+        connected = self._store is not None and self._talker is not None and self._talker.is_alive()
+        return connected and rank() != 0
 
     def _look(self, silent: Mapping[int, float] | None) -> None:
         for peer in self._peers:
@@ -215,7 +228,7 @@ class Vigil:
     def _client(self, first: Mapping[str, Any]) -> Any:
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-        here = first["host"] == this_host()
+        here = first["host"] == this_host() and first["network"] == _link(NETWORK)
         address = "127.0.0.1" if here else str(first["address"])
         try:
             return TCPStore(address, int(first["port"]), is_master=False, timeout=timedelta(seconds=10))

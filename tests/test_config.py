@@ -185,6 +185,18 @@ NEAR = "A key of your own needs a name that looks less like it"
         ({"hooks": [], "seed": -1}, [("seed", "a whole number from 0 to 4294967295 is needed, not -1")]),
         ({"hooks": [], "seed": 2**32}, [("seed", "a whole number from 0 to 4294967295 is needed, not 4294967296")]),
         ({"hooks": [], "seed": True}, [("seed", "a whole number from 0 to 4294967295 is needed, not True")]),
+        *(
+            (
+                {"hooks": [], "rank_timeout": wrong},
+                [
+                    (
+                        "rank_timeout",
+                        f"seconds are needed, or 0 where ranks do not watch each other, not {wrong!r}",
+                    )
+                ],
+            )
+            for wrong in (-1, True, "30", float("inf"))
+        ),
         ({"hooks": [], "seed": 1.0}, [("seed", "a whole number from 0 to 4294967295 is needed, not 1.0")]),
         ({"hooks": [], "resume": 3}, [("resume", "true, false, 'auto' or the path of a checkpoint is needed, not 3")]),
         (

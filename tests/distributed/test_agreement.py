@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -250,9 +251,10 @@ class Slow(torch.utils.data.Dataset[Any]):
         return 100_000
 
     def __getitem__(self, index: int) -> Any:
-        if index > 20:
+        # The first of each rank is the place where a test finds it; ranks may wait for each other after it.
+        if index < 2:
             (Path(self.folder) / f"pid{rank()}").write_text(str(os.getpid()))
-            time.sleep(self.seconds)
+        time.sleep(self.seconds)
         return torch.ones(2), torch.ones(1)
 
 
@@ -304,3 +306,48 @@ def test_a_rank_that_is_stopped_is_named_within_the_limit(hanging: int, tmp_path
     assert survivor.returncode == 17
     assert "all_reduce" in printed  # where it waited
     assert 2.5 < seconds < 6
+
+
+def cleans_up_slowly(folder: str, seconds: float) -> list[Any]:
+    class Slowly(BaseHook):
+        def cleanup(self) -> None:
+            time.sleep(seconds if rank() == 1 else 0)
+
+    trainer, runner = attached([Slowly()], folder)
+    trainer.run(range(3))
+    return [runner.stop_reason, threading.active_count()]
+
+
+def test_a_rank_that_is_done_first_is_not_taken_for_dead_and_no_thread_is_left(tmp_path: Path) -> None:
+    before = run_ranks(cleans_up_slowly, str(tmp_path / "at once"), 0)
+    assert run_ranks(cleans_up_slowly, str(tmp_path / "slowly"), 2.5) == before == [[None, 1], [None, 1]]
+
+
+def fails_on_one_rank(folder: str) -> list[str]:
+    class Fails(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if rank() == 1 and runner.global_step == 2:
+                raise ValueError("boom")
+
+        def cleanup(self) -> None:
+            time.sleep(1.5)
+
+    trainer, _ = attached([Fails()], folder)
+    try:
+        trainer.run(range(30))
+    except Exception as error:
+        if rank() == 1:
+            os._exit(5)
+        return [str(error), *error.__notes__]
+    return []
+
+
+def test_a_rank_that_fails_alone_is_named_with_its_last_words_and_the_others_clean_up_in_peace(tmp_path: Path) -> None:
+    with Ranks(fails_on_one_rank, str(tmp_path)) as ranks:
+        assert ranks.wait(30) == [0, 5]
+        printed = ranks.printed_by(0).read_text()
+        pid = ranks.processes[1].pid
+    said = (
+        "has died; its last words: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
+    )
+    assert f"rank 1 (process {pid}) {said}" in printed
