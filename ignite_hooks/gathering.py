@@ -85,6 +85,7 @@ class SharedEvaluation:
     def __init__(
         self, engine: Engine, common: int = 0, counts: bool = True, catch_up: Callable[[], None] | None = None
     ) -> None:
+        self.engine = engine
         self.common, self._counts, self._catch_up = common, counts, catch_up
         self.metrics = leaves(attached_metrics(engine))
         self._known = {index: how for index, m in enumerate(self.metrics) if (how := operations_of(m)) is not None}

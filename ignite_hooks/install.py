@@ -655,7 +655,7 @@ class Installation:
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
             return
-        shared, gathering = runner.shared_evaluation, Seats(engine)
+        shared, gathering = self._shared_by(engine), Seats(engine)
         if shared is not None:
             gathering.take(Events.EPOCH_COMPLETED, shared.put_together, "first")
             gathering.take(Events.EPOCH_COMPLETED, shared.release, "after metrics")
@@ -670,7 +670,7 @@ class Installation:
 
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine) -> Iterator[None]:
-        runner, shared = self.runner, self.runner.shared_evaluation
+        runner, shared = self.runner, self._shared_by(engine)
         if not self._running:
             self.calls.prepare(self.runner.plan)
         kind = "test" if name == "test" else "val"
@@ -739,6 +739,11 @@ class Installation:
             if not self._running:
                 self.calls.forget()
                 runner.close_outputs()
+
+    def _shared_by(self, engine: Engine) -> SharedEvaluation | None:
+        """How the ranks share the evaluation of this engine: another one may go on around it."""
+        shared = self.runner.shared_evaluation
+        return shared if shared is not None and shared.engine is engine else None
 
     def _votes_in(self, shared: SharedEvaluation, step: int) -> bool:
         """Whether the ranks vote after this step of an evaluation; all have so many."""

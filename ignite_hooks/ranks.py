@@ -108,13 +108,14 @@ def average(tensors: Sequence[Tensor]) -> None:
 
 
 def take_from_first(tensors: Sequence[Tensor]) -> None:
-    """Give every process the tensors of rank 0, to the bit: one collective for each of their devices."""
+    """Give every process the tensors of rank 0, to the bit, in one collective."""
     import ignite.distributed as idist
     import torch
 
+    tensors = [tensor for tensor in tensors if tensor.numel()]
     if not tensors:
         return
-    as_bytes = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
+    as_bytes = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
     flat: Any = idist.broadcast(torch.cat([part.to(idist.device()) for part in as_bytes]), src=0)
     if rank() == 0:
         return

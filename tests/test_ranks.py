@@ -97,6 +97,7 @@ def in_each_process() -> dict[str, Any]:
     tensors = [torch.full((3,), rank * 2**40 + 7), torch.tensor([math.pi * (rank + 1)]), torch.empty(0)]
     take_from_first(tensors)
     found["from the first"] = [tensor.tolist() for tensor in tensors]
+    take_from_first([torch.empty(0)])
     return found
 
 
