@@ -334,6 +334,8 @@ class Installation:
             self.runner.metrics.clear()
             self.runner.best.load_state_dict({})
             self.runner.publish_epoch()
+            if not self.runner.resume_from:
+                self.runner.writer.began_anew()
         self.runner.position.run_started(self.runner)
         self.calls.meet("before_run")
         if self.runner.resume_from:
@@ -360,6 +362,7 @@ class Installation:
             path = checkpoints.newest(runner)
             if path is None:
                 runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
+                runner.writer.began_anew()
                 return
         else:
             path = Path(wanted) if Path(wanted).exists() else runner.folder(str(wanted))

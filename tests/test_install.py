@@ -15,6 +15,7 @@ from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, ConfigError, HookError, HookEvents, Priority, attach_hooks
+from ignite_hooks.writers.jsonl import read_jsonl
 from tests.tools import Log, echo_trainer, failing, recorder, small_run
 
 EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISED, Events.TERMINATE_SINGLE_EPOCH)]
@@ -583,3 +584,15 @@ def test_a_handler_that_was_added_before_attaching_failed_is_taken_away(tmp_path
         attach_hooks(trainer, [Broken()], work_dir=tmp_path)
     assert handlers_of(trainer) == {}
     assert "run" not in vars(trainer)
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_the_numbers_of_a_new_run_are_not_mixed_with_those_of_an_earlier_one(
+    resume: str | None, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        trainer = echo_trainer()
+        attach_hooks(trainer, [{"type": "LoggerHook", "interval": 1}], work_dir=tmp_path, resume=resume)
+        trainer.run([0.5] * 3)
+    steps = {path.name: [row["step"] for row in read_jsonl(path)] for path in tmp_path.glob("metrics*")}
+    assert steps == {"metrics.jsonl": [1, 2, 3], "metrics.earlier-1.jsonl": [1, 2, 3]}

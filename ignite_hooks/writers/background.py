@@ -147,6 +147,9 @@ class BackgroundWriter(Writer):
             self.close()
             self.run_id, self._spool, self._begun = None, None, False
 
+    def began_anew(self) -> None:
+        self.resumed(0)
+
     def prepare(self) -> None:
         """Look at what only the thread of the script can see, before the first record."""
 
@@ -167,7 +170,12 @@ class BackgroundWriter(Writer):
 
     def _begin(self) -> Delivery:
         if self._spool is None:
-            header = {"writer": type(self).__name__, "settings": self.settings(), "run": self.run_id}
+            header = {
+                "writer": type(self).__name__,
+                "settings": self.settings(),
+                "run": self.run_id,
+                "folder": str(self.work_dir),
+            }
             self._spool = Spool(_unused(self.work_dir, self.kind), header)
         spool = self._spool
 

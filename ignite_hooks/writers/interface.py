@@ -62,6 +62,9 @@ class Writer:
     def resumed(self, step: int) -> None:
         """Told that the run goes on from this step: what was written of later ones will be written again."""
 
+    def began_anew(self) -> None:
+        """Told that a run begins that goes on from none: what is there already is of another one."""
+
     def flush(self) -> None:
         """Bring what was written to where it goes."""
 

@@ -59,6 +59,18 @@ class JsonlWriter(Writer):
         """Drop what will be written again."""
         self.cut(step)
 
+    def began_anew(self) -> None:
+        """Move what earlier runs have left to a file beside it; an evaluation before the first step stays."""
+        self.close()
+        if not self.path.exists() or all(_stays(line, 0, last=False) for line in self.path.read_bytes().splitlines()):
+            return
+        stem, suffix = self.path.stem, self.path.suffix
+        taken = [
+            path.stem.removeprefix(f"{stem}.earlier-") for path in self.path.parent.glob(f"{stem}.earlier-*{suffix}")
+        ]
+        number = max((int(known) for known in taken if known.isdigit()), default=0) + 1
+        self.path.replace(self.path.with_name(f"{stem}.earlier-{number}{suffix}"))
+
     def cut(self, step: int) -> None:
         """Drop the lines after `step`, and a torn last one: what follows will be written again."""
         self.close()

@@ -20,6 +20,7 @@ OPTIONAL = (
     "write_graph",
     "write_artifact",
     "resumed",
+    "began_anew",
     "flush",
     "close",
 )
@@ -127,6 +128,9 @@ class ManyWriters(Writer):
 
     def resumed(self, step: int) -> None:
         self._pass_on("resumed", step)
+
+    def began_anew(self) -> None:
+        self._pass_on("began_anew")
 
     def flush(self) -> None:
         self._pass_on("flush")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.background import BackgroundWriter
-from ignite_hooks.writers.spool import SUFFIX, Spool
+from ignite_hooks.writers.spool import SUFFIX, Record, Spool
+
+logger = logging.getLogger("ignite_hooks")
 
 
 def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Callable[[], str]]]:
@@ -32,8 +36,10 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
 def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     spool = Spool(path)
     header = spool.read_header()
-    writer = make(header["writer"])(**header.get("settings", {}), mode="online", work_dir=path.parent)
-    assert isinstance(writer, BackgroundWriter)
+    kind = make(str(header.get("writer")))
+    if not (isinstance(kind, type) and issubclass(kind, BackgroundWriter)):
+        raise ValueError(f"it is for {header.get('writer')}, which takes nothing later")
+    writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
     tracker = writer.connect()
     tracker.name = header["writer"]
@@ -42,7 +48,8 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     sent = 0
     try:
         for batch in spool.batches():
-            tracker.send(batch)
+            found = [at_home(record, str(header.get("folder")), path.parent) for record in batch]
+            tracker.send([record for record in found if record is not None])
             sent += len(batch)
     except BaseException:
         spool.forget_delivered()
@@ -51,6 +58,26 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         raise ConnectionError("it is not known whether everything has arrived")
     spool.forget_delivered()
     return f"{sent} records sent to {header['writer'].removesuffix('Writer')}"
+
+
+def at_home(record: Record, written_in: str, folder: Path) -> Record | None:
+    """The record, with the path of a file in the folder where it lies now; None for a file outside of it.
+
+    Whoever wrote the lines could else choose any file of this machine to be sent.
+
+    Args:
+        record: As it was read.
+        written_in: The work directory as it was called when the record was written.
+        folder: The work directory.
+    """
+    if record.what != "artifact":
+        return record
+    given = Path(str(record.content.get("path")))
+    path = (folder / (given.relative_to(written_in) if given.is_relative_to(written_in) else given)).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        logger.warning("%s is not in %s, so it is not sent", given, folder)
+        return None
+    return replace(record, content={**record.content, "path": str(path)})
 
 
 def _send_clearml(path: Path) -> str:

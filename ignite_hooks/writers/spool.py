@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SUFFIX = ".spool"
+KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact"})
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Record:
     """One thing to be delivered: what it is, when it was written, and what it says."""
 
     what: str
-    """scalars, image, histogram, text, config or artifact: the method of a tracker that takes it."""
+    """One of ``KINDS``: the method of a tracker that takes it."""
     step: int
     time: float
     content: Mapping[str, Any]
@@ -134,7 +135,19 @@ class Spool:
             # A line that was torn when a process was killed or a disk was full says nothing.
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
-        return [row for row in rows if isinstance(row, dict)]
+        return [row for row in rows if isinstance(row, dict) and ("what" not in row or _is_record(row))]
+
+
+def _is_record(row: Mapping[str, Any]) -> bool:
+    """Whether a line is as we write them: the name of a method in it is called."""
+    number = (int, float)
+    return (
+        isinstance(row["what"], str)
+        and row["what"] in KINDS
+        and isinstance(row.get("step"), int)
+        and isinstance(row.get("time"), number)
+        and isinstance(row.get("content"), dict)
+    )
 
 
 def _ends_whole(path: Path) -> bool:

@@ -64,6 +64,10 @@ class TensorboardWriter(Writer):
         self.close()
         self._purge = step + 1
 
+    def began_anew(self) -> None:
+        # Steps of an earlier run in this folder would be shown on one line with those of this one.
+        self.resumed(0)
+
     def flush(self) -> None:
         if self._opened is not None:
             self._opened.flush()

@@ -280,7 +280,8 @@ def test_what_waits_for_an_earlier_run_stays_apart(tmp_path: Path) -> None:
     writer.close()
     found = {path.name: [record.step for record in Spool(path)] for path in sorted(tmp_path.iterdir())}
     assert found == {"place-2.spool": [2], "place.spool": [1, 2]}
-    assert Spool(tmp_path / "place.spool").read_header() == {"writer": "ToPlace", "settings": {}, "run": "run 1"}
+    header = Spool(tmp_path / "place.spool").read_header()
+    assert header == {"writer": "ToPlace", "settings": {}, "run": "run 1", "folder": str(tmp_path)}
 
 
 def test_no_thread_is_left(tmp_path: Path) -> None:

@@ -265,6 +265,16 @@ def test_a_cut_that_fails_leaves_the_old_file(
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_new_run_begins_a_new_file_and_keeps_those_of_earlier_ones(path: Path) -> None:
+    for run in (1, 2, 3):
+        writer_at(path).began_anew()
+        write_steps(path, *range(run))
+    # The first of them has only what was evaluated before its first step, and the second goes on with that.
+    assert steps_in(path) == [0, 1, 2]
+    assert sorted(other.name for other in path.parent.iterdir()) == ["scalars.earlier-1.jsonl", "scalars.jsonl"]
+    assert steps_in(path.with_name("scalars.earlier-1.jsonl")) == [0, 0, 1]
+
+
 def test_reading_a_file_that_is_not_there_is_an_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_jsonl(path)
