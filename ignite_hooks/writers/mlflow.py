@@ -71,12 +71,12 @@ class MLflowWriter(BackgroundWriter):
         self._of_script = False
 
     def prepare(self) -> None:
-        # The active run belongs to the thread of the script.
-        mlflow = sys.modules.get("mlflow")
-        active = mlflow.active_run() if mlflow is not None else None
+        # The active run belongs to the thread of the script. While another thread imports MLflow there is none yet.
+        mlflow: Any = sys.modules.get("mlflow")
+        active = mlflow.active_run() if hasattr(mlflow, "active_run") else None
         if active is not None:
             self.run_id, self._of_script = active.info.run_id, True
-            self.tracking_uri = mlflow.get_tracking_uri() if mlflow is not None else self.tracking_uri
+            self.tracking_uri = mlflow.get_tracking_uri()
 
     def load(self) -> None:
         import mlflow

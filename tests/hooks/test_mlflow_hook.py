@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -104,6 +105,15 @@ def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: py
         assert run.info.status == "RUNNING"
     assert "loss" in run.data.metrics
     assert runs_at(os.environ["MLFLOW_TRACKING_URI"], "another") == []
+
+
+def test_it_begins_while_another_thread_is_importing_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MLflowWriter("http://127.0.0.1:1", mode="offline", work_dir=tmp_path)
+    monkeypatch.setitem(sys.modules, "mlflow", types.ModuleType("mlflow"))
+    writer.write_scalar("loss", 1.0, 1)
+    monkeypatch.undo()
+    writer.close()
+    assert [record.step for record in Spool(tmp_path / "mlflow.spool")] == [1]
 
 
 def test_without_settings_the_database_is_in_the_work_directory(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""What training loses while a tracker's server misbehaves: MLflowHook against a server in each kind of trouble.
+
+The server runs in a process of its own. ``mode: online`` insists on it, so it is asked again and again; records go
+to the spool. The clock runs inside of the run only: what its end waits for is bounded by ``deadline``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from measure import Figure, Lane, arguments, interleaved, print_figures, print_table, write_json
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.writers.spool import Spool
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.writers.servers import FAULTS, faulty, unreachable
+
+MOST = 1.01
+ITERATIONS = 100
+INTERVAL = 10
+
+
+def engine(folder: Path | None, url: str = "") -> Engine:
+    """Steps of a few milliseconds; with the hook where there is a folder for it."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(512, 256), torch.randint(0, 10, (512,))
+
+    def step(_: Engine, __: object) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    trainer = Engine(step)
+    if folder is not None:
+        hook = {"type": "MLflowHook", "tracking_uri": url, "mode": "online", "interval": INTERVAL}
+        attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=folder)
+    return trainer
+
+
+def _serve(how: str, answer: Any) -> None:
+    with faulty(how) as url:
+        answer.send(url)
+        with contextlib.suppress(EOFError):
+            answer.recv()
+
+
+@contextlib.contextmanager
+def served(how: str) -> Iterator[str]:
+    """The address of a server with a fault, in another process."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(how, there), daemon=True)
+    process.start()
+    yield here.recv()
+    here.send(None)
+    process.join(5)
+    process.terminate()
+
+
+def kept(folder: Path, steps: int) -> bool:
+    """Whether every loss that was due is in the spool, once and in order."""
+    found = [
+        record.step
+        for record in Spool(folder / "mlflow.spool")
+        if record.what == "scalars" and "loss" in record.content
+    ]
+    return found == list(range(INTERVAL, steps + 1, INTERVAL))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    given = arguments(__doc__)
+    torch.set_num_threads(1)
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    logging.getLogger("ignite_hooks").setLevel(logging.ERROR)
+    count = 5 if given.quick else 100
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
+        places = {how: Path(folder) / how.replace(" ", "-") for how in [*FAULTS, "is not there"]}
+        urls = {how: servers.enter_context(served(how)) for how in FAULTS} | {"is not there": unreachable()}
+        engines = {how: engine(place, urls[how]) for how, place in places.items()}
+        lanes = {"no tracker": Lane(engine(None), ITERATIONS)}
+        lanes |= {f"a server that {how}": Lane(made, ITERATIONS) for how, made in engines.items()}
+        rounds = interleaved({name: lane.advance for name, lane in lanes.items()}, count)
+        for lane in lanes.values():
+            lane.end()
+        whole = {how: kept(place, engines[how].state.iteration) for how, place in places.items()}
+    print(f"nanoseconds per iteration: {count} interleaved rounds of {ITERATIONS} iterations\n")
+    print_table(["case", "median", "quartiles"], [[name, *rounds.spread(name).text(",.0f")] for name in lanes])
+    print(f"\nevery loss that was due is in the spool: {json.dumps(whole)}\n")
+    figures = [
+        Figure(f"{case} / no tracker", rounds.combined(lambda a, b: a / b, case, "no tracker"), "×", MOST)
+        for case in list(lanes)[1:]
+    ]
+    print_figures(figures)
+    write_json(given.json, rounds, figures)
+    if not all(whole.values()):
+        sys.exit("metrics were lost")
+
+
+if __name__ == "__main__":
+    main()
