@@ -13,7 +13,7 @@ from PIL import Image
 
 from ignite_hooks import drawing
 from ignite_hooks.drawing.images import Picture
-from ignite_hooks.drawing.layout import as_pixels, fitted
+from ignite_hooks.drawing.layout import as_pixels
 from ignite_hooks.drawing.sheets import decided, patches_seen
 
 REFERENCES = Path(__file__).parent / "references"
@@ -194,21 +194,3 @@ def test_classes_and_probabilities_come_from_logits_and_from_probabilities(
 def test_tokens_are_patches_where_they_form_a_square(tokens: int, side: int | None) -> None:
     seen = patches_seen(np.zeros((tokens, tokens), np.float32))
     assert (None if seen is None else seen.shape) == (None if side is None else (side, side))
-
-
-@pytest.mark.parametrize("width", [0, 5, 30, 100, 1000])
-def test_text_is_cut_to_fit(width: int) -> None:
-    from ignite_hooks.drawing.look import font
-
-    text = fitted("a caption of some length", width)
-    assert font(text).getlength(text) <= width
-
-
-def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = shapes(1)[0]
-    drawing.save(picture, tmp_path / "new" / "a.png")
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "new" / "a.png")), picture)
-    with pytest.raises(TypeError):
-        drawing.save(picture.astype(complex), tmp_path / "new" / "a.png")
-    assert [file.name for file in (tmp_path / "new").iterdir()] == ["a.png"]
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "new" / "a.png")), picture)

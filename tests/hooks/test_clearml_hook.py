@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from ignite_hooks.writers.clearml import ClearMLWriter, titled
+from ignite_hooks.writers.clearml import ClearMLWriter
 from tests.hooks.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
 from tests.writers.clearml_server import ClearMLServer, clearml_server
@@ -268,8 +268,3 @@ def test_what_was_recorded_offline_is_sent_later(server: ClearMLServer, folder: 
     assert told(server) == as_written(folder)
     assert [path.suffix for path in later.iterdir()] == [".sent"]
     assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(later))
-
-
-@pytest.mark.parametrize(("name", "both"), [("val/loss", ("val", "loss")), ("lr", ("lr", "lr")), ("/a", ("/a", "/a"))])
-def test_a_name_becomes_title_and_series(name: str, both: tuple[str, str]) -> None:
-    assert titled(name) == both

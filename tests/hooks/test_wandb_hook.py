@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.writers.wandb import WandbWriter
 from tests.hooks.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.servers import FAULTS, faulty
@@ -144,13 +143,6 @@ def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path) -> None:
     assert run.config["batch"] == 8
     run.finish()
     assert series(tmp_path) == as_written(tmp_path)
-
-
-def test_its_own_variable_decides_in_mode_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, mode in (("offline", "offline"), ("disabled", "disabled"), ("", "auto")):
-        monkeypatch.setenv("WANDB_MODE", value)
-        assert WandbWriter(work_dir=tmp_path).mode == mode
-        assert WandbWriter(work_dir=tmp_path, mode="online").mode == "online"
 
 
 @pytest.mark.faults
