@@ -36,6 +36,7 @@ from ignite_hooks.store.files import (
 from ignite_hooks.store.interface import Retire, Saving
 from ignite_hooks.store.manifest import (
     FILE_NAME,
+    STATE,
     DamagedManifestError,
     Entry,
     Kind,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK: Final = ".lock"
-STATE: Final = "state.pth"
 REPLACED: Final = ".replaced-"
 NO_LOCKS_HERE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
 

@@ -26,7 +26,9 @@ _NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
 HASH: Final = "{hash}"
 HASH_DIGITS: Final = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Those of torch.distributed.checkpoint, and the one that is ours.
+STATE: Final = "state.pth"
+"""In the folder of a sharded checkpoint: everything but the shards."""
+# Those of torch.distributed.checkpoint, and ours.
 _PART_NAME = re.compile(r"\.metadata|state\.pth|__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 

@@ -34,9 +34,8 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.contents import part_of
 from ignite_hooks.store.files import explain, new_file, open_regular
-from ignite_hooks.store.folder import STATE
 from ignite_hooks.store.interface import ShardedStore
-from ignite_hooks.store.manifest import Part
+from ignite_hooks.store.manifest import STATE, Part
 from ignite_hooks.store.snapshot import to_plain
 
 FORMAT: Final = 1
