@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from ignite_hooks import checkpoint as checkpoints
+from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.ranks import first_says
+
+if TYPE_CHECKING:
+    from ignite_hooks.calls import Calls
+    from ignite_hooks.plan import Slot
+    from ignite_hooks.report import Tally
+    from ignite_hooks.runner import Runner
 
 WEIGHED_EVERY = 100
 """So many iterations lie between two looks at what the hooks cost."""
@@ -67,3 +77,69 @@ class Budget:
         for name in names:
             self.factors[name] = 2 * self.factors.get(name, 1)
             self._since[name] = spent[name], now
+
+
+class Weighing:
+    """Holds the hooks of a run to a budget, where they only observe.
+
+    Args:
+        most: The share of the time that one hook may take.
+        runner: The run.
+        calls: Count and time the calls, and let somebody look now and then.
+        now: Seconds.
+    """
+
+    def __init__(self, most: float, runner: Runner, calls: Calls, now: Callable[[], float]) -> None:
+        self.runner, self._calls, self._now = runner, calls, now
+        self._budget = Budget(most)
+
+    @property
+    def factors(self) -> Mapping[str, int]:
+        """By how much the interval of each hook has grown."""
+        return self._budget.factors
+
+    def begin(self) -> None:
+        """The time that is judged begins now."""
+        self._budget.begin(self._now())
+
+    def later(self) -> None:
+        """Look again after some iterations."""
+        self._calls.next_weighing = self.runner.global_step + WEIGHED_EVERY
+
+    def weigh(self) -> dict[str, float | None]:
+        """The hooks that are slowed down from now on, with their share of the time where it is known on this rank."""
+        self.later()
+        slots = {name: self._slots_to_slow(name, hook) for name, hook in self.runner.hooks.items()}
+        spent = {
+            name: _spent([self._calls.report.tallies[name, slot.method] for slot in found])
+            for name, found in slots.items()
+            if found and name not in self._calls.off
+        }
+        now = self._now()
+        over = self._budget.over(spent, now)
+        # Every rank has the same plan, so it is rank 0 that decides.
+        mask = first_says(sum(1 << i for i, name in enumerate(spent) if name in over))
+        chosen = [name for i, name in enumerate(spent) if mask >> i & 1]
+        self._budget.slow(chosen, spent, now)
+        return {name: over.get(name) for name in chosen}
+
+    def tell(self, slowed: Mapping[str, float | None]) -> None:
+        """Say it in the log and in the report, once the plan has the new intervals."""
+        for name, share in slowed.items():
+            slot = self._slots_to_slow(name, self.runner.hooks[name])[0]
+            took = "took too much of the time" if share is None else f"took {share:.1%} of the time"
+            text = f"{took}, more than the overhead_budget of {self._budget.most:.1%}: now {slot.how_often}"
+            self._calls.report.slowed[name] = text
+            self.runner.logger.warning("%s %s", name, text)
+
+    def _slots_to_slow(self, name: str, hook: object) -> list[Slot]:
+        """The slots of a hook that have an interval, where it only observes: nothing depends on when it acts."""
+        observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not checkpoints.hook_state(hook)
+        return [s for s in self.runner.plan if s.hook == name and s.when and not s.decides] if observes else []
+
+
+def _spent(tallies: list[Tally]) -> Spent:
+    # Without the first of each, which may load and allocate what no other has to.
+    calls = sum(tally.calls for tally in tallies)
+    timed = sum(max(0, tally.timed - 1) for tally in tallies)
+    return Spent(calls, timed, sum(tally.seconds - tally.first for tally in tallies))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -20,28 +19,25 @@ from ignite_hooks.agreement import (
     AT_EPOCH_END,
     AT_START,
     IN_EPOCH,
-    IN_EVALUATION,
     Agreement,
-    Verdict,
     compare_plans,
 )
-from ignite_hooks.budget import WEIGHED_EVERY, Budget, Spent
+from ignite_hooks.budget import Weighing
 from ignite_hooks.calls import Calls, on_error_of
 from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line
-from ignite_hooks.gathering import SharedEvaluation
+from ignite_hooks.evaluations import Evaluations
 from ignite_hooks.guard import Guard
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.improvement import rule_for
 from ignite_hooks.iterations import IterationBox
-from ignite_hooks.plan import Plan, Slot, problems_of
+from ignite_hooks.plan import Plan, problems_of
 from ignite_hooks.points import CHECKPOINT_POINTS
 from ignite_hooks.position import Position
 from ignite_hooks.ranks import first_says, most, world_size
-from ignite_hooks.report import Report, Tally
+from ignite_hooks.report import Report
 from ignite_hooks.runner import Runner
-from ignite_hooks.schedule import NEVER
 from ignite_hooks.signals import Shielded, Signals
-from ignite_hooks.store.snapshot import random_state, set_random_state
+from ignite_hooks.stopping import Stopping
 from ignite_hooks.vigil import Vigil, is_of_another_rank
 
 
@@ -102,23 +98,22 @@ class Installation:
         overhead_budget: float | None = None,
     ) -> None:
         self.runner = runner
-        self._budget = None if overhead_budget is None else Budget(overhead_budget)
         runner.plan = Plan({})
         self.calls = Calls(runner, _agree, now)
         self._now = now
+        self._weighing = None if overhead_budget is None else Weighing(overhead_budget, runner, self.calls, now)
         self._agreement = Agreement(now)
+        self._boxes: dict[str, IterationBox] = {}
+        self._stopping = Stopping(runner, self._agreement, self._boxes)
+        self._evaluations = Evaluations(runner, self.calls, self._stopping, Seats)
         self._vigil: Vigil | None = None
-        self._signals: Signals | None = None
         self._started_at = 0.0
-        self._running = False
         self._began = False
-        self._evaluations = 0
         self._awake = False
         self._leaving: list[tuple[str, object]] = []
         self._failed_with: BaseException | None = None
         self._seats: Seats | None = None
         self._first_batch: Seats | None = None
-        self._boxes: dict[str, IterationBox] = {}
         self._undo: list[Callable[[], None]] = []
         # The trainer owns the installation through its guard; everything else knows it weakly.
         self._undo.append(Guard.put(trainer, lambda _engine, data, _run: self.training(data), "trainer"))
@@ -163,7 +158,7 @@ class Installation:
         if name not in self.runner.hooks:
             raise KeyError(f"no hook is called {name!r}{did_you_mean(name, self.runner.hooks)}")
         gone = self.runner.hooks[name]
-        if self._running:
+        if self.running:
             # Not at once: the point in hand goes on with its list, on which it may still stand.
             self._leaving.append((name, gone))
             self.wake()
@@ -180,7 +175,7 @@ class Installation:
             installation = me()
             if installation is None:
                 return contextlib.nullcontext()
-            return installation.evaluation(name, running, data, run)
+            return installation._evaluations.around(name, running, data, run)
 
         self._undo.append(Guard.put(engine, opened, f"evaluator {name!r}"))
         self.runner.evaluators[name] = engine
@@ -188,7 +183,7 @@ class Installation:
     def refresh(self) -> None:
         """Make the plan anew; the point that is being handled goes on with the old one."""
         self.runner.plan = self._make_plan()
-        if self._running:
+        if self.running:
             self.calls.prepare(self.runner.plan)
             self._agreement.follow(self.runner.plan)
             self._seat_iterations()
@@ -202,7 +197,7 @@ class Installation:
             known = runner()
             return (0, 0) if known is None else known.progress()
 
-        slowed = None if self._budget is None else self._budget.factors
+        slowed = None if self._weighing is None else self._weighing.factors
         return Plan(self.runner.hooks.by_name, progress, slowed)
 
     @contextlib.contextmanager
@@ -228,8 +223,8 @@ class Installation:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
         loaders = [data, *self.runner.services.values()]
-        with Signals(self._on_signal) as self._signals, Shielded(loaders), self._forgetting_signals():
-            if not self._running:
+        with Signals(self._stopping.on_signal) as self._stopping.signals, Shielded(loaders), self._forgetting_signals():
+            if not self.running:
                 self._open(trainer)
             try:
                 yield
@@ -250,7 +245,7 @@ class Installation:
             yield
         finally:
             # They hold this installation.
-            self._signals = None
+            self._stopping.signals = None
 
     def _open(self, trainer: Engine) -> None:
         self.runner.stop_reason, self.runner.aborting, self._began, self._failed_with = None, False, False, None
@@ -258,8 +253,8 @@ class Installation:
         self.calls.report = self.runner.last_report = Report()
         self.runner.publish_epoch()
         self._started_at = self._now()
-        if self._budget is not None:
-            self._budget.begin(self._started_at)
+        if self._weighing is not None:
+            self._weighing.begin()
         self.runner.plan = self._make_plan()
         self.calls.prepare(self.runner.plan)
         self._meet_the_others()
@@ -279,7 +274,7 @@ class Installation:
         if Events.EXCEPTION_RAISED in trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
             seats.take(Events.EXCEPTION_RAISED, self._on_exception, "first")
-        self._running = True
+        self._stopping.running = True
         self._seat_iterations()
 
     def _meet_the_others(self) -> None:
@@ -325,7 +320,7 @@ class Installation:
     @property
     def running(self) -> bool:
         """Whether a run has begun that has not ended."""
-        return self._running
+        return self._stopping.running
 
     def _on_started(self) -> None:
         self._began = True
@@ -342,18 +337,18 @@ class Installation:
             self._resume()
         self._begin_epoch_at(self.runner.global_step)
         self.calls.start_clocks()
-        if self._budget is not None:
+        if self._weighing is not None:
             # Here, because what comes before belongs to no iteration.
-            self._budget.begin(self._now())
-        self._weigh_later()
+            self._weighing.begin()
+            self._weighing.later()
         for box in self._boxes.values():
             box.start()
-        evaluated = self._evaluations
+        evaluated = self._evaluations.count
         self.calls.meet("before_train")
-        if self._evaluations != evaluated:
+        if self._evaluations.count != evaluated:
             # Where a signal prevented an evaluation, a hook has made up for it.
             self.runner.position.made_up(self.runner)
-        self._stop_if_wanted(AT_START)
+        self._stopping.if_wanted(AT_START)
 
     def _resume(self) -> None:
         wanted, self.runner.resume_from = self.runner.resume_from or "auto", None
@@ -388,7 +383,7 @@ class Installation:
         self.runner.position.epoch_started(self.runner)
         self.calls.meet("before_epoch")
         self.calls.meet("before_train_epoch")
-        self._stop_if_wanted(AT_EPOCH)
+        self._stopping.if_wanted(AT_EPOCH)
 
     def _on_epoch_opened(self) -> None:
         if self.runner.position.iterator_due(self.runner):
@@ -413,7 +408,7 @@ class Installation:
 
     def _on_first_batch(self) -> None:
         self.runner.position.first_batch(self.runner)
-        self._terminate_if_stopped()
+        self._stopping.terminate_if_stopped()
 
     def _on_first_batch_comes(self) -> None:
         self._forget_first_batch()
@@ -440,7 +435,7 @@ class Installation:
         self._let_go()
         self.runner.settle_saves(wait=world_size() > 1)
         self.runner.in_epoch = False
-        self._stop_if_wanted(AT_EPOCH_END)
+        self._stopping.if_wanted(AT_EPOCH_END)
 
     def _close_epoch(self) -> None:
         """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
@@ -467,10 +462,10 @@ class Installation:
 
     def _close(self, failed: bool = False) -> None:
         """What ends every run, exactly once."""
-        if not self._running:
+        if not self.running:
             return
         self.calls.report.seconds = self._now() - self._started_at
-        self._running = False
+        self._stopping.running = False
         self.runner.in_iteration = False
         self._count()
         try:
@@ -535,12 +530,7 @@ class Installation:
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run; the running iteration is finished."""
-        if self._running and self._agreement.needed:
-            self._agreement.wish(reason)
-        elif self._running and self.runner.stop_reason is None:
-            self.runner.stop_reason = reason
-        for box in self._boxes.values():
-            box.next_due = 0
+        self._stopping.ask(reason)
 
     def wake(self) -> None:
         """Look after the running iteration at what has ended meanwhile; any thread may call it."""
@@ -548,62 +538,18 @@ class Installation:
         for box in list(self._boxes.values()):
             box.next_due = 0
 
-    def _weigh_later(self) -> None:
-        if self._budget is not None:
-            self.calls.next_weighing = self.runner.global_step + WEIGHED_EVERY
-
     def _weigh(self) -> None:
         """Slow down the hooks that only observe and take more of the time than they may."""
-        self._weigh_later()
-        budget = self._budget
-        if budget is None:
-            return
         self._count()
-        slots = {name: self._slots_to_slow(name, hook) for name, hook in self.runner.hooks.items()}
-        spent = {
-            name: self._spent([self.calls.report.tallies[name, slot.method] for slot in found])
-            for name, found in slots.items()
-            if found and name not in self.calls.off
-        }
-        now = self._now()
-        over = budget.over(spent, now)
-        # Every rank has the same plan, so it is rank 0 that decides.
-        mask, _ = _agree(sum(1 << i for i, name in enumerate(spent) if name in over), 0)
-        chosen = [name for i, name in enumerate(spent) if mask >> i & 1]
-        if not chosen:
-            return
-        budget.slow(chosen, spent, now)
-        self.refresh()
-        for name in chosen:
-            slot = self._slots_to_slow(name, self.runner.hooks[name])[0]
-            took = f"took {over[name]:.1%} of the time" if name in over else "took too much of the time"
-            text = f"{took}, more than the overhead_budget of {budget.most:.1%}: now {slot.how_often}"
-            self.calls.report.slowed[name] = text
-            self.runner.logger.warning("%s %s", name, text)
-
-    @staticmethod
-    def _spent(tallies: list[Tally]) -> Spent:
-        # Without the first of each, which may load and allocate what no other has to.
-        calls = sum(tally.calls for tally in tallies)
-        timed = sum(max(0, tally.timed - 1) for tally in tallies)
-        return Spent(calls, timed, sum(tally.seconds - tally.first for tally in tallies))
-
-    def _slots_to_slow(self, name: str, hook: object) -> list[Slot]:
-        """The slots of a hook that have an interval, where it only observes: nothing depends on when it acts."""
-        observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not checkpoints.hook_state(hook)
-        return [s for s in self.runner.plan if s.hook == name and s.when and not s.decides] if observes else []
+        slowed = self._weighing.weigh() if self._weighing is not None else {}
+        if self._weighing is not None and slowed:
+            self.refresh()
+            self._weighing.tell(slowed)
 
     def _let_go(self) -> None:
         """Clean up after the hooks that were taken away."""
         while self._leaving:
             self.calls.clean_up(*self._leaving.pop(0))
-
-    def _on_signal(self, name: str) -> None:
-        if self._agreement.needed:
-            self._agreement.wish(f"{name} received", int(signal.Signals[name]))
-        else:
-            self.runner.aborting = True
-            self.stop(f"{name} received")
 
     def _after_iteration(self) -> None:
         # One process hears of a save as soon as it can; several do so together, where all of them come by.
@@ -618,171 +564,13 @@ class Installation:
         if not self.runner.at_last_batch and (
             not self._agreement.needed or self._agreement.due(self.runner.global_step)
         ):
-            self._stop_if_wanted(IN_EPOCH)
-
-    def _stop_if_wanted(self, place: int) -> None:
-        if self._agreement.needed and self.runner.stop_reason is None:
-            self._vote(place)
-        self._terminate_if_stopped()
-
-    def _vote(self, place: int, step: int = 0) -> None:
-        state = self.runner.trainer.state
-        verdict: Verdict = self._agreement.vote(place, int(state.epoch), int(state.iteration), step)
-        if verdict.reason is not None and self.runner.stop_reason is None:
-            self.runner.stop_reason = verdict.reason
-        if verdict.signal:
-            self.runner.aborting = True
-            if self._signals is not None:
-                self._signals.share(verdict.signal)
-        self._come_by()
-
-    def _come_by(self) -> None:
-        """Let the iteration of the next vote not be passed over, on whatever rank."""
-        if self._agreement.needed and "after_train_iter" in self._boxes:
-            box = self._boxes["after_train_iter"]
-            box.next_due = min(box.next_due, self._agreement.next_vote)
-
-    def _terminate_if_stopped(self) -> None:
-        if self.runner.stop_reason is not None:
-            self.runner.trainer.terminate()
-
-    # -- an evaluation ----------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def evaluation(self, name: str, engine: Engine, data: object, run: Callable[[], object]) -> Iterator[None]:
-        """Around ``evaluator.run``: seat, run, publish; ``after_val`` comes however it ends."""
-        runner = self.runner
-        if self._is_training_data(name, data):
-            # Scripts measure the training data with the same evaluator; that is no validation.
-            yield
-            measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
-            runner.metrics.publish(measured, runner.global_step)
-            return
-        shared, gathering = self._shared_by(engine), Seats(engine)
-        if shared is not None:
-            gathering.take(Events.EPOCH_COMPLETED, shared.put_together, "first")
-            gathering.take(Events.EPOCH_COMPLETED, shared.release, "after metrics")
-        try:
-            self._rehearse(name, engine, run)
-            with self._evaluation(name, engine):
-                yield
-        finally:
-            gathering.leave()
-            if shared is not None:
-                shared.release()
-
-    @contextlib.contextmanager
-    def _evaluation(self, name: str, engine: Engine) -> Iterator[None]:
-        runner, shared = self.runner, self._shared_by(engine)
-        if not self._running:
-            self.calls.prepare(self.runner.plan)
-        kind = "test" if name == "test" else "val"
-        seats = Seats(engine)
-        self._evaluations += 1
-        outer = runner.evaluating, runner.in_iteration
-        runner.evaluating, runner.in_iteration = name, False
-        begun = False
-
-        def on_started() -> None:
-            nonlocal begun
-            begun = True
-            for box in boxes.values():
-                box.start()
-            self.calls.meet(f"before_{kind}")
-
-        def on_epoch_completed() -> None:
-            runner.publish_evaluation(name, engine)
-            self.calls.meet(f"after_{kind}_epoch")
-
-        def finish(quietly: bool = False) -> None:
-            nonlocal begun
-            if begun:
-                begun = False
-                self.calls.meet(f"after_{kind}", quietly=quietly)
-
-        def abort_if_wanted() -> None:
-            step = int(engine.state.iteration)
-            # Where it is not known that all ranks come by here, they hear of it at the end.
-            if shared is not None and self._votes_in(shared, step):
-                self._vote(IN_EVALUATION, step)
-            if self.runner.aborting:
-                engine.terminate()
-
-        boxes = {
-            f"{name}.before": IterationBox(self.calls, engine, f"before_{kind}_iter"),
-            f"{name}.after": IterationBox(
-                self.calls, engine, f"after_{kind}_iter", abort_if_wanted, self._next_step(shared)
-            ),
-        }
-        seats.take(Events.STARTED, on_started, "first")
-        seats.take(Events.EPOCH_STARTED, lambda: self.calls.meet(f"before_{kind}_epoch"), "first")
-        if self.runner.plan.at(f"before_{kind}_iter"):
-            seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
-        seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)
-        seats.take(Events.EPOCH_COMPLETED, on_epoch_completed)
-        # Without a parameter, or Ignite passes the engine in its place.
-        seats.take(Events.COMPLETED, lambda: finish())
-        self._boxes |= boxes
-        try:
-            try:
-                yield
-            except BaseException:
-                engine._internal_run_generator = None
-                finish(quietly=True)
-                raise
-            finish()
-        finally:
-            for key, box in boxes.items():
-                self._boxes.pop(key, None)
-                box.close()
-            seats.leave()
-            self._agreement.soon()
-            self._come_by()
-            runner.evaluating, runner.in_iteration = outer
-            if not self._running:
-                self.calls.forget()
-                runner.close_outputs()
-
-    def _shared_by(self, engine: Engine) -> SharedEvaluation | None:
-        """How the ranks share the evaluation of this engine: another one may go on around it."""
-        shared = self.runner.shared_evaluation
-        return shared if shared is not None and shared.engine is engine else None
-
-    def _votes_in(self, shared: SharedEvaluation, step: int) -> bool:
-        """Whether the ranks vote after this step of an evaluation; all have so many."""
-        agreement = self._agreement
-        return self._running and agreement.needed and agreement.next_step <= step <= shared.common
-
-    def _next_step(self, shared: SharedEvaluation | None) -> Callable[[], int]:
-        agreement = self._agreement
-        return lambda: agreement.next_step if agreement.needed and shared is not None else NEVER
-
-    def _rehearse(self, name: str, engine: Engine, run: Callable[[], object]) -> None:
-        """Do an evaluation in the ways that hooks ask for besides; the engine keeps the metrics of the plain one."""
-        for ending, around in self.runner.rehearsals.items():
-            random_before = random_state()
-            with around():
-                run()
-            set_random_state(random_before)
-            found = {f"{name}_{ending}_{key}": value for key, value in engine.state.metrics.items()}
-            self.runner.metrics.publish(found, self.runner.global_step)
-
-    def _is_training_data(self, name: str, data: object) -> bool:
-        """Whether the data is known to be for training; nothing is guessed where the script named no loaders."""
-        runner = self.runner
-        train, mine = runner.get_service("train_loader"), runner.get_service(f"{name}_loader")
-        train = runner.trainer.state.dataloader if train is None and mine is not None else train
-        chosen = any(
-            getattr(hook, "evaluates", None) == name and getattr(hook, "loader", None) is data
-            for hook in runner.hooks.values()
-        )
-        return data is not None and data is train and data is not mine and not chosen
+            self._stopping.if_wanted(IN_EPOCH)
 
     # -- calling by hand --------------------------------------------------------------------------------------
 
     def call(self, point: str, payload: Mapping[str, Any]) -> None:
         """Call a point; the checkpoint points fire their Ignite event too."""
-        if not self._running:
+        if not self.running:
             self.calls.prepare(self.runner.plan)
         self.calls.meet(point, payload)
         if point in CHECKPOINT_POINTS:
@@ -803,7 +591,7 @@ class Installation:
         """Calls, time, failures and findings so far."""
         self._count()
         report = self.calls.report
-        if self._running:
+        if self.running:
             report.seconds = self._now() - self._started_at
         report.findings = {
             name: said for name, hook in self.runner.hooks.items() if (said := self._findings(name, hook))

@@ -14,9 +14,9 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
-from ignite_hooks import BaseHook, ConfigError, HookError, HookEvents, Priority, attach_hooks
+from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
 from ignite_hooks.writers.jsonl import read_jsonl
-from tests.tools import Log, echo_trainer, failing, recorder, small_run
+from tests.tools import Log, echo_trainer, recorder, small_run
 
 EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISED, Events.TERMINATE_SINGLE_EPOCH)]
 
@@ -45,20 +45,6 @@ def test_a_hook_is_called_at_every_point_in_the_order_of_the_specification(tmp_p
     attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
     trainer.run(data, max_epochs=2)
     assert [step[1:] for step in log] == expected_run(epochs=2, iterations=3, evaluation_iterations=2)
-
-
-def test_an_evaluator_called_test_reaches_the_test_points(tmp_path: Path) -> None:
-    trainer, evaluator, _data, val_data, _ = small_run()
-    log: Log = []
-    attach_hooks(trainer, [recorder(log)], evaluators={"test": evaluator}, work_dir=tmp_path)
-    evaluator.run(val_data)
-    assert [point for _, point, *_ in log] == [
-        "before_test",
-        "before_test_epoch",
-        *["before_test_iter", "after_test_iter"] * 2,
-        "after_test_epoch",
-        "after_test",
-    ]
 
 
 def test_before_points_go_up_after_points_go_down_and_ties_keep_the_order_given(tmp_path: Path) -> None:
@@ -444,18 +430,6 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "point", ["before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch", "after_val"]
-)
-def test_a_hook_that_fails_at_any_point_of_an_evaluation_ends_the_run(point: str, tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
-    attach_hooks(trainer, [failing(point, at=1)], evaluators=evaluator, work_dir=tmp_path)
-    with pytest.raises(HookError, match=point):
-        trainer.run(data, max_epochs=2)
-    assert trainer.state.epoch == 1
-
-
 # -- hooks and services that come and go ------------------------------------------------------------------------
 
 
@@ -524,23 +498,6 @@ def test_the_events_of_checkpoints_work_in_a_plain_script(tmp_path: Path) -> Non
     assert torch.load(tmp_path / "epoch_1.pth", weights_only=True)["mine"] == 1
     assert all(event.name.startswith("HOOK_") for event in HookEvents)
     assert not set(HookEvents) & set(Events)
-
-
-def test_evaluations_of_the_training_data_are_no_validations(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
-
-    @trainer.on(Events.EPOCH_COMPLETED)
-    def measure() -> None:
-        evaluator.run(data)
-        evaluator.run(val_data)
-
-    log: Log = []
-    watcher = recorder(log, points=["after_val_epoch"])
-    runner = attach_hooks(trainer, [watcher], evaluators=evaluator, work_dir=tmp_path, val_loader=val_data)
-    trainer.run(data, max_epochs=2)
-    assert len(log) == 2
-    assert {"train_accuracy", "val_accuracy", "accuracy"} <= set(runner.metrics)
-    assert runner.metrics["accuracy"] == runner.metrics["val_accuracy"]
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3], iter(range(100))], ids=["a list", "an iterator of unknown length"])

@@ -181,35 +181,6 @@ def test_a_loss_tensor_is_not_fetched_until_it_is_read(tmp_path: Path) -> None:
     assert runner.metrics.step("loss") == 1
 
 
-def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_path: Path) -> None:
-    for point in (
-        "before_run",
-        "before_epoch",
-        "before_train_iter",
-        "after_train_iter",
-        "after_train_epoch",
-        "after_epoch",
-    ):
-        log: Log = []
-
-        def stop(self: BaseHook, runner: Any) -> None:
-            if runner.global_step in (0, 2, 3):
-                runner.stop("enough")
-                runner.stop("more than enough")
-
-        trainer = echo_trainer()
-        stopper = type("Stopper", (BaseHook,), {point: stop})()
-        runner = attach_hooks(trainer, [stopper, recorder(log)], work_dir=tmp_path / point)
-        trainer.run([1, 2, 3], max_epochs=3)
-        points = [at for _, at, *_ in log]
-        assert runner.stop_reason == "enough", point
-        assert points.count("before_train_iter") == points.count("after_train_iter")
-        assert trainer.state.iteration == {"before_run": 0, "before_epoch": 0}.get(
-            point, 2 if "iter" in point else 3
-        ), point
-        assert points[-1] == "cleanup"
-
-
 def test_validate_works_outside_of_training_and_says_what_is_missing(tmp_path: Path) -> None:
     trainer, evaluator, _, val_data, _ = small_run()
     log: Log = []
