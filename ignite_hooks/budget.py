@@ -67,7 +67,8 @@ class Budget:
             before, at = self._since.get(name, (Spent(0, 0, 0.0), self._began))
             if timed - before.timed >= FEWEST_CALLS and now > at:
                 mean = (seconds - before.seconds) / (timed - before.timed)
-                share = mean * (calls - before.calls) / (now - at)
+                # Few timed calls may have been slow ones; no hook takes more than all of the time.
+                share = min(1.0, mean * (calls - before.calls) / (now - at))
                 if share > self.most:
                     found[name] = share
         return found

@@ -1,11 +1,18 @@
-"""Runs a function in several processes that know of each other, as torchrun does, and brings back their results."""
+"""Runs a function in several processes that know of each other, as torchrun does, and brings back their results.
+
+Importing torch takes a process seconds. So one process imports everything, has no threads, and forks the ranks.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
+import random
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,13 +20,93 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ignite.distributed as idist
 import torch
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 180
+
+
+class Server:
+    """The process that forks; it ends, and all that it has forked, when the process that started it does."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.ranks"]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._heard = b""
+        self._codes: dict[int, int] = {}
+
+    def fork(self, **wanted: Any) -> Rank:
+        """A rank that begins now."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        while "code" in (said := self._listen(time.monotonic() + SECONDS)):
+            self._codes[said["pid"]] = said["code"]
+        return Rank(self, said["pid"])
+
+    def code_of(self, pid: int, until: float) -> int:
+        """The exit code of a process; TimeoutError where it goes on."""
+        while pid not in self._codes:
+            said = self._listen(until)
+            self._codes[said["pid"]] = said["code"]
+        return self._codes[pid]
+
+    def _listen(self, until: float) -> dict[str, int]:
+        assert self._process.stdout is not None
+        while b"\n" not in self._heard:
+            if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise TimeoutError
+            words = os.read(self._process.stdout.fileno(), 65536)
+            assert words, "the process that forks ranks is gone"
+            self._heard += words
+        line, _, self._heard = self._heard.partition(b"\n")
+        return dict(json.loads(line))
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
+
+
+@functools.cache
+def server() -> Server:
+    """One for all tests."""
+    import atexit
+
+    found = Server()
+    atexit.register(found.close)
+    return found
+
+
+class Rank:
+    """A process, with as much of `subprocess.Popen` as tests need."""
+
+    def __init__(self, of: Server, pid: int) -> None:
+        self._of, self.pid = of, pid
+
+    def wait(self, timeout: float = SECONDS) -> int:
+        """The exit code."""
+        try:
+            return self._of.code_of(self.pid, time.monotonic() + timeout)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout) from None
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        try:
+            return self._of.code_of(self.pid, 0.0)
+        except TimeoutError:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended: another process may have its number by now."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """At once."""
+        self.send_signal(signal.SIGKILL)
 
 
 class Ranks:
@@ -32,9 +119,7 @@ class Ranks:
         self.meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes = [self._start(function, args, rank, ranks) for rank in range(ranks)]
 
-    def _start(self, function: Callable[..., Any], args: tuple[Any, ...], rank: int, ranks: int) -> Any:
-        place = f"{function.__module__}:{function.__qualname__}"
-        command = [sys.executable, "-m", "tests.ranks", place, json.dumps(args), str(self.result_of(rank))]
+    def _start(self, function: Callable[..., Any], args: tuple[Any, ...], rank: int, ranks: int) -> Rank:
         world = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.meeting.port),
@@ -44,10 +129,13 @@ class Ranks:
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
         }
-        with self.printed_by(rank).open("wb") as output:
-            return subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **world}, stdout=output, stderr=subprocess.STDOUT
-            )
+        return server().fork(
+            place=f"{function.__module__}:{function.__qualname__}",
+            arguments=args,
+            result=str(self.result_of(rank)),
+            printed=str(self.printed_by(rank)),
+            environment={**os.environ, **world},
+        )
 
     def result_of(self, rank: int) -> Path:
         return self.folder / f"{rank}.json"
@@ -94,14 +182,61 @@ def run_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[
     return Ranks(function, *args, ranks=ranks).results()
 
 
-def main() -> None:
-    place, arguments, result = sys.argv[1:]
-    torch.set_num_threads(1)
+def serve() -> None:
+    """Fork what is asked for on stdin, and say on stdout how each has ended."""
+    warm()
+    awake, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    alive: set[int] = set()
+    asked = b""
+    while True:
+        ready, _, _ = select.select([0, awake], [], [])
+        if awake in ready:
+            os.read(awake, 4096)
+            for pid in list(alive):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    alive.remove(pid)
+                    say(pid=pid, code=os.waitstatus_to_exitcode(status))
+        if 0 in ready:
+            words = os.read(0, 65536)
+            if not words:
+                break
+            asked += words
+            while b"\n" in asked:
+                line, _, asked = asked.partition(b"\n")
+                pid = os.fork()
+                if not pid:
+                    begin(**json.loads(line))
+                alive.add(pid)
+                say(pid=pid)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+
+def say(**words: int) -> None:
+    """One line."""
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def begin(place: str, arguments: list[Any], result: str, printed: str, environment: dict[str, str]) -> NoReturn:
+    """Be a rank, in a process that was just forked."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(output, number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
     code = 0
     try:
         idist.initialize("gloo")
         module, _, name = place.partition(":")
-        returned = getattr(importlib.import_module(module), name)(*json.loads(arguments))
+        returned = getattr(importlib.import_module(module), name)(*arguments)
         Path(result).write_text(json.dumps(returned), encoding="utf-8")
         idist.finalize()
     except BaseException:
@@ -114,5 +249,17 @@ def main() -> None:
     os._exit(code)
 
 
+def warm() -> None:
+    """Import what ranks use, and what the first step of an optimizer imports; no thread may come of it."""
+    torch.set_num_threads(1)
+    ours = ("ignite_hooks.attach", "ignite_hooks.testing", "tests.tools")
+    for module in ("ignite.metrics", "torch.distributed.fsdp", "torch.distributed.checkpoint", *ours):
+        importlib.import_module(module)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+
+
 if __name__ == "__main__":
-    main()
+    serve()
