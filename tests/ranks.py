@@ -129,6 +129,8 @@ class Ranks:
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
         }
+        # Here, because a rank may be killed before it has done anything.
+        self.printed_by(rank).touch()
         return server().fork(
             place=f"{function.__module__}:{function.__qualname__}",
             arguments=args,
