@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ignite_hooks import BaseHook
 from ignite_hooks.cli import main
 from ignite_hooks.writers.spool import Spool
 from tests.hooks.tracked import PICTURE, as_written, holding_the_canary, size_of, train
@@ -129,56 +130,95 @@ def test_a_server_with_a_fault_costs_nothing_but_a_line(
 # -- a real server --------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """MLflow's own server, with SQLite, on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/server.db",
-        "--artifacts-destination",
-        f"{folder}/artifacts",
-    ]
-    own = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"} | own
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
+class Served:
+    """MLflow's own server, with SQLite, on a free port; it can die and come again."""
+
+    def __init__(self, folder: Path) -> None:
+        for module in ("flask", "flask_cors", "pandas", "aiohttp"):
+            pytest.importorskip(module)
+        folder.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self._port = taken.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.folder = folder
+
+    def begin(self) -> None:
+        """Until it answers."""
+        where = ["--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
+        where += ["--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        where += ["--artifacts-destination", f"{self.folder}/artifacts"]
+        own = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+        environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"} | own
+        with (self.folder / "server.log").open("wb") as log:
+            command = [sys.executable, "-m", "mlflow", "server", *where]
+            self._server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         until = time.monotonic() + 120
         while True:
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            assert server.poll() is None, (folder / "server.log").read_text()[-2000:]
+                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
+                return
+            assert self._server.poll() is None, (self.folder / "server.log").read_text()[-2000:]
             assert time.monotonic() < until
             signal.sigtimedwait([], 0.2)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """All of its processes, unless they have ended."""
+        if self._server.poll() is None:
+            os.killpg(self._server.pid, number)
+            self._server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(_trackers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Served(tmp_path_factory.mktemp("server") / "server")
+    server.begin()
+    yield server
+    server.end(signal.SIGTERM)
 
 
 @pytest.mark.slow
 def test_everything_reaches_a_real_server_also_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("flask", "flask_cors", "pandas", "aiohttp"):
-        pytest.importorskip(module)
-    (tmp_path / "server").mkdir()
-    with served(tmp_path / "server") as url:
-        train(tmp_path / "now", {**HOOK, "tracking_uri": url})
-        assert_all_is_there(url, tmp_path / "now", tmp_path / "got")
-        # What was not delivered during the run is delivered later, into a run of the same name.
-        train(tmp_path / "later", {**HOOK, "tracking_uri": url, "experiment": "later", "mode": "offline"})
-        assert runs_at(url, "later") == []
-        assert main(["send", str(tmp_path / "later")]) == 0
-        assert "records sent to MLflow" in capsys.readouterr().out
-        [run] = runs_at(url, "later")
-        assert run.data.metrics.keys() == as_written(tmp_path / "later").keys()
-        assert not (tmp_path / "later" / "mlflow.spool").exists()
-        assert main(["send", str(tmp_path / "later")]) == 0
-        assert capsys.readouterr().out == f"{tmp_path / 'later'}: nothing waits to be sent\n"
-    assert holding_the_canary(tmp_path) == []
+    url = server.url
+    train(tmp_path / "now", {**HOOK, "tracking_uri": url})
+    assert_all_is_there(url, tmp_path / "now", tmp_path / "got")
+    # What was not delivered during the run is delivered later, into a run of the same name.
+    train(tmp_path / "later", {**HOOK, "tracking_uri": url, "experiment": "later", "mode": "offline"})
+    assert runs_at(url, "later") == []
+    assert main(["send", str(tmp_path / "later")]) == 0
+    assert "records sent to MLflow" in capsys.readouterr().out
+    [run] = runs_at(url, "later")
+    assert run.data.metrics.keys() == as_written(tmp_path / "later").keys()
+    assert not (tmp_path / "later" / "mlflow.spool").exists()
+    assert main(["send", str(tmp_path / "later")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'later'}: nothing waits to be sent\n"
+    assert holding_the_canary(tmp_path) == holding_the_canary(server.folder) == []
     assert not [message for message in caplog.messages if "cannot be reached" in message]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_server_that_dies_in_the_middle_of_a_run_has_everything_once_it_is_back(
+    server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Kills(BaseHook):
+        """Once something has arrived, as more is to come."""
+
+        def after_epoch(self, epoch: int) -> None:
+            if epoch == 1:
+                until = time.monotonic() + 60
+                while not (runs := runs_at(server.url, "dies")) or "loss" not in runs[0].data.metrics:
+                    assert time.monotonic() < until
+                server.end()
+
+    train(tmp_path / "run", {**HOOK, "tracking_uri": server.url, "experiment": "dies"}, hooks=[Kills()])
+    assert "MLflowWriter cannot be reached, records wait in" in caplog.text
+    assert list(Spool(tmp_path / "run" / "mlflow.spool"))
+    server.begin()
+    assert main(["send", str(tmp_path / "run")]) == 0
+    client = mlflow.MlflowClient(server.url)
+    [run] = runs_at(server.url, "dies")
+    found = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    points = {name: [(metric.step, metric.value) for metric in history] for name, history in found.items()}
+    assert points == as_written(tmp_path / "run"), "all of it, in order, nothing twice"

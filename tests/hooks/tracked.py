@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ class Draws(BaseHook):
         runner.writer.write_image("predictions/cat", PICTURE, runner.global_step)
 
 
-def train(folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = False, **more: Any) -> Runner:
+def train(
+    folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = False, hooks: Sequence[Any] = (), **more: Any
+) -> Runner:
     """A real run of 4 iterations an epoch; the hook and LoggerHook write every second one."""
     run = tiny_run(batches=4)
 
@@ -42,7 +45,7 @@ def train(folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = F
             "timer": None,
             "checkpoint": {"best_metric": "accuracy", "max_keep_ckpts": 1},
         },
-        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails()],
+        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), *hooks],
         "tracker": {"api_key": CANARY},
     }
     runner = attach_hooks(run.trainer, cfg, work_dir=folder, **run.services, **more)
