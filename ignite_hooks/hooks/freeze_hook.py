@@ -111,7 +111,7 @@ class FreezeHook(BaseHook):
             if isinstance(norm, _BatchNorm) and own and frozen.issuperset(own):
                 # Within the forward, as a step says train() at its beginning.
                 self._watches.append(norm.register_forward_pre_hook(in_eval))
-                self._watches.append(norm.register_forward_hook(as_before))
+                self._watches.append(norm.register_forward_hook(as_before, always_call=True))
 
     def _thaw(self) -> None:
         frozen, self._frozen = self._frozen, []
