@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.schedule import NEVER, When, scheduled
 

@@ -121,7 +121,7 @@ def fetched(norms: list[Tensor]) -> list[float]:
     """The numbers, in one transfer."""
     import torch
 
-    return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).tolist()  # type: ignore[no-any-return]
+    return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).tolist()
 
 
 def summary(norms: list[float], max_norm: float) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -92,13 +93,16 @@ class LRFinderHook(BaseHook):
         """Rates and smoothed losses, for as long as the trial goes on; everything is as before at its end."""
         trainer, optimizer, data = runner.trainer, runner.optimizer, runner.trainer.state.dataloader
         if data is None or isinstance(data, Iterator):
-            raise ValueError("needs training data that can be gone through again: run the trainer on a loader or a list")
+            raise ValueError(
+                "needs training data that can be gone through again: run the trainer on a loader or a list"
+            )
         before, state = rates_of(optimizer), {name: getattr(trainer.state, name) for name in NAMES}
-        smooth = Smooth(self.smoothing)
+        # A copy, as a loader that keeps its workers would draw fewer random numbers in the run that follows.
+        smooth, mine = Smooth(self.smoothing), copy.copy(data)
         trial = rates(self.start_lr, self.end_lr, self.num_iter)
         with drawn_again(data), Kept(runner):
             try:
-                for number, (rate, batch) in enumerate(zip(trial, endless(data), strict=False), 1):
+                for number, (rate, batch) in enumerate(zip(trial, endless(mine), strict=False), 1):
                     set_rates(optimizer, before, rate)
                     trainer.state.iteration, trainer.state.epoch, trainer.state.batch = number, 1, batch
                     loss = smooth.add(loss_of(trainer._process_function(trainer, batch)))
@@ -131,12 +135,12 @@ class Kept:
         self._model = self._things[0]
 
     def __enter__(self) -> None:
-        import copy
-
         from ignite_hooks.averages import is_lazy_model
 
         if is_lazy_model(self._model):
-            raise ValueError("the model has parameters without a size before its first forward: make one before the run")
+            raise ValueError(
+                "the model has parameters without a size before its first forward: make one before the run"
+            )
         self._states = [copy.deepcopy(thing.state_dict()) for thing in self._things]
         self._modes = [(part, part.training) for part in self._model.modules()]
         self._gradients = [(one, one.grad) for one in self._model.parameters()]
@@ -236,5 +240,5 @@ def loss_of(output: Any) -> float:
     found = losses_of(output, "loss")
     if not found:
         raise ValueError("the step returns no loss: return a number, a tensor of one element, or a mapping with 'loss'")
-    losses = everybody_says(float(found["loss"]))
+    losses: list[float] = everybody_says(float(found["loss"]))
     return sum(losses) / len(losses)

@@ -55,10 +55,15 @@ class OOMObserverHook(BaseHook):
 def report(runner: Runner, error: BaseException, largest: int) -> str:
     """What is known of the memory now, as text."""
     parts = {
-        "what failed": [f"epoch {runner.trainer.state.epoch}, iteration {runner.global_step}, rank {rank()}", str(error)],
+        "what failed": [
+            f"epoch {runner.trainer.state.epoch}, iteration {runner.global_step}, rank {rank()}",
+            str(error),
+        ],
         "the batch": shapes_in(runner.data_batch),
         "what the run needs": needs(runner),
-        "the machine": [f"{name}: {value:,.0f}" for name, value in {**memory_of_machine(), **memory_of_process()}.items()],
+        "the machine": [
+            f"{name}: {value:,.0f}" for name, value in {**memory_of_machine(), **memory_of_process()}.items()
+        ],
         "tensors that are alive, by shape": in_use(largest),
         "what may help": [
             "smaller batches, with gradients accumulated over several of them",
@@ -67,7 +72,10 @@ def report(runner: Runner, error: BaseException, largest: int) -> str:
         ],
     }
     parts["the GPU"] = gpu()
-    return "\n\n".join("\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines) + "\n"
+    return (
+        "\n\n".join("\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines)
+        + "\n"
+    )
 
 
 def shapes_in(batch: Any, place: str = "batch") -> list[str]:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.errors import shown
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
@@ -53,7 +53,8 @@ class TimeLimitHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._limit = seconds_of(self.limit)
-        self._began, self._before = self.clock(), 0.0
+        self._began: float | None = None
+        self._before = 0.0
 
     @property
     def when(self) -> When:
@@ -61,11 +62,11 @@ class TimeLimitHook(BaseHook):
         return When(min(10.0, self._limit / 100), "second")
 
     def before_run(self) -> None:
-        self._began, self.state = self.clock(), Progress()
+        self.state, self._began, self._before = Progress(), None, 0.0
 
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded: a run whose time is up stays ended, unless it is given more."""
-        self._before = 0.0 if self.per_process else self.state.seconds
+        self._began, self._before = self.clock(), 0.0 if self.per_process else self.state.seconds
         self._look(runner)
 
     @scheduled
@@ -74,9 +75,6 @@ class TimeLimitHook(BaseHook):
 
     def after_epoch(self, runner: Runner) -> None:
         self._look(runner)
-
-    def before_save_checkpoint(self) -> None:
-        self.state.seconds = self._taken()
 
     def after_train(self, runner: Runner) -> None:
         stopped_by_me = (runner.stop_reason or "").startswith(REASON)
@@ -89,8 +87,16 @@ class TimeLimitHook(BaseHook):
         if first_says(self._taken() >= self._limit):
             runner.stop(f"{REASON} {self.limit}{' s' if not isinstance(self.limit, str) else ''} reached")
 
+    def cleanup(self) -> None:
+        self.state.seconds, self._began = self._taken(), None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The time until now."""
+        self.state.seconds = self._taken()
+        return super().state_dict()
+
     def _taken(self) -> float:
-        return self._before + self.clock() - self._began
+        return self.state.seconds if self._began is None else self._before + self.clock() - self._began
 
 
 def seconds_of(limit: float | str) -> float:
