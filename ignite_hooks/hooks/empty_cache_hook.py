@@ -19,7 +19,7 @@ def empty_cache() -> None:
 
 @settings
 class EmptyCacheHook(BaseHook):
-    """Give memory that PyTorch has cached on the accelerator back, around epochs or after iterations, of evaluations too.
+    """Give back memory that PyTorch has cached on the accelerator: around epochs or after iterations, evaluations too.
 
     This helps where another process needs the memory, or where sizes vary so much that it is in pieces; it takes time.
 

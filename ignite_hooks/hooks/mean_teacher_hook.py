@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class MeanTeacherHook(BaseHook):
     """Keep ``model.teacher`` an exponential moving average of ``model.student``.
 
-    The teacher begins as the student; then ``teacher = momentum * teacher + (1 - momentum) * student`` after iterations.
+    It begins as one; then ``teacher = momentum * teacher + (1 - momentum) * student`` after iterations.
     Weights of the student that are not finite are left out.
 
     Args:

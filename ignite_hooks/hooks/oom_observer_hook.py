@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
 
 
+HELP = (
+    "smaller batches, with gradients accumulated over several of them",
+    "torch.autocast with bfloat16, and torch.utils.checkpoint for the layers with the largest outputs",
+    "optimizer.zero_grad(set_to_none=True), and no loss or output kept with its graph: use .detach()",
+)
+
+
 @settings
 class OOMObserverHook(BaseHook):
     """When a run fails because a GPU or the machine has no memory left, write down what the memory was used for.
@@ -54,28 +61,19 @@ class OOMObserverHook(BaseHook):
 
 def report(runner: Runner, error: BaseException, largest: int) -> str:
     """What is known of the memory now, as text."""
+    place = f"epoch {runner.trainer.state.epoch}, iteration {runner.global_step}, rank {rank()}"
+    machine = {**memory_of_machine(), **memory_of_process()}
     parts = {
-        "what failed": [
-            f"epoch {runner.trainer.state.epoch}, iteration {runner.global_step}, rank {rank()}",
-            str(error),
-        ],
+        "what failed": [place, str(error)],
         "the batch": shapes_in(runner.data_batch),
         "what the run needs": needs(runner),
-        "the machine": [
-            f"{name}: {value:,.0f}" for name, value in {**memory_of_machine(), **memory_of_process()}.items()
-        ],
+        "the machine": [f"{name}: {value:,.0f}" for name, value in machine.items()],
         "tensors that are alive, by shape": in_use(largest),
-        "what may help": [
-            "smaller batches, with gradients accumulated over several of them",
-            "torch.autocast with bfloat16, and torch.utils.checkpoint for the layers with the largest outputs",
-            "optimizer.zero_grad(set_to_none=True), and no loss or output kept with its graph: use .detach()",
-        ],
+        "what may help": HELP,
+        "the GPU": gpu(),
     }
-    parts["the GPU"] = gpu()
-    return (
-        "\n\n".join("\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines)
-        + "\n"
-    )
+    texts = ["\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines]
+    return "\n\n".join(texts) + "\n"
 
 
 def shapes_in(batch: Any, place: str = "batch") -> list[str]:

@@ -80,9 +80,8 @@ class SWAHook(BaseHook):
     def how_often(self, method: str) -> str | None:
         if method != "after_train_epoch":
             return None
-        return (
-            f"{When(self.interval, 'epoch')} after {self.start_epoch:g}{' of the run' if self.start_epoch < 1 else ''}"
-        )
+        begin = f"{self.start_epoch:g} of the run" if self.start_epoch < 1 else f"epoch {self.start_epoch:g}"
+        return f"{When(self.interval, 'epoch')} after {begin}"
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
