@@ -33,7 +33,7 @@ class EmptyCacheHook(BaseHook):
     after_epoch: bool = True  # type: ignore[assignment]
     after_iter: bool = False
     on_error: OnError = "warn"
-    empty: Callable[[], None] = field(init=False, repr=False, default=empty_cache)
+    empty: Callable[[], None] = field(init=False, repr=False, default_factory=lambda: empty_cache)
 
     @property
     def when(self) -> When:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class MeanTeacherHook(BaseHook):
     """Keep ``model.teacher`` an exponential moving average of ``model.student``.
 
-    It begins as one; then ``teacher = momentum * teacher + (1 - momentum) * student`` after iterations.
+    It begins as the student; after iterations ``teacher = momentum * teacher + (1 - momentum) * student``.
     Weights of the student that are not finite are left out.
 
     Args:

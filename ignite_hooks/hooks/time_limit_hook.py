@@ -54,7 +54,7 @@ class TimeLimitHook(BaseHook):
     def __post_init__(self) -> None:
         self._limit = seconds_of(self.limit)
         self._began: float | None = None
-        self._before = 0.0
+        self._started = self._before = 0.0
 
     @property
     def when(self) -> When:
@@ -66,8 +66,14 @@ class TimeLimitHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded: a run whose time is up stays ended, unless it is given more."""
-        self._began, self._before = self.clock(), 0.0 if self.per_process else self.state.seconds
-        self._look(runner)
+        self._started = self.clock()
+        self._before = 0.0 if self.per_process else self.state.seconds
+        if not self.per_process:
+            self._look(runner)
+
+    def before_train_epoch(self) -> None:
+        if self._began is None:
+            self._began = self._started
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
