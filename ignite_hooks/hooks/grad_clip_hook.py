@@ -71,7 +71,8 @@ class GradClipHook(BaseHook):
         self._norms.clear()
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Any) -> Any:
-        closure = named.get("closure", arguments[0] if arguments else None)
+        # The optimizer itself is the first of its arguments.
+        closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         if not callable(closure):
             self._clip(optimizer)
             return None
@@ -82,7 +83,7 @@ class GradClipHook(BaseHook):
             self._clip(optimizer)
             return loss
 
-        return (), {"closure": clipped}
+        return arguments[:1], {"closure": clipped}
 
     def _clip(self, optimizer: Any) -> None:
         norm = clip(optimizer, self.max_norm, self.norm_type)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FEWEST = 10
 """A curve of fewer points says nothing."""
-NAMES = ("iteration", "epoch", "batch", "output")
 
 
 @settings
@@ -96,7 +95,7 @@ class LRFinderHook(BaseHook):
             raise ValueError(
                 "needs training data that can be gone through again: run the trainer on a loader or a list"
             )
-        before, state = rates_of(optimizer), {name: getattr(trainer.state, name) for name in NAMES}
+        before, batch_before = rates_of(optimizer), trainer.state.batch
         # A copy, as a loader that keeps its workers would draw fewer random numbers in the run that follows.
         smooth, mine = Smooth(self.smoothing), copy.copy(data)
         trial = rates(self.start_lr, self.end_lr, self.num_iter)
@@ -104,14 +103,14 @@ class LRFinderHook(BaseHook):
             try:
                 for number, (rate, batch) in enumerate(zip(trial, endless(mine), strict=False), 1):
                     set_rates(optimizer, before, rate)
-                    trainer.state.iteration, trainer.state.epoch, trainer.state.batch = number, 1, batch
+                    # As in no iteration yet: a step may count on what belongs to a number.
+                    trainer.state.batch = batch
                     loss = smooth.add(loss_of(trainer._process_function(trainer, batch)))
                     yield rate, loss
                     if not loss <= self.diverge * smooth.least and number >= FEWEST:
                         return
             finally:
-                for name, value in state.items():
-                    setattr(trainer.state, name, value)
+                trainer.state.batch = batch_before
 
     def _draw(self, runner: Runner) -> None:
         from ignite_hooks.drawing.learning import range_test
