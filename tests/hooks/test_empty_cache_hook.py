@@ -11,16 +11,18 @@ from ignite_hooks import attach_hooks
 from ignite_hooks.hooks import empty_cache_hook
 from ignite_hooks.hooks.empty_cache_hook import EmptyCacheHook, empty_cache
 
-
 ITERATIONS = [f"train {n}" for n in range(1, 7)]
 
 
 @pytest.mark.parametrize(
     ("settings", "times"),
     [
-        ({}, ["train 3", "val 3", "train 6", "val 6"]),
+        ({}, ["val 3", "train 3", "val 6", "train 6"]),
         ({"before_epoch": True, "after_epoch": False}, ["train 0", "val 3", "train 3", "val 6"]),
-        ({"after_epoch": False, "after_iter": True}, [*ITERATIONS[:3], "val 3", "val 3", *ITERATIONS[3:], "val 6", "val 6"]),
+        (
+            {"after_epoch": False, "after_iter": True},
+            [*ITERATIONS[:3], "val 3", "val 3", *ITERATIONS[3:], "val 6", "val 6"],
+        ),
         ({"after_epoch": False}, []),
     ],
     ids=str,
@@ -29,7 +31,11 @@ def test_memory_is_given_back_when_it_was_asked_for(settings: dict[str, Any], ti
     trainer, evaluator = Engine(lambda *_: None), Engine(lambda *_: None)
     hook, seen = EmptyCacheHook(**settings), []
     runner = attach_hooks(
-        trainer, [hook, {"type": "EvalHook", "save_best": False}], evaluators=evaluator, val_loader=[0, 1], work_dir=tmp_path
+        trainer,
+        [hook, {"type": "EvalHook", "save_best": False}],
+        evaluators=evaluator,
+        val_loader=[0, 1],
+        work_dir=tmp_path,
     )
     hook.empty = lambda: seen.append(f"{runner.evaluating or 'train'} {trainer.state.iteration}")
     trainer.run(range(3), max_epochs=2)

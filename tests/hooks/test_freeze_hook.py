@@ -109,7 +109,10 @@ def test_an_optimizer_that_lacks_what_will_be_trained_is_told_of(
 
 def in_each_process(folder: str) -> list[Any]:
     settings = {"patterns": ["backbone"], "unfreeze_epoch": 2}
-    return [epochs_in_which_it_changes(settings, Path(folder), part, DistributedDataParallel) for part in ("0.weight", "head")]
+    return [
+        epochs_in_which_it_changes(settings, Path(folder), part, DistributedDataParallel)
+        for part in ("0.weight", "head")
+    ]
 
 
 @pytest.mark.slow

@@ -46,9 +46,7 @@ def test_any_step_ends_with_the_weights_of_one_that_clips_by_hand(
     by_hand, expected, _ = a_run(step, clips=True, **settings)
     by_hand.run(DATA, max_epochs=2)
     trainer, model, optimizer = a_run(step, clips=False)
-    attach_hooks(
-        trainer, [{"type": "GradClipHook", **settings}], work_dir=tmp_path, model=model, optimizer=optimizer
-    )
+    attach_hooks(trainer, [{"type": "GradClipHook", **settings}], work_dir=tmp_path, model=model, optimizer=optimizer)
     trainer.run(DATA, max_epochs=2)
     for name, weight in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], weight, rtol=1e-6, atol=1e-7)
@@ -59,9 +57,7 @@ def test_the_norms_before_clipping_are_written(tmp_path: Path) -> None:
     writer, norms = MemoryWriter(), []
     optimizer.register_step_pre_hook(lambda *_: norms.append(torch.nn.utils.get_total_norm(grads(model)).item()))
     entry = {"type": "GradClipHook", "max_norm": 1.0, "interval": 3}
-    attach_hooks(
-        trainer, {"hooks": [entry], "writers": [writer]}, work_dir=tmp_path, model=model, optimizer=optimizer
-    )
+    attach_hooks(trainer, {"hooks": [entry], "writers": [writer]}, work_dir=tmp_path, model=model, optimizer=optimizer)
     trainer.run(DATA)
     (found, step, *_), (_, last, *_) = writer.lines
     assert found == pytest.approx(

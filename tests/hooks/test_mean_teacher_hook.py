@@ -76,9 +76,7 @@ def test_buffers_are_the_teachers_own_unless_they_are_averaged_too(tmp_path: Pat
 def test_a_teacher_in_half_precision_is_averaged_in_single(tmp_path: Path) -> None:
     model, expected = train(tmp_path, torch.bfloat16, momentum=0.99)
     assert model.teacher[0].weight.dtype == torch.bfloat16
-    torch.testing.assert_close(
-        model.teacher[0].weight, expected["0.weight"].bfloat16(), rtol=1e-2, atol=1e-3
-    )
+    torch.testing.assert_close(model.teacher[0].weight, expected["0.weight"].bfloat16(), rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("stop", [2, 3, 7])
@@ -121,7 +119,9 @@ def test_a_student_that_is_replaced_is_followed(tmp_path: Path) -> None:
 
 
 def test_other_conventions_of_momentum_are_refused_with_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"MMDetection calls the other share so, whose 0.001 is 0.999 here: write 0.9"):
+    with pytest.raises(
+        ConfigError, match=r"MMDetection calls the other share so, whose 0.001 is 0.999 here: write 0.9"
+    ):
         attach_hooks(Engine(lambda *_: None), [{"type": "MeanTeacherHook", "momentum": 0.1}], work_dir=tmp_path)
 
 

@@ -23,12 +23,13 @@ class First(torch.nn.Module):
         return x[:, :1] * self.scale
 
 
-def attached(folder: Path, tta_cfg: Any, model: Any = None, **services: Any) -> tuple[Runner, list[Any]]:
-    """A runner with a validation and a test, and what these see of the model."""
+def attached(folder: Path, tta_cfg: Any, model: Any = None, **services: Any) -> tuple[Runner, list[Any], Engine]:
+    """A runner with a validation and a test, what these see of the model, and the trainer that keeps it alive."""
+    trainer = Engine(lambda *_: None)
     model, seen = model or First(), []
     engines = {name: Engine(lambda engine, batch: seen.append(model(batch).tolist())) for name in ("val", "test")}
     runner = attach_hooks(
-        Engine(lambda *_: None),
+        trainer,
         [{"type": "PrepareTTAHook", "tta_cfg": tta_cfg}],
         evaluators=engines,
         work_dir=folder,
@@ -37,7 +38,7 @@ def attached(folder: Path, tta_cfg: Any, model: Any = None, **services: Any) -> 
         test_loader=[INPUTS],
         **services,
     )
-    return runner, seen
+    return runner, seen, trainer
 
 
 class Twice:
@@ -67,7 +68,7 @@ class Twice:
 def test_a_test_sees_the_views_and_nothing_else_does(
     tta_cfg: Any, services: dict[str, Any], expected: Any, tmp_path: Path
 ) -> None:
-    runner, seen = attached(tmp_path, tta_cfg, **services)
+    runner, seen, _trainer = attached(tmp_path, tta_cfg, **services)
     runner.validate()
     runner.test()
     runner.validate()
@@ -79,7 +80,7 @@ def test_a_test_sees_the_views_and_nothing_else_does(
 def test_a_model_that_has_a_forward_of_its_own_gets_it_back(tmp_path: Path) -> None:
     model = First()
     mine = model.forward = lambda x: x[:, 1:]
-    runner, seen = attached(tmp_path, {"flips": [[-1]]}, model)
+    runner, seen, _trainer = attached(tmp_path, {"flips": [[-1]]}, model)
     runner.test()
     assert seen == [[[1.5], [4.0]]]
     assert model.forward is mine
@@ -89,7 +90,7 @@ def test_a_test_that_fails_is_undone_too(tmp_path: Path) -> None:
     def broken(model: Any) -> Any:
         return lambda x: model(x) + torch.zeros(7, 7)
 
-    runner, _ = attached(tmp_path, broken)
+    runner, _, _trainer = attached(tmp_path, broken)
     with pytest.raises(RuntimeError, match="size of tensor"):
         runner.test()
     assert runner.model(INPUTS).tolist() == [[1.0], [3.0]]
