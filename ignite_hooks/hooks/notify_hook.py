@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from annotated_types import Gt, MinLen
 
-from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.masking import Secret, masked
 from ignite_hooks.ranks import rank
@@ -75,7 +74,7 @@ class NotifyHook(BaseHook):
         """Whatever has ended the run."""
         error, self._error = self._error, None
         if error is not None and "failure" in self.at:
-            self._tell(runner, "failed", f"{type(error).__name__}: {one_line(error)}")
+            self._tell(runner, "failed", in_short(error))
         elif error is None and "end" in self.at:
             stopped = runner.stop_reason
             self._tell(runner, "stopped" if stopped else "ended", stopped or "")
@@ -100,7 +99,7 @@ class NotifyHook(BaseHook):
             try:
                 action()
             except Exception as error:
-                text = masked(f"{type(error).__name__}: {one_line(error)}")
+                text = masked(in_short(error))
                 logger.warning(
                     "%s could not be told: %s", whom, text if hidden is None else text.replace(hidden, "***")
                 )
@@ -135,6 +134,16 @@ def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
         "epoch": epoch,
         "iteration": iteration,
     }
+
+
+def in_short(error: BaseException) -> str:
+    """What kind of error it is and what it says, in one line.
+
+    Example:
+        >>> in_short(ValueError("no such\nluck")), in_short(KeyboardInterrupt())
+        ('ValueError: no such luck', 'KeyboardInterrupt')
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def filled(argument: str, facts: dict[str, Any]) -> str:
