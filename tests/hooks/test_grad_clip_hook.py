@@ -114,7 +114,7 @@ def test_several_optimizers_are_clipped_each_for_itself(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_on_the_optimizer(tmp_path: Path) -> None:
-    trainer, model, optimizer = a_run("plain", clips=False)
+    trainer, _, optimizer = a_run("plain", clips=False)
     attach_hooks(trainer, [{"type": "GradClipHook", "max_norm": 1}], work_dir=tmp_path, optimizer=optimizer)
     trainer.run(DATA)
     assert not optimizer._optimizer_step_pre_hooks

@@ -37,15 +37,15 @@ def summary(folder: Path, model: torch.nn.Module, **settings: Any) -> list[str]:
 def test_a_table_is_written_once_when_the_first_batch_has_gone_through(tmp_path: Path) -> None:
     (text,) = summary(tmp_path, Model())
     assert text.splitlines() == [
-        "module      type         output             parameters  trained",
-        "(whole)     Model        {scores: 4 x 10}          336  33%",
-        "  backbone  Sequential   4 x 8 x 6 x 6             240  7%",
-        "    0       Conv2d       4 x 8 x 6 x 6             224  no",
-        "    1       Sequential   4 x 8 x 6 x 6              16  yes",
-        "      0     BatchNorm2d  4 x 8 x 6 x 6              16  yes",
+        "module      type         output            parameters  trained",
+        "(whole)     Model        {scores: 4 x 10}         336  33%",
+        "  backbone  Sequential   4 x 8 x 6 x 6            240  7%",
+        "    0       Conv2d       4 x 8 x 6 x 6            224  no",
+        "    1       Sequential   4 x 8 x 6 x 6             16  yes",
+        "      0     BatchNorm2d  4 x 8 x 6 x 6             16  yes",
         "      1     ReLU         4 x 8 x 6 x 6",
-        "  spare     Linear       not used                    6  yes",
-        "  head      Linear       4 x 10                     90  yes",
+        "  spare     Linear       not used                   6  yes",
+        "  head      Linear       4 x 10                    90  yes",
         "336 parameters, 112 of them trained; 0.0 MB with buffers",
     ]
 

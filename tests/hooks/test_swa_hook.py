@@ -147,7 +147,7 @@ def in_each_process(folder: str) -> list[float]:
     trainer._process_function = lambda engine, batch: None
     trainer.run(data, max_epochs=2)
     statistics = services["model"][1].running_mean.tolist()
-    alone, _, others = a_run()
+    _, _, others = a_run()
     update_bn(data, others["model"])
     return [statistics, others["model"][1].running_mean.tolist()]
 

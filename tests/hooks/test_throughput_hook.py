@@ -13,7 +13,7 @@ from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import straight_and_resumed
 
 SAMPLES, INPUTS, OUTPUTS = 8, 4, 3
-# A multiply and an add per weight and sample, forward and for the gradient of the weights; that of the inputs is not needed.
+# A multiply and an add per weight and sample, forward and for the gradient of the weights, not for that of the inputs.
 FLOPS = 2 * 2 * SAMPLES * INPUTS * OUTPUTS
 
 
