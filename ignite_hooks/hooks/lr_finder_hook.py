@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Lt
 
 from ignite_hooks.checkpoint import services_with_state, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.machine import line_through
 from ignite_hooks.phases import each
 from ignite_hooks.points import Priority
 from ignite_hooks.position import drawn_again
@@ -179,24 +180,22 @@ class Smooth:
 
 
 def suggested(points: Sequence[tuple[float, float]]) -> float | None:
-    """The rate at which the loss falls fastest, of those before its lowest point.
+    """The middle of the stretch of rates in which the loss falls fastest, of those before its lowest point.
 
     Example:
         >>> falling = [(10.0 ** (n / 4 - 4), 3.0 if n < 6 else 3.0 - (n - 6) ** 2 / 20) for n in range(12)]
         >>> round(suggested([*falling, (1.0, 9.0)]), 4), suggested([(0.1, 1.0), (0.2, 2.0)] * 5)
-        (0.0422, None)
+        (0.0316, None)
     """
-    finite = [(rate, loss) for rate, loss in points if math.isfinite(loss)]
+    finite = [(math.log(rate), loss) for rate, loss in points if math.isfinite(loss)]
     if len(finite) < FEWEST:
         return None
     lowest = min(range(len(finite)), key=lambda index: finite[index][1])
-    # By the points around each, as a single loss may be a matter of luck.
-    slopes = {
-        index: (finite[index + 1][1] - finite[index - 1][1]) / math.log(finite[index + 1][0] / finite[index - 1][0])
-        for index in range(1, lowest)
-    }
-    steepest = min(slopes, key=lambda index: slopes[index], default=None)
-    return finite[steepest][0] if steepest is not None and slopes[steepest] < 0 else None
+    # Lines through many points, as two or three losses may be a matter of luck.
+    width = max(3, len(finite) // 6)
+    slopes = [line_through(finite[begin : begin + width])[0] for begin in range(lowest - width + 2)]
+    steepest = min(range(len(slopes)), key=slopes.__getitem__, default=0)
+    return math.exp(finite[steepest + width // 2][0]) if slopes and slopes[steepest] < 0 else None
 
 
 def rates(start: float, end: float, count: int) -> Iterator[float]:

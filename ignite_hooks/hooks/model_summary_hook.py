@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from annotated_types import Ge
 
@@ -101,7 +101,7 @@ def sizes(module: Module) -> tuple[int, int]:
     """The numbers of parameters, and of those that are trained."""
     from torch.nn.parameter import is_lazy
 
-    known = [parameter for parameter in module.parameters() if not cast(bool, is_lazy(parameter))]
+    known = [parameter for parameter in module.parameters() if not is_lazy(parameter)]  # type: ignore[redundant-expr]
     return sum(one.numel() for one in known), sum(one.numel() for one in known if one.requires_grad)
 
 

@@ -140,7 +140,7 @@ def in_short(error: BaseException) -> str:
     """What kind of error it is and what it says, in one line.
 
     Example:
-        >>> in_short(ValueError("no such\nluck")), in_short(KeyboardInterrupt())
+        >>> in_short(ValueError("no such luck")), in_short(KeyboardInterrupt())
         ('ValueError: no such luck', 'KeyboardInterrupt')
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
