@@ -37,8 +37,8 @@ class FreezeHook(BaseHook):
     patterns: Annotated[Sequence[str], MinLen(1)]
     unfreeze_epoch: Annotated[int, Ge(0)] | None = None
     norm_eval: bool = True
-    # Before whoever looks at what is trained.
-    priority: PriorityLike = Priority.VERY_HIGH
+    # Before whoever looks at what is trained, or at gradients.
+    priority: PriorityLike = Priority.HIGHEST
 
     may_end_a_run: ClassVar[bool] = False
     changes_training: ClassVar[bool] = True
@@ -48,6 +48,13 @@ class FreezeHook(BaseHook):
             raise ValueError(f"patterns: a list is needed: [{self.patterns!r}]")
         self._frozen: list[Parameter] = []
         self._watches: list[Any] = []
+        self._withholding: list[Any] = []
+
+    def before_run(self, runner: Runner, model: Any) -> None:
+        self._thaw()
+        self._stop_withholding()
+        if unwrapped(model) is not model:
+            self._withhold(runner)
 
     def before_train(self, runner: Runner, model: Any) -> None:
         """After a checkpoint has been loaded: what is frozen follows from the epoch alone."""
@@ -65,11 +72,8 @@ class FreezeHook(BaseHook):
         for parameter in self._frozen:
             # What is left of an earlier step would be used by the next.
             parameter.grad = None
-        if module is model:
-            for parameter in self._frozen:
+            if not self._withholding:
                 parameter.requires_grad_(False)
-        else:
-            self._withhold(runner)
         if self.norm_eval:
             self._keep_norms(module, {id(parameter) for parameter in found.values()})
         size = sum(parameter.numel() for parameter in found.values())
@@ -83,6 +87,7 @@ class FreezeHook(BaseHook):
 
     def cleanup(self) -> None:
         self._thaw()
+        self._stop_withholding()
 
     def _is_over(self, runner: Runner) -> bool:
         return self.unfreeze_epoch is not None and runner.epoch >= self.unfreeze_epoch
@@ -101,7 +106,11 @@ class FreezeHook(BaseHook):
         optimizers = list(each(runner.optimizer))
         if not optimizers:
             raise ValueError("needs the optimizer of a distributed model: give attach_hooks optimizer=...")
-        self._watches += [one.register_step_pre_hook(without_gradients) for one in optimizers]
+        self._withholding = [one.register_step_pre_hook(without_gradients) for one in optimizers]
+
+    def _stop_withholding(self) -> None:
+        while self._withholding:
+            self._withholding.pop().remove()
 
     def _keep_norms(self, module: Module, frozen: set[int]) -> None:
         from torch.nn.modules.batchnorm import _BatchNorm

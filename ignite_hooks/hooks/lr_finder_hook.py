@@ -59,8 +59,8 @@ class LRFinderHook(BaseHook):
     show: bool = False
     save: bool = True
     out_dir: Path | None = None
-    # Before anything else that happens in a run.
-    priority: PriorityLike = Priority.HIGHEST
+    # Before all else that happens in a run, but what decides how it is trained.
+    priority: PriorityLike = Priority.VERY_HIGH
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.errors import refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.phases import each
 from ignite_hooks.schedule import scheduled
@@ -44,12 +45,8 @@ class MeanTeacherHook(BaseHook):
     point_priority: ClassVar[dict[str, int]] = {"after_train_iter": 95}
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.momentum < 1:  # NaN is refused too
-            likely = f": write {1 - self.momentum:g}" if 0 < self.momentum < 0.5 else ""
-            raise ValueError(
-                f"momentum: {self.momentum:g} is not in [0.5, 1). It is the share of the teacher that is kept; "
-                f"MMDetection calls the other share so, whose 0.001 is 0.999 here{likely}"
-            )
+        elsewhere = "MMDetection calls the other share so, whose 0.001 is 0.999 here"
+        refuse_other_momentum(self.momentum, "teacher", elsewhere)
         self._averages: Averages | None = None
         self._lent: Any = None
         self._copies: list[tuple[Tensor, Tensor]] = []
@@ -81,10 +78,8 @@ class MeanTeacherHook(BaseHook):
         runner.wait_for_copy()
         averages.refresh()
         averages.buffers.update(self.momentum)
-        if not averages.weights.update(self.momentum) and not self._warned:
-            self._warned = True
-            words = "the student is not finite: the teacher goes on without it (iteration %d)"
-            runner.logger.warning(words, runner.global_step)
+        if not averages.weights.update(self.momentum):
+            self._warn(runner)
         if self._lent is not averages.weights.values:
             # Laid out anew: tensors of the student were replaced.
             self._lend(unwrapped(runner.model).teacher)
@@ -96,8 +91,19 @@ class MeanTeacherHook(BaseHook):
         if self._averages is not None:
             self._averages.load_state_dict(unwrapped(runner.model).teacher.state_dict())
 
+    def after_train(self, runner: Runner) -> None:
+        """A GPU has counted by itself."""
+        if self._averages is not None and self._averages.weights.take_skipped():
+            self._warn(runner)
+
     def cleanup(self) -> None:
         self._averages, self._lent, self._copies = None, None, []
+
+    def _warn(self, runner: Runner) -> None:
+        if not self._warned:
+            self._warned = True
+            words = "the student is not finite: the teacher goes on without it (iteration %d)"
+            runner.logger.warning(words, runner.global_step)
 
     def _lend(self, teacher: Any) -> None:
         """The averages are the memory of the teacher: nothing is kept twice."""
