@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @settings
 class MeanTeacherHook(BaseHook):
-    """Keep ``model.teacher`` an exponential moving average of ``model.student``.
+    """Keep the teacher within a model an exponential moving average of its student.
 
-    It begins as the student; after iterations ``teacher = momentum * teacher + (1 - momentum) * student``.
-    Weights of the student that are not finite are left out.
+    ``model.teacher`` begins as ``model.student``. Then ``teacher = momentum * teacher + (1 - momentum) * student`` after
+    every interval; weights of the student that are not finite are left out.
 
     Args:
         momentum: The share of the teacher that is kept, near 1; MMDetection calls 0.001 what is 0.999 here.
