@@ -7,13 +7,13 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from annotated_types import Gt, MinLen
 
-from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.masking import Secret, masked
 from ignite_hooks.ranks import rank
 
@@ -50,8 +50,6 @@ class NotifyHook(BaseHook):
     point_priority: ClassVar[dict[str, int]] = {"cleanup": 0}
 
     def __post_init__(self) -> None:
-        if self.command is None and self.webhook is None:
-            raise ValueError("command: give a command, or a webhook")
         if isinstance(self.command, str):
             raise ValueError(f"command: a list of arguments is needed, as there is no shell: [{self.command!r}]")
         if isinstance(self.at, str):
@@ -60,6 +58,10 @@ class NotifyHook(BaseHook):
             raise ValueError("webhook: an address that begins with https:// or http:// is needed")
         self._error: BaseException | None = None
         self._told: list[threading.Thread] = []
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if situation.complete and self.command is None and self.webhook is None:
+            yield "command", "give a command, or a webhook"
 
     def before_run(self, runner: Runner) -> None:
         self._error = None

@@ -22,7 +22,7 @@ class PrepareTTAHook(BaseHook):
     Args:
         tta_cfg: ``{flips: [[-1]], flip_back: false}``: the mean over the input and its flips along these dimensions,
             flipped back where outputs are pictures too; or a function or class that is called with the model (or
-            ``{type: it, ...}`` with more arguments) and returns what is called in its place: ``"@tta"`` in a file.
+            ``{type: it, ...}`` with more arguments) and returns what is called in its place. A file names a service.
 
     Reads: model.
     """
