@@ -24,7 +24,7 @@ class MeanTeacherHook(BaseHook):
     """Keep the teacher within a model an exponential moving average of its student.
 
     ``model.teacher`` begins as ``model.student``. After every interval then
-    ``teacher = momentum * teacher + (1 - momentum) * student``; weights of the student that are not finite are left out.
+    ``teacher = momentum * teacher + (1 - momentum) * student``; weights that are not finite are left out.
 
     Args:
         momentum: The share of the teacher that is kept, near 1; MMDetection calls 0.001 what is 0.999 here.
