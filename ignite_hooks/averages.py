@@ -263,6 +263,19 @@ class Part:
             plainly = value.dtype == tensor.dtype and not self._copied
             tensor.data = value if plainly else value.to(tensor.dtype, copy=self._copied)
 
+    def lend_to(self, other: Module) -> list[tuple[Tensor, Tensor]]:
+        """Let the tensors of these names in another model be the averages; returns what has to be copied instead."""
+        copies = []
+        for place in self._places:
+            prefix, _, key = place.name.rpartition(".")
+            tensor, value = getattr(other.get_submodule(prefix), key), self.values[place.name]
+            if tensor.dtype == value.dtype and not is_sharded(tensor):
+                tensor.data = value
+            else:
+                local(tensor).detach().copy_(value)
+                copies.append((local(tensor).detach(), value))
+        return copies
+
     def take_out(self) -> None:
         """Let the tensors of the model show again what they showed before."""
         while self._held:

@@ -476,7 +476,7 @@ def _something(setting: Setting) -> Any:
     """A value that a setting takes."""
     from ignite_hooks.settings import misfit
 
-    candidates: tuple[Any, ...] = (f"my_{setting.name}", 1, 0.5, True, [], {})
+    candidates: tuple[Any, ...] = (1, 0.5, f"my_{setting.name}", True, [], [f"my_{setting.name}"], {})
     return next((value for value in candidates if not misfit(value, setting)), f"@my_{setting.name}")
 
 

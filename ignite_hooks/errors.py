@@ -120,3 +120,18 @@ def one_line(error: BaseException) -> str:
 def _on_one_line(text: str, longest: int) -> str:
     text = " ".join(text.split()) if len(text.splitlines()) > 1 else text
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def refuse_other_momentum(momentum: float, average: str, elsewhere: str) -> None:
+    """Refuse a momentum that is not the share that is kept of an average, and say what was probably meant.
+
+    Example:
+        >>> refuse_other_momentum(0.2, "mean", "others do not")
+        Traceback (most recent call last):
+        ...
+        ValueError: momentum: 0.2 is not in [0.5, 1). It is the share of the mean that is kept; others do not: write 0.8
+    """
+    if not 0.5 <= momentum < 1:  # NaN is refused too
+        likely = f": write {1 - momentum:g}" if 0 < momentum < 0.5 else ""
+        share = f"It is the share of the {average} that is kept; {elsewhere}{likely}"
+        raise ValueError(f"momentum: {momentum:g} is not in [0.5, 1). {share}")

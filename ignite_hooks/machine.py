@@ -300,3 +300,14 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if xx == 0 or yy == 0:
         return 0.0, 0.0
     return xy / xx, xy * xy / (xx * yy)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an exception says that a GPU or the machine had no memory left, or was caused by one that did."""
+    import torch
+
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator: " in str(error):
+            return True
+        error = error.__cause__
+    return False

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MASK = "***"
-SECRET_WORDS = frozenset({"key", "apikey", "token", "password", "passwd", "secret", "credentials"})
+SECRET_WORDS = frozenset({"key", "apikey", "token", "password", "passwd", "secret", "credentials", "webhook"})
 SHORTEST = 8
 """Texts shorter than this are masked where they stand under a secret name, but not looked for elsewhere."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")

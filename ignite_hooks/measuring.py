@@ -127,3 +127,18 @@ def scalars_of(runner: Runner, kind: str, beside: Mapping[str, Any]) -> tuple[st
 def epoch_of(runner: Runner) -> int:
     """The epoch that is running, counted from 1."""
     return int(runner.trainer.state.epoch)
+
+
+def batch_size(batch: Any) -> int | None:
+    """The first dimension of the first tensor in a batch.
+
+    Example:
+        >>> import torch
+        >>> batch_size({"id": "a", "image": [torch.zeros(8, 3)]}), batch_size("text")
+        (8, None)
+    """
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((size for part in parts if (size := batch_size(part)) is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -405,6 +406,16 @@ def _arranges_data_itself(engine: Engine) -> bool:
     from ignite.engine import Engine
 
     return type(engine)._setup_engine is not Engine._setup_engine
+
+
+@contextlib.contextmanager
+def drawn_again(data: object) -> Iterator[None]:
+    """What is drawn at random within, from the data or anywhere else, will be drawn again afterwards."""
+    dice = _dice(data)
+    try:
+        yield
+    finally:
+        _throw(data, dice)
 
 
 def _dice(data: object) -> Dice:

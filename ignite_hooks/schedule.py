@@ -16,7 +16,12 @@ SCHEDULE_WORDS = ("interval", "frequency", "by_epoch", "start", "begin", "every"
 NEVER = 1 << 62
 """An iteration no run reaches."""
 
-_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), 60),
+    **dict.fromkeys(("h", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86400),
+}
 _COUNTS: dict[str, Unit] = {
     "it": "iter",
     "iter": "iter",

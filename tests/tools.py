@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
+from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
 from ignite.metrics import Accuracy
 
-from ignite_hooks import BaseHook
+from ignite_hooks import BaseHook, Runner, attach_hooks
 from ignite_hooks.points import POINTS
 
 Log = list[tuple[Any, ...]]
@@ -66,6 +66,34 @@ def small_run(seed: int = 0) -> tuple[Engine, Engine, list[Any], list[Any], torc
     trainer = create_supervised_trainer(model, optimizer, torch.nn.CrossEntropyLoss())
     evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy()})
     return trainer, evaluator, batches(3), batches(2), model
+
+
+def straight_and_resumed(
+    folder: Path, make: Callable[[], tuple[Engine, Any, dict[str, Any]]], hook: Any, *, stop: int, epochs: int = 4
+) -> tuple[Runner, Runner]:
+    """The runs of two trainers with a hook: one that was never stopped, and one that was and has gone on.
+
+    Args:
+        folder: Where both save.
+        make: Makes a trainer with its data and services, the same each time.
+        hook: Its entry in a configuration, or a function that makes it.
+        stop: The iteration after which the second is stopped.
+        epochs: How many both have in the end.
+    """
+
+    def run(name: str, stop: int | None = None, resume: str | None = None) -> Runner:
+        trainer, data, services = make()
+        saves = {"type": "CheckpointHook", "save_best": False}
+        hooks = [hook() if callable(hook) else hook, saves]
+        runner = attach_hooks(trainer, hooks, work_dir=folder / name, resume=resume, **services)
+        if stop is not None:
+            trainer.add_event_handler(Events.ITERATION_COMPLETED(once=stop), trainer.terminate)
+        trainer.run(data, max_epochs=epochs)
+        return runner
+
+    straight = run("straight")
+    run("stopped", stop=stop)
+    return straight, run("stopped", resume="auto")
 
 
 @contextlib.contextmanager

@@ -60,18 +60,9 @@ def curves(
         _write(figure.suptitle, title, x=0.15 / width, y=1 - 0.12 / (height + head), ha="left", va="top", fontsize=12)
     for index, (group, names) in enumerate(groups.items()):
         axes = figure.add_subplot(rows, columns, index + 1)
-        axes.set_facecolor(_part(PAPER))
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(_part(LINE))
-        axes.grid(color=_part(LINE), linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=8, colors=_part(INK), length=0)
+        _prepare(axes, group, "iteration")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         axes.set_xlim(0, last * 1.04)
-        _write(axes.set_title, group, loc="left", fontsize=10)
-        axes.set_xlabel("iteration", fontsize=8, color=_part(INK))
         for number, name in enumerate(names):
             points = np.array(thinned(history[name], MOST_POINTS), np.float64).reshape(-1, 2)
             points[~np.isfinite(points)] = np.nan
@@ -94,6 +85,54 @@ def curves(
             for text in legend.get_texts():
                 _set_font(text, 8)
     return figure
+
+
+def range_test(points: Sequence[tuple[float, float]], chosen: float | None, *, title: str = "") -> Figure:
+    """A figure of losses over learning rates, of which one may be marked.
+
+    Args:
+        points: Learning rate and loss; losses far above the first are cut off.
+        chosen: The learning rate that is marked.
+        title: A line above all.
+
+    Example:
+        >>> range_test([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)], 1e-2).axes[0].get_xscale()
+        'log'
+    """
+    from matplotlib.figure import Figure
+
+    array = np.array(points, np.float64).reshape(-1, 2)
+    figure = Figure(figsize=(6.0, 3.8), dpi=110, facecolor=_part(PAPER))
+    figure.subplots_adjust(left=0.11, right=0.96, bottom=0.13, top=0.82)
+    _write(figure.suptitle, title, x=0.03, y=0.97, ha="left", va="top", fontsize=12)
+    axes = figure.add_subplot()
+    _prepare(axes, "loss", "learning rate")
+    axes.set_xscale("log")
+    axes.plot(array[:, 0], array[:, 1], color=_part(PALETTE[0]), linewidth=1.8)
+    losses = array[np.isfinite(array[:, 1]), 1]
+    if len(losses):
+        low, high = float(losses.min()), max(float(losses[0]), float(np.median(losses)))
+        room = (high - low) * 0.15 or 1.0
+        axes.set_ylim(low - room, high + 3 * room)
+    if chosen is not None:
+        colour = _part(PALETTE[1])
+        axes.axvline(chosen, color=colour, linewidth=1.2, linestyle="--")
+        place = (chosen, axes.get_ylim()[1])
+        _write(axes.annotate, f"{chosen:.2g}", xy=place, xytext=(4, -11), textcoords="offset points", fontsize=9)
+    return figure
+
+
+def _prepare(axes: Any, title: str, across: str) -> None:
+    axes.set_facecolor(_part(PAPER))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_part(LINE))
+    axes.grid(color=_part(LINE), linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8, colors=_part(INK), length=0)
+    _write(axes.set_title, title, loc="left", fontsize=10)
+    axes.set_xlabel(across, fontsize=8, color=_part(INK))
 
 
 def plain_name(name: str) -> str:

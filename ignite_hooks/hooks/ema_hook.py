@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import unwrapped
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.errors import CheckpointError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.points import Priority
 from ignite_hooks.ranks import everybody_says, world_size
@@ -99,12 +99,8 @@ class EMAHook(BaseHook):
     }
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.momentum < 1:  # NaN is refused too
-            likely = f": write {1 - self.momentum:g}" if 0 < self.momentum < 0.5 else ""
-            raise ValueError(
-                f"momentum: {self.momentum:g} is not in [0.5, 1). It is the share of the average that is kept; "
-                f"MMEngine and Ignite's EMAHandler call the other share so, whose 0.0002 is 0.9998 here{likely}"
-            )
+        elsewhere = "MMEngine and Ignite's EMAHandler call the other share so, whose 0.0002 is 0.9998 here"
+        refuse_other_momentum(self.momentum, "average", elsewhere)
         when = self.when
         if when.unit == "epoch":
             raise ValueError("interval: an average moves by iterations: give interval, or every: '10 iter'")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measuring import batch_size
 from ignite_hooks.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, Phases, findings
 from ignite_hooks.points import Priority
 from ignite_hooks.schedule import scheduled
@@ -198,18 +199,3 @@ def eta(done: int, total: int, seconds: float) -> float:
         180.0
     """
     return (total - done) * seconds / done
-
-
-def batch_size(batch: Any) -> int | None:
-    """The first dimension of the first tensor in a batch.
-
-    Example:
-        >>> import torch
-        >>> batch_size({"id": "a", "image": [torch.zeros(8, 3)]}), batch_size("text")
-        (8, None)
-    """
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
-    return next((size for part in parts if (size := batch_size(part)) is not None), None)

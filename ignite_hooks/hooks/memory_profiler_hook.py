@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.machine import MB, Trend, memory_of_machine, memory_of_process
+from ignite_hooks.machine import MB, Trend, is_out_of_memory, memory_of_machine, memory_of_process
 from ignite_hooks.points import Priority
 from ignite_hooks.schedule import scheduled
 
@@ -142,17 +142,6 @@ def cuda() -> Any:
     import torch
 
     return torch.cuda if torch.cuda.is_available() else None
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an exception says that a GPU had no memory left, or was caused by one that did."""
-    import torch
-
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        error = error.__cause__
-    return False
 
 
 def in_words(found: Mapping[str, float]) -> str:
