@@ -25,6 +25,8 @@ CONFIGS = sorted((ROOT / "configs").glob("**/*.yaml"))
 NAMES = list(HOOKS)
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("CheckInvalidLossHook", {"interval": 1, "keys": ["loss"], "save_batch": True}),
+    ("CheckInvalidLossHook", {"action": "skip"}),
     ("CheckpointHook", {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1, "best_metric": "loss"}),
     (
         "DetVisualizationHook",
@@ -44,9 +46,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("LoggerHook", {"interval": 2, "by_epoch": False, "ignore_last": False}),
     ("MemoryProfilerHook", {"interval": 1, "warn_threshold": 0.001, "dump_snapshot_on_oom": True}),
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
+    ("ParamSchedulerHook", {"by_epoch": False, "scheduler": []}),
+    ("SyncRandomSizeHook", {"by_epoch": False, "interval": 2, "resize": lambda batch, size: batch}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
     ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
     ("SegVisualizationHook", {"every": "1 epoch", "extract": lambda *given: as_masks(*given), "show_edge": False}),
+    ("YOLOXLrUpdaterHook", {"num_last_epochs": 1, "by_epoch": False, "warmup_iters": 1, "min_lr": 0.01}),
+    ("YOLOXModeSwitchHook", {"num_last_epochs": 1, "skip_type_keys": ["Mosaic"]}),
     ("VisualizationHook", {"interval": 1, "extract": lambda *given: as_images(*given), "order": "worst"}),
 ]
 """What hooks are checked with besides their defaults."""
@@ -72,6 +78,18 @@ def as_masks(batch: Any, outputs: Any) -> dict[str, Any]:
     x = batch[0].view(-1, 1, 2, 2)
     return {"images": x, "target": x[:, 0] > 0, "prediction": x}
 
+
+def weak_augmentation(sample: Any) -> Any:
+    return sample
+
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "PipelineSwitchHook": {"switch_epoch": 1, "switch_pipeline": weak_augmentation},
+}
+"""The settings of hooks that cannot do without."""
+
+SERVICES = {"weak_augmentation": weak_augmentation}
+"""What configurations ask for besides what every script has."""
 
 NOT_CONFIGURED = ("LambdaHook",)
 """Hooks that are made in Python only."""
@@ -133,7 +151,7 @@ def test_one_name_leads_to_five_places(name: str, cls: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_keeps_the_promises_of_every_hook(name: str, cls: Any) -> None:
-    check_hook(cls)
+    check_hook(cls, **REQUIRED.get(name, {}))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +176,7 @@ def test_it_says_what_it_is_for_and_what_each_setting_does(name: str, cls: Any) 
 def test_every_configuration_is_built_planned_and_run(path: Path, tmp_path: Path) -> None:
     run = tiny_run(batches=2)
     evaluators = {} if "EvalHook" in path.read_text() else {"val": run.evaluator}
-    runner = attach_hooks(run.trainer, path, evaluators=evaluators, work_dir=tmp_path, **run.services)
+    runner = attach_hooks(run.trainer, path, evaluators=evaluators, work_dir=tmp_path, **run.services, **SERVICES)
     assert len(runner.plan) > 0
     assert all(name in str(runner.plan) for name in runner.hooks)
     run.trainer.run(run.data, max_epochs=2)
