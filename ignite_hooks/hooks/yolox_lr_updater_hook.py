@@ -48,8 +48,6 @@ class YOLOXLrUpdaterHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.min_lr is not None and "min_lr_ratio" in self.given:
-            raise ValueError("min_lr: says the same as min_lr_ratio: give one of them")
         self._length, self._max_iters = 1, 1
         self._groups: list[dict[str, Any]] = []
 
