@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ignite_hooks.checkpoint import finished_epochs
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.phases import each
@@ -96,7 +97,7 @@ class ParamSchedulerHook(BaseHook):
     @scheduled
     def after_epoch(self, runner: Runner) -> None:
         # One that was ended in its middle is gone on with by a resume.
-        if runner.epoch_complete:
+        if finished_epochs(runner) == runner.trainer.state.epoch:
             self._step(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
@@ -231,8 +232,6 @@ def mark_of(scheduler: Any) -> Any:
 
 
 def is_attached(scheduler: Any, runner: Runner) -> bool:
-    """Whether the script has made a scheduler, or its step, the handler of an event."""
-    handlers = [scheduler] if callable(scheduler) else []
-    handlers += [scheduler.step] if callable(getattr(scheduler, "step", None)) else []
+    """Whether the script has made a scheduler of Ignite the handler of an event."""
     engines = [runner.trainer, *runner.evaluators.values()]
-    return any(engine.has_event_handler(handler) for engine in engines for handler in handlers)
+    return callable(scheduler) and any(engine.has_event_handler(scheduler) for engine in engines)

@@ -199,11 +199,7 @@ def at_the_beginning(script: Script) -> None:
     )
 
 
-def as_a_handler(script: Script) -> None:
-    script.trainer.add_event_handler(Events.EPOCH_COMPLETED, script.scheduler.step)
-
-
-@pytest.mark.parametrize("steps_itself", [in_the_step, at_the_end, as_a_handler])
+@pytest.mark.parametrize("steps_itself", [in_the_step, at_the_end])
 def test_a_scheduler_is_never_stepped_twice(
     steps_itself: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
