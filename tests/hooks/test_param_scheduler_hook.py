@@ -170,7 +170,9 @@ def test_a_plateau_needs_a_metric(tmp_path: Path) -> None:
 
 
 def test_what_is_no_scheduler_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ParamSchedulerHook\.scheduler: a scheduler of PyTorch or Ignite .*, not str"):
+    with pytest.raises(
+        ConfigError, match=r"ParamSchedulerHook\.scheduler: a scheduler of PyTorch or Ignite .*, not str"
+    ):
         Script(halving).run(tmp_path, scheduler="cosine")
 
 

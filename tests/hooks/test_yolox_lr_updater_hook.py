@@ -35,7 +35,7 @@ def rates(tmp_path: Path, epochs: int = 10, *, stop_at: int = 0, resume: bool = 
 
 
 def closed_formula(i: int, *, warmup: int, tail: int, by_epoch: bool, epochs: int = 10, least: float = 0.05) -> float:
-    """The rate of iteration i, counted from 0, of a group with the rate 1; ``warmup`` in iterations, ``tail`` in epochs."""
+    """The rate of iteration i, from 0, of a group with the rate 1; ``warmup`` in iterations, ``tail`` in epochs."""
     if i < warmup:
         return ((i + 1) / warmup) ** 2
     epoch = i // LENGTH
