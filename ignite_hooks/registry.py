@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ignite_hooks.errors import did_you_mean, shown
+from ignite_hooks.spellings import without_scope
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 
@@ -24,8 +25,16 @@ class Registry:
         ('Ball', ['Ball', 'Rope'])
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, str],
+        aliases: Mapping[str, str] | None = None,
+        plain: Callable[[str], str] = str,
+    ) -> None:
         self.kind = kind
+        # What is left of a name that begins with that of another library.
+        self._plain = plain
         self._modules = dict(built_in)
         # Second names of ours are not taken: a script may give them to classes of its own.
         self._aliases = dict(aliases or {})
@@ -66,6 +75,8 @@ class Registry:
 
     def get(self, name: str) -> Callable[..., Any]:
         """The class of this name; a LookupError names the nearest."""
+        if name not in self._classes and self._plain(name) in self:
+            name = self._plain(name)
         if name not in self._classes and name in self._aliases:
             return self.get(self._aliases[name])
         if name not in self._classes and name in self._modules:
@@ -79,7 +90,8 @@ class Registry:
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._modules or name in self._aliases
+        plain = self._plain(name) if isinstance(name, str) else name
+        return name in self._classes or plain in self._modules or plain in self._aliases or plain in self._classes
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._classes, *self._modules, *self._aliases}))
@@ -133,6 +145,7 @@ HOOKS = Registry(
         "YOLOXModeSwitchHook": _HERE + "yolox_mode_switch_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
+    without_scope,
 )
 """Every hook that a configuration can name."""
 

@@ -125,7 +125,7 @@ def test_a_resumed_run_has_the_sizes_of_one_that_never_stopped(
 
 
 def test_by_iteration_workers_would_hear_of_it_late(tmp_path: Path) -> None:
-    with pytest.raises(HookError, match="by_epoch: workers load batches in advance.*write by_epoch: true"):
+    with pytest.raises(HookError, match=r"by_epoch: workers load batches in advance.*write by_epoch: true"):
         run(DataLoader(Images(), num_workers=1), tmp_path, by_epoch=False)
 
 
@@ -184,7 +184,8 @@ def test_a_batch_of_another_kind_is_told_of_once(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         run([(torch.rand(2, 3, 8, 8), torch.rand(2, 4))] * 2, tmp_path)
     told = [record.message for record in caplog.records if "sizes" in record.message]
-    assert len(told) == 1 and "batches (tuple) are not images with classes or masks: give 'resize'" in told[0]
+    assert len(told) == 1
+    assert "batches (tuple) are not images with classes or masks: give 'resize'" in told[0]
 
 
 def test_a_function_of_ones_own_resizes_anything(tmp_path: Path) -> None:
