@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ignite_hooks.errors import did_you_mean, shown
@@ -31,8 +31,11 @@ class Registry:
         built_in: Mapping[str, str],
         aliases: Mapping[str, str] | None = None,
         plain: Callable[[str], str] = str,
+        free: Collection[str] = (),
     ) -> None:
         self.kind = kind
+        # Names of ours that guides let scripts define: a script that follows one goes before.
+        self._free = frozenset(free)
         # What is left of a name that begins with that of another library.
         self._plain = plain
         self._modules = dict(built_in)
@@ -66,6 +69,7 @@ class Registry:
             taken = self._modules.get(name) or getattr(self._classes.get(name), "__module__", None)
             # A notebook cell that is run again defines the same class again.
             again = taken == "__main__" == getattr(cls, "__module__", None)
+            taken = None if name in self._free else taken
             if taken and not force and not again and self._classes.get(name) is not cls:
                 raise KeyError(f"{self.kind} {name!r} is already registered by {taken}: use another name or force=True")
         for name in wanted:
@@ -146,6 +150,7 @@ HOOKS = Registry(
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
     without_scope,
+    free=["CheckInvalidLossHook"],
 )
 """Every hook that a configuration can name."""
 

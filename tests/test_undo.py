@@ -69,7 +69,7 @@ def test_an_optimizer_that_tells_of_no_step_is_kept_beforehand() -> None:
 
 
 def test_nothing_is_copied_of_weights_that_are_not_stepped() -> None:
-    weight, optimizer = adam()
+    _, optimizer = adam()
     undo = Undo(None, [optimizer], lambda: 1)
     undo.begin()
     assert undo._kept[0]._weights._copies == []

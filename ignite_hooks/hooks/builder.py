@@ -92,10 +92,9 @@ def _hook(
         cls = HOOKS.get(type_) if isinstance(type_, str) else type_
     except LookupError as error:
         message = str(error.args[0])
-        if other_name(str(type_)) or without_scope(str(type_)) != type_:
-            message = unknown(str(type_)) + (
-                "" if other_name(str(type_)) else did_you_mean(without_scope(type_), HOOKS)
-            )
+        if without_scope(type_) != type_ or other_name(type_):
+            message = f"no hook is called {shown(type_)}"
+            message += other_name(type_) or did_you_mean(without_scope(type_), HOOKS)
         elif "." in str(type_):
             message = f"no hook is called {shown(type_)}: only what is in ignite.handlers is named by its path"
         found.append(Problem(f"{place}.type", message))
