@@ -21,7 +21,7 @@ PLACES = ("metainfo", "CLASSES", "classes")
 
 @settings
 class NumClassCheckHook(BaseHook):
-    """Compare ``num_classes`` of the modules of the model with the class names of the data set.
+    """Compare the num_classes of the modules of the model with the class names of the data set.
 
     It looks before the training and before each evaluation. The names are ``metainfo["classes"]``, ``CLASSES`` or
     ``classes`` of the data set, or of one it wraps. Data without names is told once; a text in their place is an

@@ -26,7 +26,7 @@ class PipelineSwitchHook(BaseHook):
 
     Args:
         switch_epoch: How many epochs run with the transforms that the data set has.
-        switch_pipeline: What follows: a function, a list of functions, or "@name" for that service.
+        switch_pipeline: What follows: a function or a list of functions; in a file, the names of services.
 
     Reads: the loader the trainer runs on.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @settings
 class SetEpochInfoHook(BaseHook):
-    """Call ``model.set_epoch(epoch)`` before every epoch, counted from 0.
+    """Call model.set_epoch(epoch) before every epoch, counted from 0.
 
     A model within DistributedDataParallel or DataParallel is found there.
 
