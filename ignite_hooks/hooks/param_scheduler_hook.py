@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -106,12 +107,17 @@ class ParamSchedulerHook(BaseHook):
             if metric is not None and is_measured(metric, scheduler, runner):
                 self._judge(runner, scheduler, metric)
 
+    def before_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # Ignite's ReduceLROnPlateauScheduler has a method in its state, which every one makes for itself.
+        if "scheduler" in checkpoint:
+            checkpoint["scheduler"] = without_methods(checkpoint["scheduler"])
+
     def cleanup(self) -> None:
         self._all = []
 
     def state_dict(self) -> dict[str, Any]:
         """The progress, and the states of schedulers that nobody else saves."""
-        return {**super().state_dict(), "schedulers": [scheduler.state_dict() for scheduler in self._unsaved()]}
+        return {**super().state_dict(), "schedulers": [without_methods(one.state_dict()) for one in self._unsaved()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -194,6 +200,19 @@ class ParamSchedulerHook(BaseHook):
     def _note(self, scheduler: Any) -> None:
         self._marks[id(scheduler)] = mark_of(scheduler)
         self._steps[id(scheduler)] += 1
+
+
+def without_methods(state: Any) -> Any:
+    """A state without the methods that are among its values.
+
+    Example:
+        >>> without_methods({"last_epoch": 1, "scheduler": {"best": 0.5, "reduce": print}})
+        {'last_epoch': 1, 'scheduler': {'best': 0.5}}
+    """
+    if not isinstance(state, Mapping):
+        return state
+    kept = {name: value for name, value in state.items() if not inspect.isroutine(value)}
+    return {name: without_methods(value) for name, value in kept.items()}
 
 
 def is_of_ignite(scheduler: Any) -> bool:

@@ -236,7 +236,10 @@ def test_ignites_own_way_of_attaching_is_seen_before_anything_is_stepped(
 # -- resuming --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [halving, sequential, ramp, joined, groups, plateau], ids=lambda make: make.__name__)
+MAKERS = [halving, sequential, ramp, joined, groups, plateau, plateau_of_ignite]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("service", [True, False], ids=["a service", "given here"])
 @pytest.mark.parametrize(("by_epoch", "stop_at"), [(True, 4), (False, 4), (True, 3)])
 def test_a_resumed_run_has_the_rates_of_one_that_never_stopped(
@@ -249,7 +252,7 @@ def test_a_resumed_run_has_the_rates_of_one_that_never_stopped(
         keeps = {"type": "CheckpointHook", "save_best": False, "by_epoch": False}
         monitor = "loss" if make is plateau else None
         given = {"by_epoch": by_epoch, "monitor": monitor, **settings}
-        return script.run(tmp_path / folder, 3, keeps, resume=resume, **given)
+        return script.run(tmp_path / folder, 3, BY_HOOK, keeps, resume=resume, **given)
 
     whole = part("whole")
     assert part("parts", stop_at) + part("parts", resume=True) == whole
