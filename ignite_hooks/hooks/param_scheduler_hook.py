@@ -102,6 +102,9 @@ class ParamSchedulerHook(BaseHook):
             self._step(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
+        if was_stopped_in_an_epoch(runner):
+            # A run that does not stop there has no evaluation there either.
+            return
         for scheduler in self._mine(runner):
             metric = self._metric_of(scheduler)
             if metric is not None and is_measured(metric, scheduler, runner):
@@ -237,6 +240,12 @@ def is_measured(metric: str, scheduler: Any, runner: Runner) -> bool:
         return metric in measured
     names = {f"{runner.evaluating}_{name}" for name in measured} | (measured - {"loss", *runner.trainer.state.metrics})
     return metric.replace("/", "_") in {name.replace("/", "_") for name in names}
+
+
+def was_stopped_in_an_epoch(runner: Runner) -> bool:
+    """Whether a run has ended in the middle of an epoch."""
+    has_ended = getattr(runner.trainer.last_event_name, "name", "") == "COMPLETED"
+    return has_ended and finished_epochs(runner) != runner.trainer.state.epoch
 
 
 def mark_of(scheduler: Any) -> Any:

@@ -236,12 +236,14 @@ def test_ignites_own_way_of_attaching_is_seen_before_anything_is_stepped(
 # -- resuming --------------------------------------------------------------------------------------------------
 
 
-MAKERS = [halving, sequential, ramp, joined, groups, plateau, plateau_of_ignite]
+WAYS = [(True, True, 4), (True, True, 3), (True, False, 4), (False, True, 4)]
+RESUMED = [
+    *((make, *way) for make in (halving, plateau, plateau_of_ignite) for way in WAYS),
+    *((make, False, by_epoch, 4) for make in (sequential, ramp, joined, groups) for by_epoch in (True, False)),
+]
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("service", [True, False], ids=["a service", "given here"])
-@pytest.mark.parametrize(("by_epoch", "stop_at"), [(True, 4), (False, 4), (True, 3)])
+@pytest.mark.parametrize(("make", "service", "by_epoch", "stop_at"), RESUMED)
 def test_a_resumed_run_has_the_rates_of_one_that_never_stopped(
     make: Any, service: bool, by_epoch: bool, stop_at: int, tmp_path: Path
 ) -> None:
@@ -249,7 +251,7 @@ def test_a_resumed_run_has_the_rates_of_one_that_never_stopped(
         script = Script(make)
         script.stop_at = stop_at
         settings = {} if service else {"scheduler": script.scheduler}
-        keeps = {"type": "CheckpointHook", "save_best": False, "by_epoch": False}
+        keeps = {"type": "CheckpointHook", "save_best": False, "interval": 9}
         monitor = "loss" if make is plateau else None
         given = {"by_epoch": by_epoch, "monitor": monitor, **settings}
         return script.run(tmp_path / folder, 3, BY_HOOK, keeps, resume=resume, **given)

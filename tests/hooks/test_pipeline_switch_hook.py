@@ -62,7 +62,7 @@ def run(
     resume = given.pop("resume", False)
     hooks = [
         {"type": "PipelineSwitchHook", "switch_epoch": 2, "switch_pipeline": weak, **given},
-        {"type": "CheckpointHook", "save_best": False, "by_epoch": False},
+        {"type": "CheckpointHook", "save_best": False, "interval": 99},
     ]
     attach_hooks(trainer, hooks, work_dir=tmp_path, resume=resume)
     trainer.run(data, max_epochs=epochs, epoch_length=length)

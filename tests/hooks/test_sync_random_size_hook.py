@@ -51,7 +51,7 @@ def run(
     trainer = Engine(step)
     hooks = [
         {"type": "SyncRandomSizeHook", **SMALL, **given},
-        {"type": "CheckpointHook", "save_best": False, "by_epoch": False},
+        {"type": "CheckpointHook", "save_best": False, "interval": 99},
     ]
     attach_hooks(trainer, hooks, work_dir=tmp_path, resume=resume)
     trainer.run(data, max_epochs=epochs)

@@ -76,7 +76,7 @@ def run(
     trainer = Engine(step)
     hooks = [
         {"type": "YOLOXModeSwitchHook", "num_last_epochs": 2, **given},
-        {"type": "CheckpointHook", "save_best": False, "by_epoch": False},
+        {"type": "CheckpointHook", "save_best": False, "interval": 99},
     ]
     attach_hooks(trainer, hooks, work_dir=tmp_path, resume=resume, model=model)
     trainer.run(loader, max_epochs=epochs)
