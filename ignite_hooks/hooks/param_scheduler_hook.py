@@ -49,6 +49,7 @@ class ParamSchedulerHook(BaseHook):
 
     changes_training: ClassVar[bool] = True
     may_end_a_run: ClassVar[bool] = False
+    collective: ClassVar[bool] = True
 
     # After the rate of the iteration has been logged, before a checkpoint of any kind; after an epoch also after
     # everything that the script does at its end.

@@ -81,7 +81,7 @@ class SyncRandomSizeHook(BaseHook):
         self._datasets = [] if self.resize else list(workers.datasets_with(loader, "update_dynamic_scale"))
         self._resizes = not self._datasets
         if self._datasets:
-            if not self.by_epoch and workers.has_workers(loader):
+            if self.when.unit != "epoch" and workers.has_workers(loader):
                 raise ValueError(
                     "by_epoch: workers load batches in advance, so a size reaches them with an epoch only: "
                     "write by_epoch: true, or give 'resize'"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import pytest
 import torch
 from ignite.engine import Engine, Events
@@ -13,6 +14,7 @@ from ignite.handlers import param_scheduler as of_ignite
 from torch.optim import lr_scheduler as of_torch
 
 from ignite_hooks import ConfigError, attach_hooks
+from tests.ranks import run_ranks
 
 LENGTH = 3
 """Iterations of an epoch."""
@@ -266,6 +268,19 @@ def test_the_checkpoint_of_an_epoch_has_the_scheduler_stepped(tmp_path: Path) ->
     saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
     assert saved["scheduler"]["last_epoch"] == 1
     assert saved["optimizer"]["param_groups"][0]["lr"] == 0.5
+
+
+def in_each_process() -> list[float]:
+    """Each rank measures something else: by rank 0 it grows worse, by rank 1 better."""
+    rank = idist.get_rank()
+    script = Script(plateau, [float(epoch if rank == 0 else -epoch) for epoch in range(4)])
+    script.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: script.evaluator.run([1]))
+    return script.run(Path(tempfile.mkdtemp()), 4, monitor="val_score")[::LENGTH]
+
+
+@pytest.mark.slow
+def test_all_ranks_follow_the_score_of_the_first() -> None:
+    assert run_ranks(in_each_process) == [[1.0, 1.0, 0.5, 0.25]] * 2
 
 
 def test_a_second_run_goes_on_with_the_same_scheduler() -> None:

@@ -124,9 +124,10 @@ def test_a_resumed_run_has_the_sizes_of_one_that_never_stopped(
     assert [a + b for a, b in zip(before, after, strict=True)] == whole
 
 
-def test_by_iteration_workers_would_hear_of_it_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", [{"by_epoch": False}, {"every": "3 iter"}], ids=str)
+def test_by_iteration_workers_would_hear_of_it_late(schedule: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"by_epoch: workers load batches in advance.*write by_epoch: true"):
-        run(DataLoader(Images(), num_workers=1), tmp_path, by_epoch=False)
+        run(DataLoader(Images(), num_workers=1), tmp_path, **schedule)
 
 
 def test_by_iteration_without_workers_every_batch_can_have_its_own(tmp_path: Path) -> None:
