@@ -41,6 +41,10 @@ SCRIPTS = (
 """Keys of scripts and of BaseTrainer that may look like ours."""
 
 
+KNOWN_BESIDES = {"param_scheduler": {"type": "ParamSchedulerHook"}}
+"""A default hook of MMEngine that is none here: it can be removed, or given settings without its type."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One hook or writer as the configuration asks for it: a mapping with a type, or a ready object."""
@@ -186,7 +190,7 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
         problems.append(Problem("default_hooks", message))
         value = {}
     wanted: dict[str, Any] = {name: dict(entry) for name, entry in defaults.items()}
-    known = default_set(evaluates=True, distributed=True)
+    known = default_set(evaluates=True, distributed=True) | KNOWN_BESIDES
     for name, entry in (value or {}).items():
         place = below("default_hooks", name)
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"

@@ -106,6 +106,18 @@ class Position:
             return True
         return False
 
+    def batches_left(self, engine: Engine) -> bool:
+        """At the beginning of an epoch: whether the iterator in use may have batches left."""
+        data, made = engine.state.dataloader, self._made
+        if engine._dataloader_iter is None:
+            return False
+        if made is None or made.data is not data:
+            return True
+        length = self._length if _length(data) is None else _length(data)
+        drawn = int(engine.state.iteration) - made.iteration
+        # An epoch of unknown length ended where the data did.
+        return drawn != (length if made.sized else engine.state.epoch_length)
+
     def iterator_made(self, engine: Engine) -> None:
         """Right before Ignite makes an iterator."""
         data, made = engine.state.dataloader, self._made

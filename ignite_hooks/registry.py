@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ignite_hooks.errors import did_you_mean, shown
+from ignite_hooks.spellings import without_scope
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 
@@ -24,8 +25,19 @@ class Registry:
         ('Ball', ['Ball', 'Rope'])
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, str],
+        aliases: Mapping[str, str] | None = None,
+        plain: Callable[[str], str] = str,
+        free: Collection[str] = (),
+    ) -> None:
         self.kind = kind
+        # Names of ours that guides let scripts define: a script that follows one goes before.
+        self._free = frozenset(free)
+        # What is left of a name that begins with that of another library.
+        self._plain = plain
         self._modules = dict(built_in)
         # Second names of ours are not taken: a script may give them to classes of its own.
         self._aliases = dict(aliases or {})
@@ -57,6 +69,7 @@ class Registry:
             taken = self._modules.get(name) or getattr(self._classes.get(name), "__module__", None)
             # A notebook cell that is run again defines the same class again.
             again = taken == "__main__" == getattr(cls, "__module__", None)
+            taken = None if name in self._free else taken
             if taken and not force and not again and self._classes.get(name) is not cls:
                 raise KeyError(f"{self.kind} {name!r} is already registered by {taken}: use another name or force=True")
         for name in wanted:
@@ -66,6 +79,8 @@ class Registry:
 
     def get(self, name: str) -> Callable[..., Any]:
         """The class of this name; a LookupError names the nearest."""
+        if name not in self._classes and self._plain(name) in self:
+            name = self._plain(name)
         if name not in self._classes and name in self._aliases:
             return self.get(self._aliases[name])
         if name not in self._classes and name in self._modules:
@@ -79,7 +94,8 @@ class Registry:
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._modules or name in self._aliases
+        plain = self._plain(name) if isinstance(name, str) else name
+        return name in self._classes or plain in self._modules or plain in self._aliases or plain in self._classes
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._classes, *self._modules, *self._aliases}))
@@ -97,6 +113,7 @@ HOOKS = Registry(
     "hook",
     {
         "CheckpointHook": _HERE + "checkpoint_hook",
+        "CheckInvalidLossHook": _HERE + "check_invalid_loss_hook",
         "DetVisualizationHook": _HERE + "visualization_hook",
         "ClearMLHook": _HERE + "clearml_hook",
         "DistSamplerSeedHook": _HERE + "dist_sampler_seed_hook",
@@ -113,11 +130,16 @@ HOOKS = Registry(
         "MemoryProfilerHook": _HERE + "memory_profiler_hook",
         "ProfilerHook": _HERE + "profiler_hook",
         "MLflowHook": _HERE + "mlflow_hook",
+        "NumClassCheckHook": _HERE + "num_class_check_hook",
+        "ParamSchedulerHook": _HERE + "param_scheduler_hook",
+        "PipelineSwitchHook": _HERE + "pipeline_switch_hook",
         "ProgressBarHook": _HERE + "progress_bar_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SegVisualizationHook": _HERE + "visualization_hook",
+        "SetEpochInfoHook": _HERE + "set_epoch_info_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",
         "SyncNormHook": _HERE + "sync_norm_hook",
+        "SyncRandomSizeHook": _HERE + "sync_random_size_hook",
         "SystemMonitorHook": _HERE + "system_monitor_hook",
         "TimeTrackingHook": _HERE + "time_tracking_hook",
         "VisualizationHook": _HERE + "visualization_hook",
@@ -137,8 +159,12 @@ HOOKS = Registry(
         "SWAHook": _HERE + "swa_hook",
         "ThroughputHook": _HERE + "throughput_hook",
         "TimeLimitHook": _HERE + "time_limit_hook",
+        "YOLOXLrUpdaterHook": _HERE + "yolox_lr_updater_hook",
+        "YOLOXModeSwitchHook": _HERE + "yolox_mode_switch_hook",
     },
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
+    without_scope,
+    free=["CheckInvalidLossHook"],
 )
 """Every hook that a configuration can name."""
 

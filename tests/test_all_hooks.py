@@ -25,6 +25,8 @@ CONFIGS = sorted((ROOT / "configs").glob("**/*.yaml"))
 NAMES = list(HOOKS)
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("CheckInvalidLossHook", {"interval": 1, "keys": ["loss"], "save_batch": True}),
+    ("CheckInvalidLossHook", {"action": "skip"}),
     ("CheckpointHook", {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1, "best_metric": "loss"}),
     (
         "DetVisualizationHook",
@@ -44,30 +46,16 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("LoggerHook", {"interval": 2, "by_epoch": False, "ignore_last": False}),
     ("MemoryProfilerHook", {"interval": 1, "warn_threshold": 0.001, "dump_snapshot_on_oom": True}),
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
+    ("ParamSchedulerHook", {"by_epoch": False, "scheduler": []}),
+    ("SyncRandomSizeHook", {"by_epoch": False, "interval": 2, "resize": lambda batch, size: batch}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
     ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
     ("SegVisualizationHook", {"every": "1 epoch", "extract": lambda *given: as_masks(*given), "show_edge": False}),
+    ("YOLOXLrUpdaterHook", {"num_last_epochs": 1, "by_epoch": False, "warmup_iters": 1, "min_lr": 0.01}),
+    ("YOLOXModeSwitchHook", {"num_last_epochs": 1, "skip_type_keys": ["Mosaic"]}),
     ("VisualizationHook", {"interval": 1, "extract": lambda *given: as_images(*given), "order": "worst"}),
 ]
 """What hooks are checked with besides their defaults."""
-
-
-NEEDED: dict[str, dict[str, Any]] = {
-    "FreezeHook": {"patterns": ["bias"], "unfreeze_epoch": 1},
-    "GradClipHook": {"max_norm": 0.1},
-    "NotifyHook": {"command": ["true"]},
-    "PrepareTTAHook": {"tta_cfg": {"flips": [[-1]]}},
-    "TimeLimitHook": {"limit": "1 day"},
-}
-"""The settings of hooks that cannot do without."""
-
-
-def services_for(name: str) -> dict[str, Any]:
-    """What a hook needs that the tiny run has not."""
-    if name != "MeanTeacherHook":
-        return {}
-    teacher = torch.nn.Linear(4, 3).requires_grad_(False)
-    return {"model": torch.nn.ModuleDict({"student": torch.nn.Linear(4, 3), "teacher": teacher})}
 
 
 def as_images(batch: Any, outputs: Any) -> dict[str, Any]:
@@ -89,6 +77,31 @@ def as_masks(batch: Any, outputs: Any) -> dict[str, Any]:
     """Masks of the signs of the pixels."""
     x = batch[0].view(-1, 1, 2, 2)
     return {"images": x, "target": x[:, 0] > 0, "prediction": x}
+
+
+def weak_augmentation(sample: Any) -> Any:
+    return sample
+
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "FreezeHook": {"patterns": ["bias"], "unfreeze_epoch": 1},
+    "GradClipHook": {"max_norm": 0.1},
+    "NotifyHook": {"command": ["true"]},
+    "PipelineSwitchHook": {"switch_epoch": 1, "switch_pipeline": weak_augmentation},
+    "PrepareTTAHook": {"tta_cfg": {"flips": [[-1]]}},
+    "TimeLimitHook": {"limit": "1 day"},
+}
+"""The settings of hooks that cannot do without."""
+
+
+def services_for(name: str) -> dict[str, Any]:
+    """What a hook needs, or its configuration names, that the tiny run has not."""
+    if name == "PipelineSwitchHook":
+        return {"weak_augmentation": weak_augmentation}
+    if name != "MeanTeacherHook":
+        return {}
+    teacher = torch.nn.Linear(4, 3).requires_grad_(False)
+    return {"model": torch.nn.ModuleDict({"student": torch.nn.Linear(4, 3), "teacher": teacher})}
 
 
 NOT_CONFIGURED = ("LambdaHook",)

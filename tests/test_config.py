@@ -159,7 +159,7 @@ NEAR = "A key of your own needs a name that looks less like it"
                 (
                     "default_hooks.zzz",
                     "no default hook has this name, so it needs 'type'; there are runtime_info, timer, logger, "
-                    "checkpoint, eval, sampler_seed, sync_buffers",
+                    "checkpoint, eval, sampler_seed, sync_buffers, param_scheduler",
                 )
             ],
         ),
@@ -438,7 +438,7 @@ def test_a_list_is_hooks_in_any_format(tmp_path: Path) -> None:
 
 def test_the_configurations_of_the_package_are_accepted() -> None:
     for path in sorted((WHERE.parent / "configs").glob("*.yaml")):
-        attach(path, evaluating=True, work_dir="out", criterion=torch.nn.CrossEntropyLoss())
+        attach(path, evaluating=True, work_dir="out", criterion=torch.nn.CrossEntropyLoss(), weak_augmentation=print)
 
 
 # -- the caller's objects -----------------------------------------------------------------------------------------

@@ -212,6 +212,18 @@ def test_a_second_name_of_ours_may_be_taken_by_a_class_of_the_script() -> None:
         toys.register("LoggerHook")(LogHook)
 
 
+def test_a_name_of_ours_that_guides_let_scripts_define_is_free_for_them() -> None:
+    toys = Registry(
+        "toy", {"CheckInvalidLossHook": "ignite_hooks.hooks.check_invalid_loss_hook"}, free=["CheckInvalidLossHook"]
+    )
+    assert toys.get("CheckInvalidLossHook") is HOOKS.get("CheckInvalidLossHook")
+
+    @toys.register_module()
+    class CheckInvalidLossHook: ...
+
+    assert toys.get("CheckInvalidLossHook") is CheckInvalidLossHook
+
+
 def test_the_names_of_the_third_specification_mean_ours() -> None:
     assert HOOKS.get("LogHook") is HOOKS.get("LoggerHook")
     assert HOOKS.get("CheckPointHook") is HOOKS.get("CheckpointHook")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ignite_hooks.config import Entry, default_set
-from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, one_line, shown
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
 from ignite_hooks.hooks.ignite_handler import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.improvement import rule_for
@@ -16,6 +16,7 @@ from ignite_hooks.loading import plain
 from ignite_hooks.plan import hook_priority, problems_of
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.settings import Setting, check_settings, describe, fitted, is_reference, misfit
+from ignite_hooks.spellings import other_name, translated, without_scope
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
@@ -91,7 +92,10 @@ def _hook(
         cls = HOOKS.get(type_) if isinstance(type_, str) else type_
     except LookupError as error:
         message = str(error.args[0])
-        if "." in str(type_):
+        if without_scope(type_) != type_ or other_name(type_):
+            message = f"no hook is called {shown(type_)}"
+            message += other_name(type_) or did_you_mean(without_scope(type_), HOOKS)
+        elif "." in str(type_):
             message = f"no hook is called {shown(type_)}: only what is in ignite.handlers is named by its path"
         found.append(Problem(f"{place}.type", message))
         return None
@@ -101,6 +105,10 @@ def _hook(
     if not callable(cls):
         found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {shown(type_)}"))
         return None
+    if isinstance(type_, str) and getattr(cls, "__module__", "").startswith("ignite_hooks."):
+        settings = describe(cls)
+        given, otherwise = translated(type_, given, {s.name: s for s in (*settings.settings, *settings.common)})
+        found += [Problem(below(place, word), message) for word, message in otherwise.items()]
     found += check_settings(cls, given, place)
     hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
     if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or answered_methods(type(hook))):

@@ -1,0 +1,145 @@
+"""What configurations of MMEngine and its family call things, and what they are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SCOPES = ("mmengine", "mmcv", "mmdet", "mmdet3d", "mmseg", "mmcls", "mmpretrain", "mmpose", "mmyolo", "mmrotate")
+"""What may stand before the name of a hook, as in ``mmdet.CheckInvalidLossHook``."""
+
+OTHER_HOOKS = {
+    "NaiveVisualizationHook": "VisualizationHook",
+    "TrackVisualizationHook": "DetVisualizationHook",
+    "GroundingVisualizationHook": "DetVisualizationHook",
+    "NPUProfilerHook": "ProfilerHook",
+    "TextLoggerHook": "LoggerHook",
+    "TensorboardLoggerHook": "TensorBoardHook",
+    "WandbLoggerHook": "WandbHook",
+    "MlflowLoggerHook": "MLflowHook",
+    "ExpMomentumEMAHook": "EMAHook",
+    "LinearMomentumEMAHook": "EMAHook",
+}
+"""Hooks that do something like one of ours, which has other settings."""
+
+SAME = {
+    "CheckpointHook": {"save_param_scheduler": "save_scheduler", "save_begin": "start"},
+    "EarlyStoppingHook": {"rule": "mode"},
+}
+"""Settings of the same meaning under another name."""
+
+WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "CheckpointHook": {"file_client_args": (None,), "backend_args": (None,)},
+    "LoggerHook": {"file_client_args": (None,), "backend_args": (None,), "out_dir": (None,)},
+    "EMAHook": {"ema_type": ("ExponentialMovingAverage",), "strict_load": (False, True), "device": (None,)},
+    "EarlyStoppingHook": {"strict": (True,)},
+    "DetVisualizationHook": {"draw": (True,), "backend_args": (None,), "test_out_dir": (None,)},
+    "SegVisualizationHook": {"draw": (True,), "backend_args": (None,)},
+}
+"""Values that ask for nothing but what happens here anyway."""
+
+_FILES = "files go to a folder here: give out_dir, and mount or copy what is elsewhere"
+_WARM_UP = "the average is warmed up by 'warm_up' here: min(momentum, (1 + n) / (warm_up + n)) in step n"
+
+OTHERWISE: Mapping[str, Mapping[str, str]] = {
+    "CheckpointHook": {
+        "file_client_args": _FILES,
+        "backend_args": _FILES,
+        "greater_keys": "write rule: greater, or a name such as accuracy, of which 'rule: auto' knows it",
+        "less_keys": "write rule: less, or a name such as val_loss, of which 'rule: auto' knows it",
+    },
+    "LoggerHook": {
+        "interval_exp_name": "lines do not repeat the name of the run here: leave it out",
+        "out_dir": "metrics.jsonl is written to work_dir: set that",
+        "out_suffix": "nothing is copied at the end of a run: leave it out",
+        "keep_local": "nothing is copied at the end of a run: leave it out",
+        "file_client_args": "metrics.jsonl is written to work_dir: leave it out",
+        "backend_args": "metrics.jsonl is written to work_dir: leave it out",
+    },
+    "EMAHook": {
+        "ema_type": f"there is one kind here: leave it out; {_WARM_UP}",
+        "gamma": f"{_WARM_UP}: write warm_up in place of gamma",
+        "total_iter": f"{_WARM_UP}: write warm_up in place of total_iter",
+        "device": "the averages are where the weights are: leave it out",
+    },
+    "EarlyStoppingHook": {"strict": "a metric that does not exist is always an error here: leave it out"},
+    "DetVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
+    "SegVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
+}
+"""Settings that ask for something that is asked for otherwise here: what to write."""
+
+DEFAULTS = {
+    "EMAHook": {"momentum": "0.0002 there, which is 0.9998 here: write momentum: 0.9998 and warm_up: 0 for the same"},
+    "EarlyStoppingHook": {
+        "min_delta": "0.1 there and 0 here: write which is meant",
+        "patience": "5 there and 10 here: write which is meant",
+    },
+}
+"""Settings whose defaults differ so that a run would; told where an entry says that it means the hook of another."""
+
+
+def without_scope(name: str) -> str:
+    """The name of a hook without that of a library of the family in front.
+
+    Example:
+        >>> (
+        ...     without_scope("mmdet.CheckInvalidLossHook"),
+        ...     without_scope("mmengine.hooks.EMAHook"),
+        ...     without_scope("my.Hook"),
+        ... )
+        ('CheckInvalidLossHook', 'EMAHook', 'my.Hook')
+    """
+    return name.rpartition(".")[2] if name.split(".")[0] in SCOPES else name
+
+
+def other_name(name: str) -> str:
+    """What is like a hook of the family here, in words, where something is.
+
+    Example:
+        >>> other_name("mmengine.NaiveVisualizationHook"), other_name("LoggerHook")
+        (': it is much like VisualizationHook here', '')
+    """
+    found = OTHER_HOOKS.get(without_scope(name))
+    return f": it is much like {found} here" if found else ""
+
+
+def translated(type_: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings of an entry under the names they have here, and what is wrong with the others.
+
+    Args:
+        type_: The type as the entry has it.
+        given: Its settings.
+        own: The settings that the hook has here.
+
+    Example:
+        >>> translated("mmengine.CheckpointHook", {"save_begin": 5, "greater_keys": ["x"]}, {"start": 0})[0]
+        {'start': 5}
+        >>> translated("mmengine.EMAHook", {}, {})[1]["momentum"]
+        'the default is 0.0002 there, which is 0.9998 here: write momentum: 0.9998 and warm_up: 0 for the same'
+    """
+    name = without_scope(type_)
+    same, otherwise, nothing = SAME.get(name, {}), OTHERWISE.get(name, {}), WITHOUT_EFFECT.get(name, {})
+    found: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for word, value in given.items():
+        if word in own:
+            found[word] = value
+        elif word in same and same[word] not in given:
+            found[same[word]] = value
+        elif word in nothing and any(value is one or value == one for one in nothing[word]):
+            continue
+        elif word in otherwise:
+            wrong[word] = otherwise[word]
+        else:
+            found[word] = value
+    if name == "CheckpointHook" and found.get("save_best") == "auto":
+        wrong["save_best"] = "'auto' takes whatever metric comes first: name it, or write true and best_metric"
+        del found["save_best"]
+    if name == "CheckpointHook" and found.get("interval") == -1:
+        wrong["interval"] = "-1, never, is not one here: leave the hook out, or save seldom and the last (save_last)"
+        del found["interval"]
+    if name != type_:
+        for word, message in DEFAULTS.get(name, {}).items():
+            if word not in given:
+                wrong[word] = f"the default is {message}"
+    return found, wrong
