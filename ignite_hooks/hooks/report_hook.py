@@ -41,9 +41,10 @@ BESIDE = ("metrics.jsonl", "logs", "config.yaml", "profile/profile_report.html")
 class ReportHook(BaseHook):
     """Keep ``report.html``: one page that needs no other file and tells of the run while it goes on and afterwards.
 
-    It shows what is best and where, curves, the learning rate, pictures that other hooks have drawn, time and memory,
-    what each hook cost, the plan, the configuration without its secrets, the environment, warnings and failures. It is written
-    anew at the start, after evaluations and epochs, now and then in between, and at the end, however the run ends.
+    It shows what is best and where, curves, the learning rate, pictures that other hooks have drawn, time and
+    memory, what each hook cost, the plan, the configuration without its secrets, the environment, warnings and
+    failures. It is written at the start, after evaluations and epochs, now and then in between, and at the end,
+    however the run ends.
 
     Args:
         interval: How many iterations lie between two looks at whether it is time to write, besides those after
@@ -184,7 +185,7 @@ class ReportHook(BaseHook):
             self._history.series.clear()
         self._history.add(rows)
         shown_, besides = self._pictures(runner)
-        writers = getattr(runner.writer, "failures", dict)()
+        writers: dict[str, Any] = getattr(runner.writer, "failures", dict)()
         lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in writers.items()]
         return RunPage(
             name=mask(runner.work_dir.name),
@@ -214,10 +215,14 @@ class ReportHook(BaseHook):
             },
             memory=memory_in_words(),
             files=[name for name in BESIDE if (runner.work_dir / name).exists()],
-            failures=[mask(line) for line in [*report.failure_lines(), *lost]],
+            failures=[line for line in map(mask, [*report.failure_lines(), *lost]) if not self._is_told(line)],
             findings=[mask(line) for line in report.finding_lines()],
             warnings=self._ear.said() if self._ear is not None else self._said,
         )
+
+    def _is_told(self, line: str) -> bool:
+        """Whether a failure is the one that ended the run."""
+        return self._state == "failed" and line.partition(": ")[2] in self._reason
 
     _said: tuple[Said, ...] = ()
 

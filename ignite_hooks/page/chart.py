@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 from ignite_hooks.page.curves import Mark, Series
+from ignite_hooks.page.look import COLOURS
 from ignite_hooks.page.markup import Markup, joined, tag
 
 WIDTH, HEIGHT = 420, 236
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
-COLOURS = 6
-"""So many colours the style sheet has; a series beyond them begins again."""
 HOVERED = 40
 """So many points of a series say their value when the pointer is on them."""
 DECADES = 2.0
@@ -111,12 +110,12 @@ class Scale:
     def place(self, value: float) -> float:
         """Between 0 and 1 for the values this scale was made for."""
         value = math.log10(value) if self.logarithmic else value
-        return (value / 2 - self._low / 2) / (self._high / 2 - self._low / 2)
+        return min(1.0, max(0.0, (value / 2 - self._low / 2) / (self._high / 2 - self._low / 2)))
 
     def ticks(self) -> list[float]:
         """Round values to label."""
         if self.logarithmic:
-            first, last = math.ceil(self._low), math.floor(self._high)
+            first, last = max(-307, math.ceil(self._low)), min(308, math.floor(self._high))
             every = max(1, math.ceil((last - first + 1) / 5))
             return [10.0**power for power in range(first, last + 1, every)]
         return ticks(self._low, self._high, 5)
@@ -130,6 +129,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
         ([0.2, 0.4, 0.6, 0.8], [0.0, 500.0, 1000.0, 1500.0])
     """
     span = high - low
+    # Of the largest numbers the difference is no number.
     if not 0 < span < math.inf:
         return []
     rough = span / about

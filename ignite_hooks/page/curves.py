@@ -22,7 +22,8 @@ class Point(NamedTuple):
     value: float
     low: float
     high: float
-    count: int = 1
+    size: int = 1
+    """How many values."""
 
 
 class Mark(NamedTuple):
@@ -58,7 +59,7 @@ class Series:
         if self.highest is None or value > self.highest.value:
             self.highest = mark
         new = Point(step, value, value, value)
-        if self.points and self.points[-1].count < self.each:
+        if self.points and self.points[-1].size < self.each:
             self.points[-1] = merged(self.points[-1], new)
         else:
             self.points.append(new)
@@ -93,10 +94,10 @@ class Series:
 
 def merged(one: Point, other: Point) -> Point:
     """Two points as one in their middle."""
-    count = one.count + other.count
-    step = (one.step * one.count + other.step * other.count) / count
-    value = (one.value * one.count + other.value * other.count) / count
-    return Point(step, value, min(one.low, other.low), max(one.high, other.high), count)
+    size = one.size + other.size
+    step = (one.step * one.size + other.step * other.size) / size
+    value = (one.value * one.size + other.value * other.size) / size
+    return Point(step, value, min(one.low, other.low), max(one.high, other.high), size)
 
 
 @dataclass
@@ -135,8 +136,8 @@ class History:
         return max((one.last.step for one in self.series.values() if one.last), default=0)
 
     def learning(self) -> dict[str, list[Series]]:
-        """What is learnt, by what is measured: ``loss`` and ``val/loss`` stand together."""
-        return _grouped((s for s in self.series.values() if not is_rate(s.name) and not is_resource(s)), plain_name)
+        """What is learnt, by what is measured: ``loss`` and ``val/loss`` stand together, and all ``grad_norm/...``."""
+        return _grouped(s for s in self.series.values() if not is_rate(s.name) and not is_resource(s))
 
     def rates(self) -> list[Series]:
         """The learning rates."""
@@ -144,8 +145,7 @@ class History:
 
     def resources(self) -> dict[str, list[Series]]:
         """Time, memory and the machine, by what is before the slash."""
-        found = (s for s in self.series.values() if is_resource(s))
-        return _grouped(found, lambda name: name)
+        return {series.name: [series] for series in self.series.values() if is_resource(series)}
 
     def evaluated(self) -> list[Series]:
         """What evaluations have measured; what the training has, where there was none."""
@@ -167,10 +167,11 @@ def is_resource(series: Series) -> bool:
     return series.kind == "system" or first in RESOURCES or series.name in ("iters_per_s", "samples_per_s", "memory_mb")
 
 
-def _grouped(series: Iterable[Series], name_of: Any) -> dict[str, list[Series]]:
+def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
     groups: dict[str, list[Series]] = {}
     for one in series:
-        groups.setdefault(name_of(one.name), []).append(one)
+        family = one.name.rpartition("/")[0] if one.kind == "train" else ""
+        groups.setdefault(family or plain_name(one.name), []).append(one)
     return groups
 
 

@@ -59,14 +59,14 @@ class Album:
         shown: list[Shown] = []
         known: dict[tuple[str, int, int], str] = {}
         left = MOST_BYTES
-        for name, (_, path, step) in sorted(newest.items(), key=lambda item: -item[1][0])[:most]:
+        for name, (_, path, at_step) in sorted(newest.items(), key=lambda item: -item[1][0])[:most]:
             key = (str(path), path.stat().st_mtime_ns, path.stat().st_size)
             data = self._known.get(key) or embedded(path)
             known[key] = data
             if data and len(data) <= left:
                 left -= len(data)
                 file = str(path.relative_to(root)) if path.is_relative_to(root) else ""
-                shown.append(Shown(name, step, data, file))
+                shown.append(Shown(name, at_step, data, file))
         self._known = known
         return sorted(shown, key=lambda picture: picture.name), total - len(shown)
 

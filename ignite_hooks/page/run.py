@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from ignite_hooks.page.chart import bar, chart, value
 from ignite_hooks.page.curves import History, Series, shares
-from ignite_hooks.page.look import STYLE
+from ignite_hooks.page.look import COLOURS, STYLE
 from ignite_hooks.page.markup import Markup, escaped, facts, joined, link, table, tag
 from ignite_hooks.page.pictures import Shown
 
 State = Literal["running", "finished", "stopped", "failed"]
 
 MOST_CHARTS = 48
-MOST_LINES = 8
+MOST_LINES = 6
 """Of one chart."""
 LONGEST_TEXT = 200_000
 """Of a configuration, in characters."""
@@ -167,7 +167,9 @@ def _cards(page: RunPage) -> Markup:
 
 def _card(name: str, big: Any, *lines: Any, kind: str = "") -> Markup:
     said = [tag("p", line) for line in lines if line]
-    return tag("div", tag("div", name, class_="name"), tag("div", big, class_="big"), *said, class_=f"card {kind}".strip())
+    return tag(
+        "div", tag("div", name, class_="name"), tag("div", big, class_="big"), *said, class_=f"card {kind}".strip()
+    )
 
 
 def _best_card(page: RunPage) -> Markup:
@@ -198,7 +200,9 @@ def _slowest_card(page: RunPage) -> Markup:
     line = f"{first.total / page.seconds:.1%} of the run: {duration(first.total)} in {_calls(first.calls)}"
     second = next((one for one in others if one.total), None)
     then = f"then {second.name}, {second.total / page.seconds:.1%}" if second else ""
-    return _card("Slowest hook", first.name, line + (", with the evaluations themselves" if first.evaluates else ""), then)
+    return _card(
+        "Slowest hook", first.name, line + (", with the evaluations themselves" if first.evaluates else ""), then
+    )
 
 
 def _problems_card(page: RunPage) -> Markup:
@@ -206,10 +210,12 @@ def _problems_card(page: RunPage) -> Markup:
     words = [_many(failed, "failure"), _many(warned, "warning")]
     big = ", ".join(word for word in words if word) or "none"
     found = _many(len(page.findings), "thing") + (" stands out" if len(page.findings) == 1 else " stand out")
-    first = [*page.failures, page.reason if page.state == "failed" else "", *(said.text for said in page.warnings)]
-    worst = next((text for text in first if text), "")
+    said = [page.reason if page.state == "failed" else "", *page.failures]
+    said += [*(one.text for one in page.warnings), *page.findings]
+    worst = next((text for text in said if text), "")
     kind = "trouble" if failed else "caution" if warned else ""
-    return _card("Problems", big, tag("a", _cut(worst, 90), href="#warnings") if worst else "", found if page.findings else "", kind=kind)
+    shown = tag("a", _cut(worst, 110), href="#warnings") if worst else ""
+    return _card("Problems", big, shown, found if page.findings else "", kind=kind)
 
 
 def _many(number: int, what: str) -> str:
@@ -234,13 +240,23 @@ def _footer(page: RunPage) -> Markup:
 def _curves(page: RunPage) -> Markup | str:
     groups = page.history.learning()
     if not groups:
-        return tag("p", "No numbers yet: LoggerHook writes them to metrics.jsonl, which this page reads.", class_="faint")
-    order = sorted(groups, key=lambda name: all(series.kind == "train" for series in groups[name]))
+        return tag(
+            "p", "No numbers yet: LoggerHook writes them to metrics.jsonl, which this page reads.", class_="faint"
+        )
+    # First what evaluations have measured, then losses, then whole families of numbers.
+    order = sorted(
+        groups,
+        key=lambda name: (all(s.kind == "train" for s in groups[name]), name in groups[name][0].name.split("/")[:-1]),
+    )
     shown = [_figure(name, groups[name], page) for name in order[:MOST_CHARTS]]
     besides = len(order) - len(shown)
     parts = [tag("div", *shown, class_="charts")]
-    if any(point.count > 1 for group in groups.values() for one in group for point in one.points):
-        parts.append(tag("p", "Of a long run lines are means; the values they are made of lie in what is shaded.", class_="faint"))
+    if any(point.size > 1 for group in groups.values() for one in group for point in one.points):
+        parts.append(
+            tag(
+                "p", "Of a long run lines are means; the values they are made of lie in what is shaded.", class_="faint"
+            )
+        )
     if besides:
         parts.append(tag("p", f"{_many(besides, 'number')} more in metrics.jsonl.", class_="faint"))
     return joined(parts)
@@ -251,7 +267,7 @@ def _figure(title: str, group: Sequence[Series], page: RunPage, *, stars: bool =
     marks = [one.best if stars and one.kind != "train" and len(one.points) > 1 else None for one in lines]
     legend = []
     for number, (one, mark) in enumerate(zip(lines, marks, strict=True)):
-        words: list[Any] = [tag("i", class_=f"key s{number % 6}")]
+        words: list[Any] = [tag("i", class_=f"key s{number % COLOURS}")]
         # A line alone has its name above it.
         words += [one.name, " "] if len(lines) > 1 or one.name != title else []
         words += ["last ", tag("b", value(one.last.value))] if one.last else []
@@ -267,19 +283,21 @@ def _figure(title: str, group: Sequence[Series], page: RunPage, *, stars: bool =
 def _best(page: RunPage) -> Markup | str:
     rows: list[dict[str, Any]] = []
     ranked = set()
-    for one in page.best:
+    for one in sorted(page.best, key=lambda one: one.file is None):
         series = _series_of(one.metric, page.history)
         ranked.add(series.name if series else "")
-        file = link(one.file) if one.file else "not kept"
+        file = link(one.file) if one.file else "–"
         last = value(series.last.value) if series and series.last else ""
         where = _where(one.epoch, one.step)
-        rows.append({"metric": one.metric, "best": value(one.score), "where": where, "last": last, "checkpoint": file})
+        rows.append({"metric": one.metric, "best": value(one.score), "checkpoint": file, "where": where, "last": last})
     for other in page.history.evaluated():
         if other.name in ranked or other.last is None:
             continue
         mark = other.best
         best, where = (value(mark.value), _where(mark.epoch, mark.step)) if mark else ("", "")
-        rows.append({"metric": other.name, "best": best, "where": where, "last": value(other.last.value), "checkpoint": ""})
+        rows.append(
+            {"metric": other.name, "best": best, "checkpoint": "", "where": where, "last": value(other.last.value)}
+        )
     return table(rows, kind="best", numbers=("best", "last")) if rows else ""
 
 
@@ -324,13 +342,23 @@ def _pictures(page: RunPage) -> Markup | str:
         tag(
             "figure",
             tag("img", src=one.data, alt=f"{one.name}, drawn by a hook", loading="lazy"),
-            tag("figcaption", one.name, "" if one.step is None else f", iteration {one.step:,}", " · " if one.file else "", link(one.file, "file") if one.file else ""),
+            tag(
+                "figcaption",
+                one.name,
+                "" if one.step is None else f", iteration {one.step:,}",
+                " · " if one.file else "",
+                link(one.file, "file") if one.file else "",
+            ),
         )
         for one in page.pictures
     ]
     if not shown and not page.pictures_besides:
         return ""
-    more = f"The newest of each kind; {_many(page.pictures_besides, 'more picture')} in the folder." if page.pictures_besides else ""
+    more = (
+        f"The newest of each kind; {_many(page.pictures_besides, 'more picture')} in the folder."
+        if page.pictures_besides
+        else ""
+    )
     return joined([tag("div", *shown, class_="pictures"), tag("p", more, class_="faint") if more else ""])
 
 
@@ -340,7 +368,9 @@ def _resources(page: RunPage) -> Markup | str:
     if found:
         parts += [tag("h3", "An iteration"), bar(found)]
     rates = page.history.rates()
-    groups = [(name, group) for name, group in page.history.resources().items() if not name.startswith(("share/", "time/eta"))]
+    groups = [
+        (name, group) for name, group in page.history.resources().items() if not name.startswith(("share/", "time/eta"))
+    ]
     if page.memory:
         parts += [facts(page.memory)]
     figures = [_figure("learning rate", rates, page, stars=False)] if rates else []
@@ -366,13 +396,37 @@ _TITLES = {
 def _plan(page: RunPage) -> Markup | str:
     if not page.plan:
         return ""
-    words = "Which hook runs at which point, in this order, and how often."
-    return joined([tag("p", words, class_="faint"), table(page.plan, kind="plan", numbers=("order", "priority"))])
+    points: dict[str, list[Markup]] = {}
+    for row in page.plan:
+        # A row without a point belongs to the point above.
+        point = row["point"] or next(reversed(points), "")
+        rarely = tag("small", row["how often"]) if row["how often"] != "always" else ""
+        chip = tag("li", row["hook"], " ", rarely, title=f"priority {row['priority']}")
+        points.setdefault(point, []).append(chip)
+    rows = [{"point": point, "hooks in order": tag("ol", *chips, class_="chips")} for point, chips in points.items()]
+    notes = [{name: row.get(name, "") for name in ("hook", "reads", "writes", "saves")} for row in page.plan]
+    notes = [row for row in notes if row["reads"] or row["writes"] or row["saves"]]
+    parts = [
+        tag(
+            "p",
+            "Which hook runs at which point, from left to right; every time where nothing else is said.",
+            class_="faint",
+        ),
+        table(rows, kind="plan"),
+    ]
+    if notes:
+        summary = tag("summary", "What each hook reads, writes and saves")
+        parts.append(tag("details", summary, table(notes, kind="notes")))
+    return joined(parts)
 
 
 def _config(page: RunPage) -> Markup | str:
     text = page.config
-    cut = "" if len(text) <= LONGEST_TEXT else tag("p", f"… and {len(text) - LONGEST_TEXT:,} characters more.", class_="faint")
+    cut = (
+        ""
+        if len(text) <= LONGEST_TEXT
+        else tag("p", f"… and {len(text) - LONGEST_TEXT:,} characters more.", class_="faint")
+    )
     return joined([tag("pre", text[:LONGEST_TEXT], tabindex="0"), cut]) if text else ""
 
 
@@ -385,18 +439,22 @@ def _trouble(page: RunPage) -> Markup:
     if page.state == "failed":
         parts.append(tag("p", tag("b", page.reason or "the run has failed")))
         if page.trace:
-            parts.append(tag("details", tag("summary", "Traceback"), tag("pre", page.trace, tabindex="0"), open=""))
+            parts.append(tag("details", tag("summary", "Traceback"), tag("pre", page.trace, tabindex="0")))
     if page.failures:
         parts += [tag("h3", "Hooks and writers that failed"), _list(page.failures)]
     if page.findings:
         parts += [tag("h3", "What stands out"), _list(page.findings)]
     if page.warnings:
-        lines = [
-            joined([tag("span", moment(one.at, day=False), class_="times"), one.text, f" ({one.times} times)" if one.times > 1 else ""])
-            for one in page.warnings
-        ]
+        lines = [_said(one) for one in page.warnings]
         parts += [tag("h3", "Warnings"), _list(lines)]
     return joined(parts) if parts else tag("p", "None.", class_="faint")
+
+
+def _said(one: Said) -> Markup:
+    head, _, rest = one.text.strip().partition("\n")
+    times = f" ({one.times} times)" if one.times > 1 else ""
+    more = tag("details", tag("summary", "more"), tag("pre", rest, tabindex="0")) if rest else ""
+    return joined([tag("span", moment(one.at, day=False), class_="times"), head, times, more])
 
 
 def _list(lines: Sequence[Any]) -> Markup:
