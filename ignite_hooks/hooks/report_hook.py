@@ -80,6 +80,7 @@ class ReportHook(BaseHook):
         self._tail: Tail | None = None
         self._album = Album()
         self._ear: Ear | None = None
+        self._said: tuple[Said, ...] = ()
         self._environment: dict[str, str] = {}
 
     @property
@@ -223,8 +224,6 @@ class ReportHook(BaseHook):
     def _is_told(self, line: str) -> bool:
         """Whether a failure is the one that ended the run."""
         return self._state == "failed" and line.partition(": ")[2] in self._reason
-
-    _said: tuple[Said, ...] = ()
 
     def _pictures(self, runner: Runner) -> tuple[list[Any], int]:
         if not self.pictures:
