@@ -1,10 +1,12 @@
-"""What the site shows that is kept elsewhere: the README, the changelog, the gallery, and what hooks say of themselves."""
+"""What the site shows that is kept elsewhere: README, changelog, gallery, and what hooks say of themselves."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import Any
+
+from griffe import Extension
 
 ROOT = Path(__file__).parent.parent
 TAKEN = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "gallery.md": "docs/gallery/README.md"}
@@ -17,6 +19,15 @@ PAGES = {
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+class Docstrings(Extension):
+    """Says ``Examples:`` where our docstrings say ``Example:``, which the reader takes for prose."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        """Called for everything that may have a docstring."""
+        if obj.docstring is not None:
+            obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -85,7 +96,9 @@ def _hook(name: str, cls: Any, known: Any) -> str:
         lines += ["| setting | default | what it is |", "|---|---|---|"]
     for setting in own:
         default = "needed" if setting.required else f"`{_plain(setting.default)}`"
-        lines.append(f"| `{setting.name}` | {default} | {_cell(setting.help)} *{_cell(in_words(setting.annotation))}* |")
+        lines.append(
+            f"| `{setting.name}` | {default} | {_cell(setting.help)} *{_cell(in_words(setting.annotation))}* |"
+        )
     priority = Priority.value_of(cls.priority) if not isinstance(cls.priority, dict) else cls.priority
     facts = {"priority": f"{priority}", "a failure": {"raise": "ends the run", "warn": "warns"}.get(cls.on_error, "")}
     facts |= {"reads": known.reads, "writes": known.writes, "saves": known.saves}
@@ -99,7 +112,11 @@ def _prose(cls: Any) -> list[str]:
     import inspect
 
     text = inspect.getdoc(cls) or ""
-    return [_outside(re.split(r"^(?:Args|Reads|Writes|Saves|Example):", text, flags=re.MULTILINE)[0].strip().replace("``", "`"))]
+    return [
+        _outside(
+            re.split(r"^(?:Args|Reads|Writes|Saves|Example):", text, flags=re.MULTILINE)[0].strip().replace("``", "`")
+        )
+    ]
 
 
 def _plain(value: Any) -> str:
