@@ -16,6 +16,7 @@ PAGES = {
     "docs/coming-from.md": "coming-from.md",
     "docs/points.md": "points.md",
     "docs/hooks.md": "hooks.md",
+    "CHANGELOG.md": "changelog.md",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)

@@ -72,7 +72,7 @@ th { color: var(--faint); font-weight: 600; white-space: nowrap; font-size: 13px
 tr:last-child td { border-bottom: 0; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 td:last-child, th:last-child { padding-right: 0; } table.best { width: auto; }
-table.best td { padding-right: 1.6rem; }
+table.best :is(td, th) { padding-right: 1.6rem; }
 .plan td:first-child { width: 1%; font: 13px ui-monospace, monospace; padding-top: .5rem; }
 .notes { font-size: 13px; }
 .chips { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem .35rem; }
