@@ -105,7 +105,16 @@ def _hook(name: str, cls: Any, known: Any) -> str:
     facts |= {"reads": known.reads, "writes": known.writes, "saves": known.saves}
     facts["points"] = ", ".join(f"`{point}`" for point in known.points)
     lines += ["", *(f"- **{word}**: {_outside(text)}" for word, text in facts.items() if text), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_example(name), ""])
+
+
+def _example(name: str) -> list[str]:
+    """The configuration to copy from."""
+    for path in sorted((ROOT / "configs").glob("**/*.yaml")):
+        if path.stem.replace("_", "") == name.lower():
+            text = re.sub(r"^# yaml-language-server:.*\n+", "", path.read_text(encoding="utf-8"))
+            return [f"`{path.relative_to(ROOT)}`:", "", "```yaml", text.strip(), "```", ""]
+    return []
 
 
 def _prose(cls: Any) -> list[str]:

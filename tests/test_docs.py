@@ -108,6 +108,7 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
     missing = [name for name in names if HOOKS.get(name).__name__ == name and f"\n## {name}\n" not in f"\n{text}"]
     assert missing == []
     assert "| `patience` | `10` |" in text
+    assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
 
 
 def test_links_to_what_is_not_on_the_site_are_named_instead() -> None:

@@ -94,7 +94,9 @@ class ReportHook(BaseHook):
         from ignite_hooks.writers.jsonl import Tail
 
         self._let_go()
+        since = self._history.since
         self._forget()
+        self._history.since = since
         if not is_first_rank():
             return
         self._began = time.time()
@@ -104,7 +106,10 @@ class ReportHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         # What an earlier run left in the folder does not belong to this one, unless this one goes on with it.
-        self._history.since = 0.0 if runner.resumed_from or runner.global_step else self._began
+        if runner.resumed_from:
+            self._history.since = 0.0
+        elif runner.global_step == 0:
+            self._history.since = self._began
         if is_first_rank():
             self._write(runner)
 
@@ -156,7 +161,7 @@ class ReportHook(BaseHook):
             self._state = "finished"
 
     def _let_go(self) -> None:
-        ear, self._ear = getattr(self, "_ear", None), None
+        ear, self._ear = self._ear, None
         if ear is not None:
             self._said = ear.said()
             ear.close()

@@ -187,6 +187,19 @@ def test_a_resumed_run_goes_on_with_its_curves_and_a_new_one_does_not(tmp_path: 
     assert "at iteration 4</title>" not in text
 
 
+def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    run = tiny_run()
+    attach_hooks(run.trainer, ALL, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    first = re.findall(r"<title>loss (\S+) at iteration 1<", (tmp_path / REPORT).read_text())
+    run.trainer.run(run.data, max_epochs=2)
+    text = (tmp_path / REPORT).read_text()
+    assert re.findall(r"<title>loss (\S+) at iteration 1<", text) == first
+    assert "at iteration 6</title>" in text
+    assert "2 epochs, 6 iterations" in visible(text)
+
+
 def test_a_test_after_the_run_belongs_to_its_report(tmp_path: Path) -> None:
     run = tiny_run()
     runner = attach_hooks(run.trainer, ALL, work_dir=tmp_path, test_loader=run.val_data, **run.services)
