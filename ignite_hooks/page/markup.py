@@ -25,7 +25,12 @@ def escaped(value: Any) -> Markup:
         >>> escaped("<b>&\\u202e"), escaped(Markup("<b>"))
         ('&lt;b&gt;&amp;\ufffd', '<b>')
     """
-    return value if isinstance(value, Markup) else Markup(html.escape(_UNSEEN.sub("\ufffd", str(value))))
+    if isinstance(value, Markup):
+        return value
+    text = str(value)
+    # Most of a page are numbers.
+    plain = text.isalnum() and text.isascii()
+    return Markup(text if plain else html.escape(_UNSEEN.sub("\ufffd", text)))
 
 
 def tag(element: str, /, *inside: Any, **attributes: Any) -> Markup:
