@@ -19,7 +19,7 @@ SECONDS = 120
 
 SHOWN: dict[str, list[str]] = {
     "clearml_experiment": [" numbers: ", "the secret is in it: False"],
-    "distributed_evaluation": ["0 5 batches", "1 5 batches", "of 301 right"],
+    "distributed_evaluation": ["0 5 batches", "1 5 batches", "of 301 right", "tells of both: True"],
     "life_of_an_event": ["70  EvalHook.after_val_epoch", "before: []", "after: []", "'kind': 'best'"],
     "quickstart": ["a whole number of at least 1 is needed, not 'four'", "report.html", "best_accuracy_epoch_"],
     "resume_and_ema": ["the power fails", "resumed from iter_40.pth", "equal to the bit: True", "averages, too: True"],
