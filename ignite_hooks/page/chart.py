@@ -125,7 +125,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     """About so many round numbers from low to high.
 
     Example:
-        >>> ticks(0.03, 0.97, 4), ticks(0, 1500, 4)
+        >>> ticks(0.03, 0.97, 5), ticks(0, 1500, 4)
         ([0.2, 0.4, 0.6, 0.8], [0.0, 500.0, 1000.0, 1500.0])
     """
     span = high - low

@@ -32,7 +32,7 @@ a { color: var(--link); text-underline-offset: 2px; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; display: inline; }
 h2 { font-size: 1.15rem; margin: 0 0 .75rem; }
 h3 { font-size: .95rem; margin: 0 0 .35rem; overflow-wrap: anywhere; }
-p { margin: .4rem 0; } .faint, .sub { color: var(--faint); }
+p { margin: .4rem 0; } p, li, dt, dd, summary { overflow-wrap: anywhere; } .faint, .sub { color: var(--faint); }
 .title { display: flex; flex-wrap: wrap; gap: .5rem .9rem; align-items: center; }
 .pill { border-radius: 99px; padding: .1rem .75rem; font-weight: 600; font-size: .9rem; white-space: nowrap; }
 .finished { color: var(--good); background: var(--good-bg); }
@@ -83,7 +83,7 @@ figure h3 { margin-top: 0 !important; }
 .share { display: inline-block; height: .65rem; border-radius: 2px; background: var(--s0); min-width: 2px;
   vertical-align: baseline; }
 .room { display: inline-block; width: 6rem; text-align: left; margin-left: .6rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; margin: 0; font-size: 14px; }
+dl { display: grid; grid-template-columns: fit-content(45%) 1fr; gap: .25rem 1.2rem; margin: 0; font-size: 14px; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
 pre { margin: 0; font: 13px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere;
   max-height: 34rem; overflow: auto; }

@@ -14,8 +14,10 @@ import pytest
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.hooks.report_hook import REPORT, ReportHook
+from ignite_hooks.page.run import render
 from ignite_hooks.testing import failing_at, tiny_run
 from tests.browser import as_shown, chromium, near, photographed
+from tests.page.test_run import hostile
 
 ALL = [
     {"type": "LoggerHook", "interval": 1},
@@ -255,20 +257,17 @@ def test_a_browser_shows_curves_in_light_and_dark_and_runs_nothing(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["usual", "hostile"])
+def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path: Path, kind: str) -> None:
     chromium()
-    trained(tmp_path, BaseHook(name="a_hook_with_a_name_that_is_longer_than_any_phone_is_wide_in_either_direction"))
+    if kind == "usual":
+        trained(tmp_path, BaseHook(name="a_hook_with_a_name_that_is_longer_than_any_phone_is_wide_in_either_direction"))
+    else:
+        (tmp_path / REPORT).write_text(render(hostile()))
     # A window of Chromium is never this narrow, a frame can be; a page that runs nothing is asked from outside.
-    text = (tmp_path / REPORT).read_text()
     frame = '<iframe id="f" src="report.html" style="width:360px;height:640px;border:0"></iframe>'
     script = "f.onload=()=>{let d=f.contentDocument.scrollingElement;document.title=d.scrollWidth+' of '+d.clientWidth}"
     (tmp_path / "phone.html").write_text(f"<title>?</title>{frame}<script>{script}</script>")
-    assert text
-    document = as_shown_together((tmp_path / "phone.html").as_uri(), tmp_path)
+    document = as_shown((tmp_path / "phone.html").as_uri(), tmp_path, "--allow-file-access-from-files")
     wide, _, room = re.search(r"<title>(.*?)</title>", document).group(1).partition(" of ")  # type: ignore[union-attr]
     assert int(wide) <= int(room) <= 360
-
-
-def as_shown_together(url: str, folder: Path) -> str:
-    """A document whose frames it may look into, although they are files."""
-    return as_shown(url, folder, "--allow-file-access-from-files")
