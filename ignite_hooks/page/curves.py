@@ -148,9 +148,9 @@ class History:
         return {series.name: [series] for series in self.series.values() if is_resource(series)}
 
     def evaluated(self) -> list[Series]:
-        """What evaluations have measured; what the training has, where there was none."""
+        """What evaluations have measured, tests last; what the training has, where there was none."""
         learnt = [series for group in self.learning().values() for series in group]
-        return [s for s in learnt if s.kind in ("val", "test")] or learnt
+        return sorted((s for s in learnt if s.kind in ("val", "test")), key=lambda s: s.kind == "test") or learnt
 
 
 RESOURCES = ("time", "memory", "share", "system", "profile", "gpu", "cpu", "disk", "network")

@@ -84,3 +84,9 @@ def test_the_best_is_what_the_name_says_or_unknown() -> None:
         history.add([line(step, "val", loss=value, accuracy=value, thing=value)])
     best = {name: series.best and series.best.value for name, series in history.series.items()}
     assert best == {"val/loss": 1.0, "val/accuracy": 3.0, "val/thing": None}
+
+
+def test_tests_come_after_evaluations() -> None:
+    history = History()
+    history.add([line(1, "test", accuracy=0.5), line(1, "val", f1=0.5, accuracy=0.5)])
+    assert [series.name for series in history.evaluated()] == ["val/accuracy", "val/f1", "test/accuracy"]
