@@ -134,6 +134,7 @@ HOOKS = Registry(
         "ParamSchedulerHook": _HERE + "param_scheduler_hook",
         "PipelineSwitchHook": _HERE + "pipeline_switch_hook",
         "ProgressBarHook": _HERE + "progress_bar_hook",
+        "ReportHook": _HERE + "report_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SegVisualizationHook": _HERE + "visualization_hook",
         "SetEpochInfoHook": _HERE + "set_epoch_info_hook",

@@ -48,6 +48,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
     ("ParamSchedulerHook", {"by_epoch": False, "scheduler": []}),
     ("SyncRandomSizeHook", {"by_epoch": False, "interval": 2, "resize": lambda batch, size: batch}),
+    ("ReportHook", {"interval": 1, "max_share": 1.0, "pictures": 0}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
     ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
     ("SegVisualizationHook", {"every": "1 epoch", "extract": lambda *given: as_masks(*given), "show_edge": False}),
