@@ -91,7 +91,9 @@ def _add_training(commands: Any) -> None:
     train = commands.add_parser("train", help="train what a configuration describes; also under torchrun")
     train.add_argument("config", metavar="CONFIG", help="a .yaml, .json, .toml or .py file with model and dataset")
     train.add_argument(
-        "--resume", metavar="auto|PATH", help="go on from the newest whole checkpoint of the work directory, or from one"
+        "--resume",
+        metavar="auto|PATH",
+        help="go on from the newest whole checkpoint of the work directory, or from one",
     )
     train.add_argument("--work-dir", metavar="DIR", help="where files go, instead of where the configuration says")
     train.add_argument(
