@@ -93,7 +93,7 @@ def _add_training(commands: Any) -> None:
     train.add_argument(
         "--resume",
         metavar="auto|PATH",
-        help="go on from the newest whole checkpoint of the work directory, or from one",
+        help="go on from the newest checkpoint of the work directory, or from one",
     )
     train.add_argument("--work-dir", metavar="DIR", help="where files go, instead of where the configuration says")
     train.add_argument(

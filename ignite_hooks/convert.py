@@ -148,10 +148,8 @@ NO_COUNTERPART: Mapping[str, str] = {
 }
 """What becomes of MMEngine's own hooks that are none of ours."""
 
-OF_THE_DEFAULT_SET = {
-    "sampler_seed": "in the default set where the run is distributed",
-    "param_scheduler": NO_COUNTERPART["ParamSchedulerHook"],
-}
+OF_ITSELF = {"DistSamplerSeedHook": "in the default set where the run is distributed"}
+"""What need not be said here."""
 ORDER = "there the smaller acts first everywhere, here after_* begin with the larger: left to the hook"
 
 
@@ -322,12 +320,8 @@ def _default_entries(reader: _Reader) -> Iterator[Line]:
         if given is None:
             text = f"{name}: null" if name in known else ""
             yield Line(1, text, "" if text else f"{name}: it is not in our default set anyway")
-        elif (
-            name in OF_THE_DEFAULT_SET
-            and name not in HOOKS
-            and type_ in (None, "DistSamplerSeedHook", "ParamSchedulerHook")
-        ):
-            yield Line(1, "", f"{name}: {OF_THE_DEFAULT_SET[name]}")
+        elif type_ in OF_ITSELF:
+            yield Line(1, "", f"{name}: {OF_ITSELF[type_]}")
         elif entry is None:
             yield Line(1, "", f"{name}: not read: {_plainly(given)}")
         else:

@@ -211,4 +211,4 @@ METRICS = Registry(
     "metric",
     dict.fromkeys(("accuracy", "f1", "loss", "map", "miou", "precision", "recall", "top5"), _TRAINER + "measures"),
 )
-"""Every metric of an evaluation that a configuration can name, besides those of Ignite by the names of their classes."""
+"""Every metric that a configuration can name, besides those of Ignite by the names of their classes."""

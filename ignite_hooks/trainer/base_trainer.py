@@ -20,8 +20,7 @@ from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.config import OURS, default_set, read_config
 from ignite_hooks.errors import ConfigError, Problem, shown
 from ignite_hooks.hooks.base_hook import Situation
-from ignite_hooks.hooks.builder import build_all
-from ignite_hooks.hooks.eval_hook import EvalHook
+from ignite_hooks.hooks.builder import build_all, build_hook
 from ignite_hooks.hooks.lambda_hook import LambdaHook
 from ignite_hooks.loading import load_config, plain
 from ignite_hooks.masking import Masks
@@ -167,7 +166,7 @@ class BaseTrainer:
             device=self.device,
             non_blocking=on_gpu,
             # Not a number: asking for one would wait for the device in every iteration.
-            output_transform=lambda x, y, y_pred, loss: loss.detach(),
+            output_transform=lambda *parts: parts[-1].detach(),
             amp_mode="amp" if training.amp and on_gpu else None,
             scaler=training.amp and on_gpu,
             gradient_accumulation_steps=training.grad_accumulation,
@@ -224,10 +223,11 @@ class BaseTrainer:
         evaluated = {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
         named = "hooks" in self.config
         if named and self.val_loader is not None and "val" not in evaluated:
-            yield EvalHook(name="val", save_best=False)
+            yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
         if self.test_loader is not None and "test" not in evaluated:
             # At the end, within the run: the figures are in its logs and its report.
-            yield EvalHook(name="test", interval=self.recipe.training.epochs, save_best=False)
+            at_end = {"interval": self.recipe.training.epochs, "save_best": False}
+            yield build_hook({"type": "EvalHook", "name": "test", **at_end})
         if self.scheduler is not None:
             yield self._scheduling()
         yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
@@ -337,8 +337,8 @@ def _decided_by_hooks(config: Mapping[str, Any]) -> set[str]:
 
 
 def _clip(optimizer: Any, wanted: float | Mapping[str, float]) -> None:
-    """Limit the gradients before every step of an optimizer: after they were accumulated, and after AMP unscaled them."""
-    how = wanted if isinstance(wanted, Mapping) else {"max_norm": wanted}
+    """Limit the gradients before every optimizer step: they have been accumulated by then, and unscaled after AMP."""
+    how: dict[str, Any] = dict(wanted) if isinstance(wanted, Mapping) else {"max_norm": wanted}
 
     def clip(optimizer: Any, *_: Any) -> None:
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]

@@ -58,7 +58,7 @@ class Data:
 
 
 def as_data(given: Any) -> Data:
-    """The data that a user's own class or function made: Data, a mapping, a pair or triple, or one data set to train on.
+    """What a user's own class or function made, as Data: a mapping, a pair or triple, or one data set to train on.
 
     Example:
         >>> as_data({"train": [1, 2], "val": [3]}).val
@@ -112,8 +112,8 @@ def _digits() -> dict[str, _Split]:
 
 
 def digits() -> Data:
-    """Handwritten digits of 8 x 8 pixels that come with scikit-learn: 1,200 to learn from, 297 to validate, 300 to test."""
-    parts = {name: TensorDataset(part.images, part.labels) for name, part in _digits().items()}
+    """Handwritten digits of 8 x 8 pixels from scikit-learn: 1,200 to learn from, 297 to validate, 300 to test."""
+    parts: dict[str, Any] = {name: TensorDataset(part.images, part.labels) for name, part in _digits().items()}
     return Data(**parts, num_classes=10, shape=(1, 8, 8), class_names=DIGITS)
 
 
@@ -139,9 +139,9 @@ def digits_detection(
         most: How many digits a canvas holds at most.
         seed: What decides about places.
     """
-    parts = _canvases(size, count, most, seed)
+    parts: dict[str, Any] = {name: _Boxed(part) for name, part in _canvases(size, count, most, seed).items()}
     return Data(
-        **{name: _Boxed(part) for name, part in parts.items()},
+        **parts,
         task="detection",
         num_classes=11,
         shape=(1, size, size),
@@ -164,12 +164,12 @@ def digits_segmentation(
         most: How many digits a canvas holds at most.
         seed: What decides about places.
     """
-    parts = _canvases(size, count, most, seed)
+    parts: dict[str, Any] = {
+        name: TensorDataset(torch.stack([c.image for c in part]), torch.stack([c.mask for c in part]))
+        for name, part in _canvases(size, count, most, seed).items()
+    }
     return Data(
-        **{
-            name: TensorDataset(torch.stack([c.image for c in part]), torch.stack([c.mask for c in part]))
-            for name, part in parts.items()
-        },
+        **parts,
         task="segmentation",
         num_classes=11,
         shape=(1, size, size),

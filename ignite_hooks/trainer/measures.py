@@ -7,8 +7,16 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
-from ignite.metrics import Accuracy, ConfusionMatrix, Loss, Metric, MetricsLambda, Precision, Recall
-from ignite.metrics import TopKCategoricalAccuracy
+from ignite.metrics import (
+    Accuracy,
+    ConfusionMatrix,
+    Loss,
+    Metric,
+    MetricsLambda,
+    Precision,
+    Recall,
+    TopKCategoricalAccuracy,
+)
 from ignite.metrics import mIoU as mean_of_overlaps
 from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
 from torch import Tensor
@@ -94,7 +102,8 @@ class map(Metric):
             for label in truth.labels:
                 self._true[int(label)] += 1
             matches = match(truth, boxes, self.iou_thr)
-            for label, score, which in zip(boxes.labels, boxes.scores, matches.prediction, strict=True):
+            scores = [1.0] * len(boxes) if boxes.scores is None else boxes.scores
+            for label, score, which in zip(boxes.labels, scores, matches.prediction, strict=True):
                 at = min(int(score * BINS), BINS - 1)
                 (self._right if which >= 0 else self._wrong)[int(label), at] += 1
 

@@ -229,7 +229,7 @@ class Detector(nn.Module):
         self.features = nn.Sequential(*layers)
         self.head = nn.Conv2d(channels[-1], num_classes - 1 + 4, 1)
         # Most places hold nothing, and a model that begins by saying so does not have to learn it first.
-        nn.init.constant_(self.head.bias[: num_classes - 1], -4.0)  # type: ignore[index, arg-type]
+        nn.init.constant_(self.head.bias[: num_classes - 1], -4.0)  # type: ignore[index]
 
     def forward(self, images: Tensor) -> Any:
         """The map in training, else boxes with labels and scores."""
@@ -257,7 +257,7 @@ class Detector(nn.Module):
 
 
 def boxes_of(distances: Tensor) -> Tensor:
-    """Corners in pixels, N x 4 x H x W, from what a detector says at every place: logarithms of distances to the sides."""
+    """Corners in pixels, N x 4 x H x W, from what a detector says at each place: logarithms of distances to sides."""
     height, width = distances.shape[2:]
     down = (torch.arange(height, device=distances.device) + 0.5) * STRIDE
     right = (torch.arange(width, device=distances.device) + 0.5) * STRIDE

@@ -16,7 +16,7 @@ def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list
         >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
         {'hooks': [{'type': 'LoggerHook', 'interval': 10}], 'training': {'epochs': 3}}
     """
-    changed = copy_of_tree(content)
+    changed: dict[str, Any] = copy_of_tree(content)
     for override in overrides:
         path, equals, text = override.partition("=")
         place = f"--set {path}"

@@ -13,7 +13,8 @@ from ignite_hooks.settings import Setting, describe
 ITERATIONS = 2
 """How many iterations a dry run has."""
 
-AT_ONCE: Mapping[str, Any] = {"interval": 1, "frequency": 1, "start": 0, "begin": 0}
+AT_ONCE: Mapping[str, Any] = {"interval": 1, "frequency": 1}
+FROM_THE_START: Mapping[str, Any] = {"start": 0, "begin": 0}
 """What settings are, so that a hook acts within two iterations."""
 
 OFFLINE = "disabled"
@@ -26,9 +27,9 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     """The configuration of a dry run: two iterations, one evaluation, every hook at every chance.
 
     Example:
-        >>> hooks = [{"type": "LoggerHook", "interval": 50}, {"type": "WandbHook"}, {"type": "MyHook", "depth": 3}]
+        >>> hooks = [{"type": "LoggerHook", "interval": 50}, {"type": "MyHook", "depth": 3}]
         >>> rehearsed({"hooks": hooks}, evaluates=True)["hooks"]
-        [{'type': 'LoggerHook', 'interval': 1}, {'type': 'WandbHook', 'mode': 'disabled', 'interval': 1}, {'type': 'MyHook', 'depth': 3}]
+        [{'type': 'LoggerHook', 'interval': 1}, {'type': 'MyHook', 'depth': 3}]
     """
     changed = {name: value for name, value in content.items() if name not in ("work_dir", "experiment_dir", "resume")}
     training = changed.get("training")
@@ -39,12 +40,17 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     if problems:
         # The trainer says what is wrong with it.
         return changed
-    # One list in place of the default set and what changes it: names stay, so that hooks find each other.
-    changed["hooks"] = [_eager(HOOKS, entry) for entry in settings.entries]
+    listed = [_eager(HOOKS, entry) for entry in settings.entries if entry.default_name is None]
+    if "hooks" in changed:
+        changed["hooks"] = listed
+        changed.pop("custom_hooks", None)
+    else:
+        named = {entry.default_name: _eager(HOOKS, entry) for entry in settings.entries if entry.default_name}
+        taken_away = {name: None for name, entry in (changed.get("default_hooks") or {}).items() if entry is None}
+        changed |= {"default_hooks": named | taken_away, "custom_hooks": listed}
     if settings.writers:
         changed["writers"] = [_eager(WRITERS, entry) for entry in settings.writers]
-    for merged in ("default_hooks", "custom_hooks", "writer"):
-        changed.pop(merged, None)
+        changed.pop("writer", None)
     return changed
 
 
@@ -54,8 +60,6 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     if not isinstance(wanted, Mapping):
         return wanted
     changed = dict(wanted)
-    if entry.default_name:
-        changed.setdefault("name", entry.default_name)
     type_ = changed["type"]
     if not isinstance(type_, str) or type_ not in registry:
         return changed
@@ -65,10 +69,10 @@ def _eager(registry: Registry, entry: Entry) -> Any:
         changed["mode"] = OFFLINE
     if "schedule" in own and "profile_iters" in own:
         changed |= {"schedule": PROFILED, "profile_iters": ITERATIONS}
-    for word, value in AT_ONCE.items():
-        if word in own and _counts(own[word]) and word not in ("start", "begin"):
-            changed[word] = value
-        elif word in changed and (word not in own or _counts(own[word])):
+    for word, value in {**AT_ONCE, **FROM_THE_START}.items():
+        # What is left at its default can be long, too; a setting that is common to all hooks is short then.
+        said = word in changed or (word in own and word in AT_ONCE)
+        if said and (word not in own or _counts(own[word])):
             changed[word] = value
     if isinstance(changed.get("every"), str):
         changed["every"] = "1 epoch" if "epoch" in changed["every"] else "1 iter"
