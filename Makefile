@@ -57,6 +57,10 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
 
+.PHONY: docs
+docs: $(VENV)/.installed-test  ## build the documentation into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
+
 .PHONY: mlflow
 mlflow: $(VENV)/.installed-test  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
 	mkdir -p work_dirs/mlflow-server
@@ -73,7 +77,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove .venv, caches and build results
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

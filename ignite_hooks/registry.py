@@ -114,6 +114,7 @@ HOOKS = Registry(
         "ProfilerHook": _HERE + "profiler_hook",
         "MLflowHook": _HERE + "mlflow_hook",
         "ProgressBarHook": _HERE + "progress_bar_hook",
+        "ReportHook": _HERE + "report_hook",
         "RuntimeInfoHook": _HERE + "runtime_info_hook",
         "SegVisualizationHook": _HERE + "visualization_hook",
         "SyncBuffersHook": _HERE + "sync_buffers_hook",

@@ -46,6 +46,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("LoggerHook", {"interval": 2, "by_epoch": False, "ignore_last": False}),
     ("MemoryProfilerHook", {"interval": 1, "warn_threshold": 0.001, "dump_snapshot_on_oom": True}),
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
+    ("ReportHook", {"interval": 1, "max_share": 1.0, "pictures": 0}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
     ("TimeTrackingHook", {"frequency": 2, "log_path": "times/all.log"}),
     ("SegVisualizationHook", {"every": "1 epoch", "extract": lambda *given: as_masks(*given), "show_edge": False}),

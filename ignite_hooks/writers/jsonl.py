@@ -101,6 +101,47 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
+class Tail:
+    """Reads a file that is being written to, line by line as they come; what is there is read once.
+
+    Args:
+        path: The file, which need not exist yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._at = 0
+        self._file: tuple[int, int] | None = None
+
+    def new(self) -> tuple[list[dict[str, Any]], bool]:
+        """The lines that are new, and whether these are all: the file is another, or was cut back."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            again = self._at > 0
+            self._at, self._file = 0, None
+            return [], again
+        with file:
+            status = os.fstat(file.fileno())
+            same = self._file == (status.st_dev, status.st_ino) and status.st_size >= self._at
+            again = not same and self._at > 0
+            self._at = self._at if same else 0
+            self._file = (status.st_dev, status.st_ino)
+            file.seek(self._at)
+            content = file.read()
+        whole = content.rpartition(b"\n")[0]
+        self._at += len(whole) + bool(whole)
+        rows = []
+        for line in whole.splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # a line that was torn by a full disk, and another after it
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows, again
+
+
 def _jsonable(value: Any, name: str, nonfinite: list[str]) -> Any:
     """`value` as JSON can hold it; `name` is added to `nonfinite` where a number becomes null."""
     if hasattr(type(value), "tolist"):

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from PIL import Image
 from ignite_hooks import attach_hooks
 from ignite_hooks.hooks.tensorboard_hook import inputs_of
 from ignite_hooks.testing import tiny_run
+from tests.browser import chromium, near, photographed
 from tests.hooks.tracked import PICTURE, as_written, holding_the_canary, train
 from tests.writers.test_tensorboard import read, scalars
 
@@ -171,15 +171,13 @@ def fetched(url: str, until: float) -> Any:
 
 @pytest.mark.slow
 def test_its_page_shows_scalars_and_a_picture(folder: Path, tmp_path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium here, so TensorBoard's page is not looked at")
+    chromium()
     with served(folder) as url:
         tags = fetched(f"{url}/data/plugin/scalars/tags", time.monotonic() + 60)
         assert set(tags["tensorboard"]) == as_written(folder).keys()
         pictures = fetched(f"{url}/data/plugin/images/tags", time.monotonic() + 30)
         assert list(pictures["tensorboard"]) == ["predictions/cat"]
-        curves, images = (photographed(browser, f"{url}/#{tab}", tmp_path / f"{tab}.png") for tab in TABS)
+        curves, images = (photographed(f"{url}/#{tab}", tmp_path / f"{tab}.png") for tab in TABS)
     # Curves and mountains are drawn in dark blue, and the page around them is white and grey.
     assert near(curves, (66, 80, 102)) > 500
     # Of the picture's random colours nearly all are there, and each fills more than a few pixels.
@@ -188,16 +186,3 @@ def test_its_page_shows_scalars_and_a_picture(folder: Path, tmp_path: Path) -> N
 
 
 TABS = ("timeseries", "images")
-
-
-def photographed(browser: str, url: str, page: Path) -> Any:
-    """A page as an array of pixels, once its scripts have had time to draw it."""
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent}/profile"]
-    command += ["--window-size=1400,1400", "--virtual-time-budget=8000", f"--screenshot={page}", url]
-    subprocess.run(command, capture_output=True, timeout=120, check=True)
-    return numpy.asarray(Image.open(page).convert("RGB")).astype(int)
-
-
-def near(page: Any, colour: tuple[int, ...]) -> int:
-    """How many pixels have a colour, more or less."""
-    return int((abs(page - numpy.array(colour)).max(2) < 8).sum())

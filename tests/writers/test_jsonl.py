@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ignite_hooks.writers import jsonl
-from ignite_hooks.writers.jsonl import JsonlWriter, read_jsonl
+from ignite_hooks.writers.jsonl import JsonlWriter, Tail, read_jsonl
 
 
 def writer_at(path: Path) -> JsonlWriter:
@@ -268,3 +268,37 @@ def test_a_cut_that_fails_leaves_the_old_file(
 def test_reading_a_file_that_is_not_there_is_an_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_jsonl(path)
+
+
+# -- reading beside the writing ------------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_read_once_and_a_line_when_it_is_whole(path: Path, writer: JsonlWriter) -> None:
+    tail = Tail(path)
+    assert tail.new() == ([], False)
+    writer.write_scalar("loss", 1.0, 1)
+    assert [row["step"] for row in tail.new()[0]] == [1]
+    with path.open("ab") as file:
+        file.write(b'{"step": 2')
+        file.flush()
+        assert tail.new() == ([], False)
+        file.write(b"}\n")
+    assert tail.new() == ([{"step": 2}], False)
+
+
+def test_lines_that_are_no_json_are_passed_over(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b'torn {"\n[1]\n{"step": 3}\n')
+    assert Tail(path).new() == ([{"step": 3}], False)
+
+
+def test_after_a_resume_all_lines_come_again(path: Path, writer: JsonlWriter) -> None:
+    tail = Tail(path)
+    for step in (1, 2, 3):
+        writer.write_scalar("loss", 1.0, step)
+    tail.new()
+    writer.cut(1)
+    writer.write_scalar("loss", 0.5, 2)
+    rows, again = tail.new()
+    assert again
+    assert [row["step"] for row in rows] == [1, 2]

@@ -1,0 +1,134 @@
+"""What the site shows that is kept elsewhere: README, changelog, gallery, and what hooks say of themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from griffe import Extension
+
+ROOT = Path(__file__).parent.parent
+TAKEN = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "gallery.md": "docs/gallery/README.md"}
+"""Pages that are files of the repository."""
+PAGES = {
+    "docs/gallery/README.md": "gallery.md",
+    "docs/coming-from.md": "coming-from.md",
+    "docs/points.md": "points.md",
+    "docs/hooks.md": "hooks.md",
+}
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+class Docstrings(Extension):
+    """Says ``Examples:`` where our docstrings say ``Example:``, which the reader takes for prose."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        """Called for everything that may have a docstring."""
+        if obj.docstring is not None:
+            obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that have no file in ``docs``."""
+    from mkdocs.structure.files import File
+
+    for page, source in TAKEN.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Make a page of what was written for the repository."""
+    name = page.file.src_uri
+    if name == "hooks.md":
+        return markdown.replace("<!-- hooks -->", hooks())
+    if name in TAKEN:
+        return for_the_site(markdown, TAKEN[name])
+    return markdown
+
+
+def for_the_site(markdown: str, source: str) -> str:
+    """Links to pages of the site stay links; other files of the repository are named, as they are not on it.
+
+    Code is left alone.
+    """
+    parts = _FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else _relinked(part, source) for part in parts)
+
+
+def _relinked(text: str, source: str) -> str:
+    def link(found: re.Match[str]) -> str:
+        words, target = found.group(1), found.group(2)
+        return f"[{words}]({PAGES[target]})" if target in PAGES else words if "`" in words else f"`{target}`"
+
+    text = _LINK.sub(link, text)
+    if source.startswith("docs/gallery"):
+        return text.replace("](", "](gallery/")
+    return text.replace('src="docs/', 'src="').replace("](docs/", "](")
+
+
+def hooks() -> str:
+    """Every hook with its settings, as the registry knows them."""
+    from ignite_hooks.registry import HOOKS
+    from ignite_hooks.settings import describe
+
+    parts = []
+    for name in HOOKS:
+        cls: Any = HOOKS.get(name)
+        known = describe(cls)
+        if known.name == name and cls.__module__.startswith("ignite_hooks."):
+            parts.append(_hook(name, cls, known))
+    return "\n".join(parts)
+
+
+RESTATED = ("name", "priority", "on_error")
+
+
+def _hook(name: str, cls: Any, known: Any) -> str:
+    from ignite_hooks.points import Priority
+    from ignite_hooks.settings import in_words
+
+    lines = [f"## {name}", "", *_prose(cls), ""]
+    own = [setting for setting in known.settings if setting.name not in RESTATED]
+    if own:
+        lines += ["| setting | default | what it is |", "|---|---|---|"]
+    for setting in own:
+        default = "needed" if setting.required else f"`{_plain(setting.default)}`"
+        lines.append(
+            f"| `{setting.name}` | {default} | {_cell(setting.help)} *{_cell(in_words(setting.annotation))}* |"
+        )
+    priority = Priority.value_of(cls.priority) if not isinstance(cls.priority, dict) else cls.priority
+    facts = {"priority": f"{priority}", "a failure": {"raise": "ends the run", "warn": "warns"}.get(cls.on_error, "")}
+    facts |= {"reads": known.reads, "writes": known.writes, "saves": known.saves}
+    facts["points"] = ", ".join(f"`{point}`" for point in known.points)
+    lines += ["", *(f"- **{word}**: {_outside(text)}" for word, text in facts.items() if text), ""]
+    return "\n".join(lines)
+
+
+def _prose(cls: Any) -> list[str]:
+    """The paragraphs of a docstring before its sections."""
+    import inspect
+
+    text = inspect.getdoc(cls) or ""
+    return [
+        _outside(
+            re.split(r"^(?:Args|Reads|Writes|Saves|Example):", text, flags=re.MULTILINE)[0].strip().replace("``", "`")
+        )
+    ]
+
+
+def _plain(value: Any) -> str:
+    words: dict[Any, str] = {None: "null", True: "true", False: "false"}
+    return words.get(value, str(value)) if value is None or isinstance(value, bool) else str(value).replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return _outside(" ".join(text.split()).replace("|", "\\|").replace("``", "`"))
+
+
+def _outside(text: str) -> str:
+    """What looks like an element outside of code, such as ``<name>``, is shown."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)

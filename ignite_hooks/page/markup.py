@@ -1,0 +1,82 @@
+"""Text -> HTML: everything that comes from a run is escaped here."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+# Control characters, and those that turn the direction of what follows them.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+class Markup(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escaped(value: Any) -> Markup:
+    """A value as HTML; what is HTML already stays as it is.
+
+    Example:
+        >>> escaped("<b>&\\u202e"), escaped(Markup("<b>"))
+        ('&lt;b&gt;&amp;\ufffd', '<b>')
+    """
+    return value if isinstance(value, Markup) else Markup(html.escape(_UNSEEN.sub("\ufffd", str(value))))
+
+
+def tag(element: str, /, *inside: Any, **attributes: Any) -> Markup:
+    """An element; ``class_`` is ``class``, and attributes that are None are left out.
+
+    Example:
+        >>> tag("p", "a < b", tag("br"), class_="note")
+        '<p class="note">a &lt; b<br></p>'
+    """
+    given = (f' {key.rstrip("_").replace("_", "-")}="{escaped(v)}"' for key, v in attributes.items() if v is not None)
+    opening = f"<{element}{''.join(given)}>"
+    return Markup(opening if element in _EMPTY else f"{opening}{joined(inside)}</{element}>")
+
+
+_EMPTY = frozenset({"br", "img", "meta", "col"})
+
+
+def joined(parts: Iterable[Any], between: str = "") -> Markup:
+    """Several parts as one."""
+    return Markup(between.join(escaped(part) for part in parts))
+
+
+def link(path: str, text: Any = None) -> Markup:
+    """A link to a file beside the page; never to anything with a scheme.
+
+    Example:
+        >>> link("javascript:alert(1)"), link("a b/c.log")
+        ('<a href="./javascript%3Aalert%281%29">javascript:alert(1)</a>', '<a href="./a%20b/c.log">a b/c.log</a>')
+    """
+    return tag("a", path if text is None else text, href=f"./{quote(path, errors='replace')}")
+
+
+def table(rows: Sequence[Mapping[str, Any]], *, kind: str = "", numbers: Iterable[str] = ()) -> Markup:
+    """Rows as a table that scrolls within itself where it is wider than the page; columns without content are left out.
+
+    Args:
+        rows: The cells by column.
+        kind: A class of the table.
+        numbers: The columns that are aligned to the right.
+    """
+    names = [name for name in rows[0] if any(row[name] not in ("", None) for row in rows)] if rows else []
+    right = set(numbers)
+    style = {name: "n" if name in right else None for name in names}
+    head = tag("tr", *(tag("th", name, class_=style[name], scope="col") for name in names))
+    body = [tag("tr", *(tag("td", row[name], class_=style[name]) for name in names)) for row in rows]
+    # Reachable by keyboard, as whatever scrolls has to be.
+    return tag(
+        "div", tag("table", tag("thead", head), tag("tbody", *body), class_=kind or None), class_="wide", tabindex="0"
+    )
+
+
+def facts(rows: Mapping[str, Any]) -> Markup:
+    """Names and what they are."""
+    return tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows.items()))

@@ -1,0 +1,44 @@
+"""A real browser that looks at pages, where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str:
+    """The program; without one a test is skipped with a notice."""
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    if browser is None:
+        pytest.skip("no Chromium here, so the page is not looked at")
+    return browser
+
+
+def photographed(url: str, picture: Path, *options: str, size: tuple[int, int] = (1400, 1400)) -> Any:
+    """A page as an array of pixels, once its scripts have had time to draw it."""
+    _run(url, picture.parent, f"--window-size={size[0]},{size[1]}", f"--screenshot={picture}", *options)
+    return numpy.asarray(Image.open(picture).convert("RGB")).astype(int)
+
+
+def as_shown(url: str, folder: Path, *options: str) -> str:
+    """The document as the browser has understood it, after its scripts."""
+    return _run(url, folder, "--dump-dom", *options)
+
+
+def _run(url: str, folder: Path, *options: str) -> str:
+    command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
+    command += ["--hide-scrollbars", "--virtual-time-budget=8000", *options, url]
+    return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout.decode()
+
+
+def near(page: Any, colour: tuple[int, ...]) -> int:
+    """How many pixels have a colour, more or less."""
+    return int((abs(page - numpy.array(colour)).max(2) < 8).sum())
