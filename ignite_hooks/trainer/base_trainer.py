@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,8 +78,9 @@ class BaseTrainer:
         self.config: dict[str, Any] = self.recipe.effective
         """The whole configuration, with the defaults that apply."""
         self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
-        self.model: Any = idist.auto_model(built.model) if world_size() > 1 else built.model
-        self.optimizer: Any = idist.auto_optim(built.optimizer)
+        with _quietly():
+            self.model: Any = idist.auto_model(built.model) if world_size() > 1 else built.model
+            self.optimizer: Any = idist.auto_optim(built.optimizer)
         self.train_loader = self._loader(built.data.train, training=True)
         self.val_loader, self.test_loader = self._loader(built.data.val), self._loader(built.data.test)
         self.trainer = self._make_trainer()
@@ -132,7 +134,7 @@ class BaseTrainer:
         built = build(recipe, self.device, problems)
         if problems:
             masks = Masks(content)
-            found = [*problems, *_problems_of_hooks(content, problems)]
+            found = [*problems, *_problems_of_hooks({**content, **recipe.own_classes}, problems)]
             raise ConfigError([Problem(place, masks.text(message)) for place, message in found], self._source)
         return recipe, built
 
@@ -152,7 +154,10 @@ class BaseTrainer:
             return DataLoader(dataset, **given)
         if not isinstance(dataset, IterableDataset):
             given["shuffle"] = True
-        return idist.auto_dataloader(dataset, **given) if world_size() > 1 else DataLoader(dataset, **given)
+        if world_size() == 1:
+            return DataLoader(dataset, **given)
+        with _quietly():
+            return idist.auto_dataloader(dataset, **given)
 
     def _make_trainer(self) -> Engine:
         training = self.recipe.training
@@ -206,6 +211,7 @@ class BaseTrainer:
 
     def _attach(self, content: dict[str, Any], work_dir: Any, resume: Any) -> Runner:
         ours = {name: value for name, value in content.items() if name in OURS and name != "seed"}
+        ours |= self.recipe.own_classes
         wanted = ours.get("resume") if resume is None else resume
         if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
             work_dir = first_says(str(new_folder(self._source, wanted)))
@@ -296,6 +302,17 @@ def as_yaml(content: Mapping[str, Any]) -> str:
         return value if known else str(value) if isinstance(value, Path) else f"<{type(value).__name__}>"
 
     return str(yaml.safe_dump(written(content), sort_keys=False, allow_unicode=True, width=100))
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the lines in which Ignite says what it was given, for as long as it lasts."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _device(wanted: str | None, problems: list[Problem]) -> torch.device:

@@ -38,6 +38,9 @@ def resume(folder: str, *, overrides: Sequence[str]) -> int:
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
     """Train a small model on real digits with every kind of hook, and say where to look."""
+    # What the profiler of torch says to stderr is for those who work on it; read once, when torch is loaded.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     return ended(lambda: _demo(work_dir, overrides, show))
 
 
@@ -179,8 +182,12 @@ def _say_result(trainer: BaseTrainer) -> None:
 
 
 def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
+    import torch
+
     from ignite_hooks.ranks import rank
 
+    # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
+    torch.set_num_threads(1)
     trainer = _trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
     trainer.train()
     _say_result(trainer)

@@ -106,9 +106,8 @@ class Parts:
         if not isinstance(type_, str):
             self._wrong(place, f"the name of a {registry.kind} is needed, not {shown(type_)}")
             return None
-        module, colon, name = type_.partition(":")
-        if colon:
-            return self._own(module, name, place)
+        if ":" in type_:
+            return self.own(type_, place)
         try:
             return registry.get(type_)
         except LookupError as error:
@@ -119,8 +118,9 @@ class Parts:
             self._wrong(place, f"{type_} cannot be loaded: {one_line(error)}")
         return None
 
-    def _own(self, module: str, name: str, place: str) -> Callable[..., Any] | None:
-        """Something of the user's own, from a module that the configuration lists."""
+    def own(self, path: str, place: str) -> Callable[..., Any] | None:
+        """Something of the user's own, as ``package.module:Name``, from a module that the configuration lists."""
+        module, _, name = path.partition(":")
         if module not in self._modules:
             hint = did_you_mean(module, self._modules) or f": write imports: [{module}]"
             self._wrong(place, f"the module {shown(module)} is not listed under imports{hint}")

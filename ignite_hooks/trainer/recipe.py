@@ -82,6 +82,8 @@ class Recipe:
     effective: dict[str, Any]
     """The whole configuration with every default of the training in it."""
     notes: list[str]
+    own_classes: dict[str, Any]
+    """The lists of hooks and writers in which classes of the user's own are named, with the classes themselves."""
 
 
 SUPPLIED = ("num_classes", "class_names", "in_channels", "in_features", "image_size")
@@ -123,7 +125,28 @@ def read_recipe(content: Mapping[str, Any], problems: list[Problem]) -> Recipe:
     effective = {**content, "training": asdict(training)}
     effective = {name: value for name, value in effective.items() if value is not None and name != "seed"}
     metrics = _metrics(evaluation.metrics, parts, problems)
-    return Recipe(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes)
+    own = _own_classes(content, parts)
+    return Recipe(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes, own)
+
+
+def _own_classes(content: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """The entries of hooks and writers with the class in place of ``package.module:Name``."""
+    found = {}
+    for section in ("hooks", "default_hooks", "custom_hooks", "writers", "writer"):
+        entries = content.get(section)
+        if isinstance(entries, Mapping) and section == "default_hooks":
+            found[section] = {n: _own_class(e, f"{section}.{n}", parts) for n, e in entries.items()}
+        elif isinstance(entries, list):
+            found[section] = [_own_class(entry, f"{section}[{i}]", parts) for i, entry in enumerate(entries)]
+    return {section: entries for section, entries in found.items() if entries != content[section]}
+
+
+def _own_class(entry: Any, place: str, parts: Parts) -> Any:
+    type_ = entry.get("type") if isinstance(entry, Mapping) else entry
+    if not isinstance(type_, str) or ":" not in type_:
+        return entry
+    cls = parts.own(type_, f"{place}.type")
+    return entry if cls is None else {**(entry if isinstance(entry, Mapping) else {}), "type": cls}
 
 
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> list[str]:
