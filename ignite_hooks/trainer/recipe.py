@@ -131,7 +131,7 @@ def read_recipe(content: Mapping[str, Any], problems: list[Problem]) -> Recipe:
 
 def _own_classes(content: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     """The entries of hooks and writers with the class in place of ``package.module:Name``."""
-    found = {}
+    found: dict[str, Any] = {}
     for section in ("hooks", "default_hooks", "custom_hooks", "writers", "writer"):
         entries = content.get(section)
         if isinstance(entries, Mapping) and section == "default_hooks":
