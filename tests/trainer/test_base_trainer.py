@@ -183,7 +183,7 @@ def test_gradients_are_clipped_when_they_have_been_accumulated(tmp_path: Path) -
     trainer = BaseTrainer(config(training=training), work_dir=tmp_path)
     trainer.register_hook(Watching())
     trainer.train()
-    assert norms == pytest.approx([0.01, 0.01])
+    assert norms == pytest.approx([0.01, 0.01], rel=1e-4)
 
 
 def test_half_precision_on_a_cpu_is_bfloat16(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_deterministic_algorithms_are_for_the_training_alone(tmp_path: Path) -> 
 
 
 def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Path) -> None:
-    hook = {"type": "EvalHook", "metric": "error", "rule": "less", "metrics": {"error": "MeanSquaredError"}}
-    sections = config(hooks=[{**hook, "metrics": {"error": {"type": "Loss", "loss_fn": "criterion"}}}])
+    metric = {"error": {"type": "Loss", "loss_fn": "criterion"}}
+    sections = config(hooks=[{"type": "EvalHook", "metric": "error", "rule": "less", "metrics": metric}])
     metrics = BaseTrainer(sections, work_dir=tmp_path).train()
     assert "val_error" in metrics
     assert "val_accuracy" not in metrics
@@ -237,8 +237,7 @@ def test_metrics_of_all_evaluations_are_in_the_file_of_numbers(tmp_path: Path) -
     hooks = [{"type": "LoggerHook", "interval": 1}]
     BaseTrainer(config(hooks=hooks), work_dir=tmp_path).train()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    names = {name for line in lines for name in line}
-    assert {"val/accuracy", "test/accuracy"} <= names or {"accuracy", "kind"} <= names
+    assert {"val/accuracy", "test/accuracy"} <= {name for line in lines for name in line.get("scalars", {})}
 
 
 # -- code of the user's own ------------------------------------------------------------------------------------------
