@@ -122,7 +122,10 @@ def _metrics(recipe: Recipe, data: Data, criterion: Any, problems: list[Problem]
         message = "a detector returns boxes when it is evaluated, and no loss can be made of them: leave it out"
         problems.append(Problem("evaluation.metrics", message))
         return dict
-    known = {**data.facts(), **({} if criterion is None else {"criterion": criterion})}
+    if criterion is None:
+        # What is wrong with it is told already, and the loss cannot be measured without it.
+        wanted = {name: each for name, each in wanted.items() if name != "loss"}
+    known = {**data.facts(), "criterion": criterion}
 
     def make(problems: list[Problem]) -> dict[str, Any]:
         return {

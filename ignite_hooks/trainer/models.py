@@ -32,7 +32,7 @@ class CNN(nn.Module):
         self,
         num_classes: Count,
         in_channels: Count = 3,
-        channels: Sequence[Count] = (32, 64, 128),
+        channels: Sequence[int] = (32, 64, 128),
         dropout: Share = 0.25,
     ) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class MLP(nn.Module):
     """
 
     def __init__(
-        self, num_classes: Count, in_features: Count, hidden: Sequence[Count] = (128, 128), dropout: Share = 0.1
+        self, num_classes: Count, in_features: Count, hidden: Sequence[int] = (128, 128), dropout: Share = 0.1
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Flatten()]
@@ -100,7 +100,7 @@ class ViT(nn.Module):
     def __init__(
         self,
         num_classes: Count,
-        image_size: Sequence[Count],
+        image_size: Sequence[int],
         in_channels: Count = 3,
         patch_size: Count = 4,
         width: Count = 64,
@@ -164,7 +164,7 @@ class Segmenter(nn.Module):
         torch.Size([2, 11, 40, 40])
     """
 
-    def __init__(self, num_classes: Count, in_channels: Count = 3, channels: Sequence[Count] = (16, 32, 64)) -> None:
+    def __init__(self, num_classes: Count, in_channels: Count = 3, channels: Sequence[int] = (16, 32, 64)) -> None:
         super().__init__()
         self.down = nn.ModuleList(
             nn.Sequential(*_convolution(before, after), *_convolution(after, after))
@@ -217,7 +217,7 @@ class Detector(nn.Module):
         self,
         num_classes: Count,
         in_channels: Count = 3,
-        channels: Sequence[Count] = (16, 32, 64, 64),
+        channels: Sequence[int] = (16, 32, 64, 64),
         score_threshold: Share = 0.05,
         max_boxes: Count = 20,
     ) -> None:

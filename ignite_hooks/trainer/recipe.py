@@ -157,7 +157,9 @@ def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> list[str
             continue
         if meant := nearest(key, SECTIONS, cutoff=0.7):
             problems.append(Problem(str(key), f"not a section of a trainer, did you mean {meant!r}?"))
-        elif not nearest(key, OURS, cutoff=0.8):
+        elif meant := nearest(key, OURS, cutoff=0.8):
+            problems.append(Problem(str(key), f"not a key of ours, did you mean {meant!r}?"))
+        else:
             notes.append(f"{key}: nothing of ours reads it")
     return notes
 

@@ -12,7 +12,7 @@ from tests.trainer.tools import config
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no section of a trainer": ({"modle": "cnn"}, "modle: not a section of a trainer, did you mean 'model'?"),
-    "nearly a key of hooks": ({"hoks": []}, "hoks: did you mean 'hooks'? A key of your own needs a name"),
+    "nearly a key of hooks": ({"hoks": []}, "hoks: not a key of ours, did you mean 'hooks'?"),
     "no model": ({"model": None}, "model: missing: a trainer needs it, as model: cnn"),
     "an unknown model": ({"model": "cnnn"}, "model.type: no model is called 'cnnn', did you mean 'cnn'?"),
     "a setting of another name": (
