@@ -53,7 +53,7 @@ def _momentum(value: Any) -> tuple[Any, str]:
 
 def _best(value: Any) -> tuple[Any, str]:
     if value == "auto":
-        return True, "'auto' is the first metric there; here that of best_metric, accuracy where it is not said"
+        return True, "'auto' is the first metric there, here that of best_metric"
     return value, ""
 
 
@@ -103,9 +103,7 @@ RULES: Mapping[str, Rule] = {
             "momentum": _momentum,
             "ema_type": lambda value: (
                 Drop,
-                ""
-                if value == "ExponentialMovingAverage"
-                else "there is one kind of average here; warm_up lets it begin with a smaller momentum",
+                "" if value == "ExponentialMovingAverage" else "there is one kind of average here, with a warm_up",
             ),
         },
         gone={

@@ -37,7 +37,7 @@ custom_hooks = [
 
 RESULT = """\
 # From yolox.py. Have a look: ignite-hooks validate FILE, ignite-hooks explain FILE
-# Not read: _base_ '../_base_/default_runtime.py': convert these too and join the results
+# Not read: '../_base_/default_runtime.py' (_base_): convert these too and join the results
 default_hooks:
   timer: {}
   logger:
@@ -48,7 +48,7 @@ in a script of yours the script does
   checkpoint:
     interval: 10
     max_keep_ckpts: 3
-    save_best: true           # 'auto' is the first metric there; here that of best_metric, accuracy where it is not said
+    save_best: true           # 'auto' is the first metric there, here that of best_metric
     # no counterpart: backend_args=None (checkpoints and logs are written to the work directory)
   # sampler_seed: in the default set where the run is distributed
   visualization:
@@ -65,7 +65,7 @@ custom_hooks:
   - type: SyncNormHook
     # priority 48: there the smaller acts first everywhere, here after_* begin with the larger: left to the hook
   - type: EMAHook
-    # left out: ema_type='ExpMomentumEMA': there is one kind of average here; warm_up lets it begin with a smaller momentum
+    # left out: ema_type='ExpMomentumEMA': there is one kind of average here, with a warm_up
     momentum: 0.9999          # 1 - 0.0001: there the share that is new, here the share that is kept
     update_buffers: true
     # priority 49: there the smaller acts first everywhere, here after_* begin with the larger: left to the hook
@@ -141,7 +141,8 @@ def test_what_cannot_be_converted_is_said(written: str, remark: str, write: Path
 
 
 def test_nothing_in_the_file_is_run(write: Path) -> None:
-    content = "import pathlib\npathlib.Path('ran').touch()\ncustom_hooks = [dict(type='SyncNormHook', interval=open('ran', 'w'))]\n"
+    content = "import pathlib\npathlib.Path('ran').touch()\n"
+    content += "custom_hooks = [dict(type='SyncNormHook', interval=open('ran', 'w'))]\n"
     assert "SyncNormHook" in text_of(content)
     assert not Path("ran").exists()
 

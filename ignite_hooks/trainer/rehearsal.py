@@ -55,14 +55,15 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
 
 
 def _eager(registry: Registry, entry: Entry) -> Any:
-    """An entry whose hook does at once what it would do later; one that we know nothing of is left alone."""
+    """An entry whose hook does at once what it would do later."""
     wanted = entry.wanted
     if not isinstance(wanted, Mapping):
         return wanted
     changed = dict(wanted)
     type_ = changed["type"]
     if not isinstance(type_, str) or type_ not in registry:
-        return changed
+        # A class of the user's own: what is said in words that all hooks have can be understood.
+        return changed | {word: 1 for word in AT_ONCE if type(changed.get(word)) is int}
     known = describe(registry.get(type_))
     own = {setting.name: setting for setting in known.settings}
     if "mode" in own and "disabled" in str(own["mode"].annotation):

@@ -237,7 +237,8 @@ def test_metrics_of_all_evaluations_are_in_the_file_of_numbers(tmp_path: Path) -
     hooks = [{"type": "LoggerHook", "interval": 1}]
     BaseTrainer(config(hooks=hooks), work_dir=tmp_path).train()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert {"val/accuracy", "test/accuracy"} <= {name for line in lines for name in line.get("scalars", {})}
+    named = {f"{line['kind']}/{name}" for line in lines if "scalars" in line for name in line["scalars"]}
+    assert {"train/loss", "val/accuracy", "test/accuracy"} <= named
 
 
 # -- code of the user's own ------------------------------------------------------------------------------------------

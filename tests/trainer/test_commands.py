@@ -69,7 +69,7 @@ def test_a_wrong_configuration_is_2_with_a_line_for_each_problem(capsys: pytest.
 
 def test_a_failure_is_1_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--set", "training.criterion=MSELoss"]) == 1
-    assert "RuntimeError" in capsys.readouterr().err
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_dry_run_leaves_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,13 +97,11 @@ def test_a_dry_run_finds_a_hook_that_fails_though_it_only_warns(capsys: pytest.C
 
 
 def test_a_secret_that_was_masked_is_asked_for_when_resuming(capsys: pytest.CaptureFixture[str]) -> None:
-    secret = "writers=[{type: WandbWriter, mode: disabled, api_key: k-1234567890}]"
     Path("run").mkdir()
     Path("run/config.yaml").write_text(SMALL + "writers: [{type: MlflowWriter, token: '***'}]\n")
     assert main(["resume", "run"]) == 2
-    assert "writers.0.token: is a secret, which no file holds: give it with --set writers.0.token=..." in (
-        capsys.readouterr().err
-    ), secret
+    asked = "writers.0.token: is a secret, which no file holds: give it with --set writers.0.token=..."
+    assert asked in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -58,9 +58,8 @@ def test_cifar10_is_read_from_its_binary_files(tmp_path: Path) -> None:
     image, label = data.train[7]
     record = np.frombuffer((tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").read_bytes(), np.uint8)[7 * 3073 :]
     assert label == record[0] == 7
-    colour = torch.tensor(datasets.CIFAR10_STD).view(3, 1, 1) * image + torch.tensor(datasets.CIFAR10_MEAN).view(
-        3, 1, 1
-    )
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (datasets.CIFAR10_MEAN, datasets.CIFAR10_STD))
+    colour = std * image + mean
     assert (colour * 255).round()[2, 0, 1] == record[1 + 2 * 1024 + 1]
 
 
