@@ -48,17 +48,17 @@ in a script of yours the script does
   checkpoint:
     interval: 10
     max_keep_ckpts: 3
-    save_best: true           # 'auto' is the first metric there, here that of best_metric
+    save_best: true     # 'auto' is the first metric there, here that of best_metric
     # no counterpart: backend_args=None (checkpoints and logs are written to the work directory)
   # sampler_seed: in the default set where the run is distributed
   visualization:
     type: DetVisualizationHook
-    interval: 50              # the default there
-    out_dir: vis              # test_out_dir there
-  eval:                       # the loop evaluates there (train_cfg), here it is a hook
+    interval: 50        # the default there
+    out_dir: vis        # test_out_dir there
+  eval:                 # the loop evaluates there (train_cfg), here it is a hook
     interval: 10
 custom_hooks:
-  - type: TheirOwnHook        # not one of ours: register your class with @HOOKS.register_module()
+  - type: TheirOwnHook  # not one of ours: register your class with @HOOKS.register_module()
     num_last_epochs: 15
     switch: 285
     priority: 48
@@ -66,11 +66,11 @@ custom_hooks:
     # priority 48: there the smaller acts first everywhere, here after_* begin with the larger: left to the hook
   - type: EMAHook
     # left out: ema_type='ExpMomentumEMA': there is one kind of average here, with a warm_up
-    momentum: 0.9999          # 1 - 0.0001: there the share that is new, here the share that is kept
+    momentum: 0.9999    # 1 - 0.0001: there the share that is new, here the share that is kept
     update_buffers: true
     # priority 49: there the smaller acts first everywhere, here after_* begin with the larger: left to the hook
   - type: ProfilerHook
-    profile_iters: 5          # profile_times there
+    profile_iters: 5    # profile_times there
     # no counterpart: on_trace_ready={'type': 'tb_trace'} (export_chrome_trace and export_tensorboard say where it goes)
 """
 

@@ -150,8 +150,8 @@ class BaseTrainer:
             "pin_memory": self.device.type == "cuda",
         }
         if not training:
-            # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. Its random numbers are
-            # its own: one evaluation more or less changes nothing of the training.
+            # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. It has random
+            # numbers of its own: one evaluation more or less changes nothing of the training.
             return DataLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
         if not isinstance(dataset, IterableDataset):
             given["shuffle"] = True
