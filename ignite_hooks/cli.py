@@ -187,6 +187,11 @@ def _review(path: str) -> _Review:
     found: list[Problem] = []
     try:
         settings = read_config(path, defaults=default_set(), problems=found)
+        trains = {"model", "dataset"} <= set(settings.everything)
+        if trains:
+            # No script has to add anything, and where there is data there is an evaluation.
+            found.clear()
+            settings = read_config(settings.everything, defaults=default_set(evaluates=True), problems=found)
     except ConfigError as error:
         # The problems of a file that cannot be read begin with its name.
         return _Review(path, problems=[str(problem) for problem in error.problems])
@@ -197,7 +202,8 @@ def _review(path: str) -> _Review:
     review = _Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
-        review.notes = [*strangers, *_waiting(entries), *_notes(settings, hooks)]
+        review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
+        review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"] if trains else []
     return review
 
 

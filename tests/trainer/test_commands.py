@@ -67,6 +67,14 @@ def test_a_wrong_configuration_is_2_with_a_line_for_each_problem(capsys: pytest.
     assert not Path("work_dirs").exists()
 
 
+def test_a_whole_configuration_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "small.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "small.yaml: 5 hooks, no problems",
+        "  note: model and data are looked at by 'ignite-hooks train small.yaml --dry-run'",
+    ]
+
+
 def test_a_failure_is_1_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--set", "training.criterion=MSELoss"]) == 1
     assert "Traceback" in capsys.readouterr().err
