@@ -7,6 +7,10 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
 INPUTS := setup.cfg pyproject.toml constraints.txt
 
+# Nothing is written outside of this folder: what pip and matplotlib keep stays here too.
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export MPLCONFIGDIR ?= $(CURDIR)/.cache/matplotlib
+
 .DEFAULT_GOAL := help
 # demo and test install into the same .venv, one after the other.
 .NOTPARALLEL:
@@ -17,8 +21,8 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.installed-demo  ## install what the demo needs and run it
-	$(RUN) examples/attach_to_script.py
+demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small model with every hook on, show the report
+	$(RUN) -m ignite_hooks demo $(ARGS)
 
 .PHONY: test
 test: $(VENV)/.installed-test  ## install what the tests need and run them; ARGS="-k name" to choose

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry
     from ignite_hooks.runner import Runner
     from ignite_hooks.schedule import scheduled
+    from ignite_hooks.trainer.base_trainer import BaseTrainer
     from ignite_hooks.writers.interface import Writer
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _HOME = {
     "WRITERS": "registry",
     "Runner": "runner",
     "scheduled": "schedule",
+    "BaseTrainer": "trainer.base_trainer",
     "Writer": "writers.interface",
     "testing": "",
 }
@@ -66,6 +68,7 @@ __all__ = [
     "HOOK_REGISTRY",
     "WRITERS",
     "BaseHook",
+    "BaseTrainer",
     "CheckpointError",
     "ConfigError",
     "Hook",

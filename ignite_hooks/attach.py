@@ -81,7 +81,7 @@ def attach_hooks(
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
-    folder = Path(work_dir or settings.work_dir or first_says(str(_new_folder(settings, resume)))).absolute()
+    folder = Path(work_dir or settings.work_dir or first_says(str(new_folder(settings.source, resume)))).absolute()
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
     masks = Masks(settings.everything, services.get("config"))
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
@@ -173,9 +173,9 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
     return cls(**given)
 
 
-def _new_folder(settings: Settings, resume: object) -> Path:
-    """A folder no run has used; to resume, the one the newest run has used."""
-    stem = Path(settings.source).stem if settings.source else "run"
+def new_folder(source: str, resume: object) -> Path:
+    """A folder no run of this configuration has used; to resume, the one the newest run has used."""
+    stem = Path(source).stem if source else "run"
     root = Path("work_dirs")
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     used = [1] if stem in names else []

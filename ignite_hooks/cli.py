@@ -1,4 +1,4 @@
-"""``ignite-hooks``: look at configurations and hooks without running anything."""
+"""``ignite-hooks``: train from a configuration, and look at configurations and hooks without running anything."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="ignite-hooks", description="Look at configurations and hooks without running anything."
+        prog="ignite-hooks",
+        description="Train from a configuration, or look at configurations and hooks without running anything.",
     )
     parser.add_argument("--version", action="version", version=f"ignite-hooks {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    _add_training(commands)
 
     explain = commands.add_parser("explain", help="which hook runs where, in which order and how often")
     explain.add_argument("config", metavar="CONFIG", help="a .yaml, .json, .toml or .py file")
@@ -74,9 +77,72 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("folder", metavar="DIR", nargs="+", help="a work directory; folders within it are looked at too")
     send.set_defaults(command=_send)
 
+    convert = commands.add_parser("convert", help="the hooks of an MMEngine configuration as ours, with what changed")
+    convert.add_argument("config", metavar="FILE", help="a .py file, which is read and not run")
+    convert.add_argument("-o", "--output", metavar="FILE", help="write it there instead of printing it")
+    convert.set_defaults(command=_convert)
+
     schema = commands.add_parser("schema", help="a JSON Schema of configurations, for editors")
     schema.set_defaults(command=_schema)
     return parser
+
+
+def _add_training(commands: Any) -> None:
+    train = commands.add_parser("train", help="train what a configuration describes; also under torchrun")
+    train.add_argument("config", metavar="CONFIG", help="a .yaml, .json, .toml or .py file with model and dataset")
+    train.add_argument(
+        "--resume",
+        metavar="auto|PATH",
+        help="go on from the newest checkpoint of the work directory, or from one",
+    )
+    train.add_argument("--work-dir", metavar="DIR", help="where files go, instead of where the configuration says")
+    train.add_argument(
+        "--dry-run", action="store_true", help="build everything, run two iterations and an evaluation, keep nothing"
+    )
+    train.set_defaults(command=_train)
+
+    resume = commands.add_parser("resume", help="go on with the run of a work directory")
+    resume.add_argument("folder", metavar="DIR", help="the work directory of a run")
+    resume.set_defaults(command=_resume)
+
+    demo = commands.add_parser("demo", help="train a small model on real digits with every kind of hook on")
+    demo.add_argument("--work-dir", metavar="DIR", default="work_dirs/demo", help="where files go (%(default)s)")
+    demo.add_argument("--no-show", action="store_true", help="do not open the report, even where there is a display")
+    demo.set_defaults(command=_demo)
+
+    for command in (train, resume, demo):
+        command.add_argument(
+            "--set",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            dest="overrides",
+            help="another value, as hooks.0.interval=10; more than once for several",
+        )
+
+
+def _train(options: argparse.Namespace) -> int:
+    from ignite_hooks.trainer import commands
+
+    return commands.train(
+        options.config,
+        resume=options.resume,
+        overrides=options.overrides,
+        work_dir=options.work_dir,
+        dry_run=options.dry_run,
+    )
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from ignite_hooks.trainer import commands
+
+    return commands.resume(options.folder, overrides=options.overrides)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from ignite_hooks.trainer import commands
+
+    return commands.demo(work_dir=options.work_dir, overrides=options.overrides, show=not options.no_show)
 
 
 def _count(text: str) -> int:
@@ -121,6 +187,11 @@ def _review(path: str) -> _Review:
     found: list[Problem] = []
     try:
         settings = read_config(path, defaults=default_set(), problems=found)
+        trains = {"model", "dataset"} <= set(settings.everything)
+        if trains:
+            # No script has to add anything, and where there is data there is an evaluation.
+            found.clear()
+            settings = read_config(settings.everything, defaults=default_set(evaluates=True), problems=found)
     except ConfigError as error:
         # The problems of a file that cannot be read begin with its name.
         return _Review(path, problems=[str(problem) for problem in error.problems])
@@ -131,7 +202,8 @@ def _review(path: str) -> _Review:
     review = _Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
-        review.notes = [*strangers, *_waiting(entries), *_notes(settings, hooks)]
+        review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
+        review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"] if trains else []
     return review
 
 
@@ -506,6 +578,27 @@ def _send(options: argparse.Namespace) -> int:
     if not found and not failed:
         print(f"{', '.join(options.folder)}: nothing waits to be sent")
     return 1 if failed else 0
+
+
+# -- convert ----------------------------------------------------------------------------------------------------
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ignite_hooks.convert import converted
+
+    try:
+        text = converted(options.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    if options.output is None:
+        print(text, end="")
+    else:
+        Path(options.output).write_text(text, encoding="utf-8")
+    return 0
 
 
 # -- schema -----------------------------------------------------------------------------------------------------

@@ -516,7 +516,7 @@ class Installation:
     def _say_goodbye(self, failed: bool) -> None:
         runner, state = self.runner, self.runner.trainer.state
         if self.calls.report.rows():
-            runner.logger.info("what the hooks cost:\n%s", self.report())
+            runner.logger.info("what the hooks cost:\n%s", self.report().brief())
         how = "failed" if failed else "stopped" if self.runner.stop_reason else "ended"
         done = counted(checkpoints.finished_epochs(runner), "epoch"), counted(state.iteration, "iteration")
         words = [f"run {how} after {', '.join(done)}"]

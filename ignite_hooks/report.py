@@ -149,6 +149,11 @@ class Report:
         found = [f"{hook}: {text}" for hook, texts in self.findings.items() for text in texts]
         return found + [f"{hook} {text}" for hook, text in self.slowed.items()]
 
+    def brief(self) -> str:
+        """What each hook cost, without a row for every point, and what failed or stands out."""
+        told = [*self.failure_lines(), *self.finding_lines()]
+        return "\n".join([table(self.costs()) or "no hook was called", *told])
+
     def __str__(self) -> str:
         parts = [table(self.rows()) or "no hook was called", *self.failure_lines(), *self.finding_lines()]
         several = len({hook for hook, _ in self.tallies}) > 1

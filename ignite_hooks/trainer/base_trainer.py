@@ -1,0 +1,384 @@
+"""A configuration alone becomes a run. Ignite does the work; what is here is how its parts come together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import ignite.distributed as idist
+import torch
+import yaml
+from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
+from ignite.utils import convert_tensor, manual_seed
+from torch.utils.data import DataLoader, IterableDataset
+
+from ignite_hooks.attach import attach_hooks, new_folder
+from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.config import OURS, default_set, read_config
+from ignite_hooks.errors import ConfigError, Problem, shown
+from ignite_hooks.hooks.base_hook import Situation
+from ignite_hooks.hooks.builder import build_all, build_hook
+from ignite_hooks.hooks.lambda_hook import LambdaHook
+from ignite_hooks.loading import load_config, plain
+from ignite_hooks.masking import Masks
+from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
+from ignite_hooks.runner import Runner
+from ignite_hooks.trainer.building import Built, build, counts_epochs
+from ignite_hooks.trainer.overrides import overridden
+from ignite_hooks.trainer.recipe import Recipe, read_recipe
+
+CONFIG_FILE = "config.yaml"
+"""The configuration that a run was made of, in its work directory."""
+
+SCHEDULER_PRIORITY = 20
+"""After losses have been logged with their learning rate, before a checkpoint takes that of the next step."""
+
+
+class BaseTrainer:
+    """Train, validate and test what a configuration describes.
+
+    Args:
+        config: A path, or what ``load_config`` has read from it.
+        work_dir: Where files go, instead of where the configuration says.
+        resume: ``True`` or ``"auto"`` goes on from the newest whole checkpoint, a path from that one.
+        overrides: Single values instead of those of the configuration, as ``"hooks.0.interval=10"``.
+
+    Raises:
+        ConfigError: With every problem of the configuration, before anything is trained.
+
+    Example:
+        >>> import tempfile
+        >>> config = {"model": "mlp", "dataset": "digits", "training": {"epochs": 1, "seed": 0}, "hooks": []}
+        >>> trainer = BaseTrainer(config, work_dir=tempfile.mkdtemp())
+        >>> sorted(trainer.train())
+        ['accuracy', 'loss', 'test_accuracy', 'test_loss', 'val_accuracy', 'val_loss']
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any],
+        *,
+        work_dir: str | Path | None = None,
+        resume: bool | Literal["auto"] | str | Path | None = None,
+        overrides: Sequence[str] = (),
+    ) -> None:
+        self._source = str(config) if isinstance(config, (str, Path)) else ""
+        content = load_config(self._source) if self._source else plain(config)
+        if not isinstance(content, dict):
+            raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
+        problems: list[Problem] = []
+        content = overridden(content, overrides, problems)
+        # The first call into ignite.distributed is a collective where the process group was made outside of it.
+        idist.sync()
+        self.recipe, built = all_or_none(lambda: self._read_and_build(content, problems))
+        self.config: dict[str, Any] = self.recipe.effective
+        """The whole configuration, with the defaults that apply."""
+        self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
+        with _quietly():
+            self.model: Any = idist.auto_model(built.model) if world_size() > 1 else built.model
+            self.optimizer: Any = idist.auto_optim(built.optimizer)
+        self.train_loader = self._loader(built.data.train, training=True)
+        self.val_loader, self.test_loader = self._loader(built.data.val), self._loader(built.data.test)
+        self.trainer = self._make_trainer()
+        self.evaluators = self._make_evaluators(built)
+        self.runner: Runner = self._attach(content, work_dir, resume)
+        for hook in self._own_hooks():
+            self.runner.register_hook(hook)
+
+    # -- what a user does -------------------------------------------------------------------------------------
+
+    def train(self) -> dict[str, float]:
+        """Train to the end, and return the last value of every metric that is a number."""
+        training = self.recipe.training
+        with self._deterministic():
+            self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
+        return {name: float(value) for name, value in self.runner.metrics.items() if _is_number(value)}
+
+    def validate(self, name: str = "val") -> dict[str, Any]:
+        """Evaluate now, and return what was measured."""
+        with self._deterministic():
+            return self.runner.validate(name)
+
+    def test(self) -> dict[str, Any]:
+        """Evaluate the data for the test now, and return what was measured."""
+        return self.validate("test")
+
+    def resume(self, path: str | Path = "auto") -> None:
+        """Let ``train`` go on from a checkpoint; ``"auto"`` takes the newest that is whole."""
+        self.runner.resume(path)
+
+    def register_hook(self, hook: object, priority: object = None) -> None:
+        """Add a hook to those of the configuration."""
+        self.runner.register_hook(hook, priority)
+
+    def register_service(self, name: str, thing: Any) -> None:
+        """Give hooks a named object."""
+        self.runner.register_service(name, thing)
+
+    def __repr__(self) -> str:
+        return f"BaseTrainer({type(unwrapped(self.model)).__name__}, {len(self.runner.hooks)} hooks)"
+
+    # -- the parts ----------------------------------------------------------------------------------------------
+
+    def _read_and_build(self, content: dict[str, Any], problems: list[Problem]) -> tuple[Recipe, Built]:
+        """All that needs no other process; the problems of the hooks are told with those of the rest."""
+        recipe = read_recipe(content, problems)
+        self.device = _device(recipe.training.device, problems)
+        if recipe.training.seed is not None:
+            # Another one in each process: what is random is not to be the same in all of them.
+            manual_seed(recipe.training.seed + rank())
+        built = build(recipe, self.device, problems)
+        if problems:
+            masks = Masks(content)
+            found = [*problems, *_problems_of_hooks({**content, **recipe.own_classes}, problems)]
+            raise ConfigError([Problem(place, masks.text(message)) for place, message in found], self._source)
+        return recipe, built
+
+    def _loader(self, dataset: Any, training: bool = False) -> Any:
+        if dataset is None:
+            return None
+        settings = self.recipe.training
+        given: dict[str, Any] = {
+            "batch_size": settings.batch_size,
+            "num_workers": settings.num_workers,
+            "persistent_workers": settings.num_workers > 0,
+            "collate_fn": self.data.collate,
+            "pin_memory": self.device.type == "cuda",
+        }
+        if not training:
+            # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. It has random
+            # numbers of its own: one evaluation more or less changes nothing of the training.
+            return DataLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
+        if not isinstance(dataset, IterableDataset):
+            given["shuffle"] = True
+        if world_size() == 1:
+            return DataLoader(dataset, **given)
+        with _quietly():
+            return idist.auto_dataloader(dataset, **given)
+
+    def _make_trainer(self) -> Engine:
+        training = self.recipe.training
+        on_gpu = self.device.type == "cuda"
+        if training.clip_grad is not None:
+            _clip(self.optimizer, training.clip_grad)
+        return create_supervised_trainer(
+            self.model,
+            self.optimizer,
+            self.criterion,
+            device=self.device,
+            non_blocking=on_gpu,
+            # Not a number: asking for one would wait for the device in every iteration.
+            output_transform=lambda *parts: parts[-1].detach(),
+            amp_mode="amp" if training.amp and on_gpu else None,
+            scaler=training.amp and on_gpu,
+            gradient_accumulation_steps=training.grad_accumulation,
+            model_fn=_call(training.amp and not on_gpu),
+        )
+
+    def _make_evaluators(self, built: Built) -> dict[str, Engine]:
+        training, model = self.recipe.training, unwrapped(self.model)
+        on_gpu = self.device.type == "cuda"
+        return {
+            name: create_supervised_evaluator(
+                model,
+                built.metrics(),
+                device=self.device,
+                non_blocking=on_gpu,
+                amp_mode="amp" if training.amp and on_gpu else None,
+                model_fn=_call(training.amp and not on_gpu),
+            )
+            for name, loader in (("val", self.val_loader), ("test", self.test_loader))
+            if loader is not None and name not in _decided_by_hooks(self.config)
+        }
+
+    def _services(self) -> dict[str, Any]:
+        seed = self.recipe.training.seed
+        services = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "criterion": self.criterion,
+            "train_loader": self.train_loader,
+            "val_loader": self.val_loader,
+            "test_loader": self.test_loader,
+            "device": self.device,
+            "config": self.config if seed is None else {**self.config, "seed": seed},
+        }
+        return {name: thing for name, thing in services.items() if thing is not None}
+
+    def _attach(self, content: dict[str, Any], work_dir: Any, resume: Any) -> Runner:
+        ours = {name: value for name, value in content.items() if name in OURS and name != "seed"}
+        ours |= self.recipe.own_classes
+        wanted = ours.get("resume") if resume is None else resume
+        if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
+            work_dir = first_says(str(new_folder(self._source, wanted)))
+        try:
+            return attach_hooks(
+                self.trainer, ours, evaluators=self.evaluators, work_dir=work_dir, resume=resume, **self._services()
+            )
+        except ConfigError as error:
+            raise ConfigError(error.problems, self._source) from None
+
+    # -- what a trainer does besides ------------------------------------------------------------------------------
+
+    def _own_hooks(self) -> Iterator[Any]:
+        """Stepping the scheduler, evaluating, keeping the configuration: hooks too, so that the plan shows them."""
+        evaluated = {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
+        named = "hooks" in self.config
+        if named and self.val_loader is not None and "val" not in evaluated:
+            yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
+        if self.test_loader is not None and "test" not in evaluated:
+            # At the end, within the run: the figures are in its logs and its report.
+            at_end = {"interval": self.recipe.training.epochs, "save_best": False}
+            yield build_hook({"type": "EvalHook", "name": "test", **at_end})
+        if self.scheduler is not None:
+            yield self._scheduling()
+        yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
+
+    def _scheduling(self) -> LambdaHook:
+        scheduler, wanted = self.scheduler, self.recipe.training.scheduler
+        common = {"name": "scheduler", "priority": SCHEDULER_PRIORITY}
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            monitor = wanted.get("monitor", "val_loss") if isinstance(wanted, Mapping) else "val_loss"
+
+            def by_metric(runner: Runner) -> None:
+                score = runner.fresh(monitor) if runner.epoch_complete else None
+                if score is not None:
+                    scheduler.step(score)
+
+            return LambdaHook(after_epoch=by_metric, **common)
+        if counts_epochs(self.recipe):
+
+            def by_epoch(runner: Runner) -> None:
+                if runner.epoch_complete:
+                    scheduler.step()
+
+            return LambdaHook(after_epoch=by_epoch, **common)
+        accumulated = self.recipe.training.grad_accumulation
+
+        def by_iteration() -> None:
+            scheduler.step()
+
+        return LambdaHook(after_train_iter=by_iteration, interval=accumulated, **common)
+
+    def _keep_config(self, runner: Runner) -> None:
+        if rank() == 0:
+            kept = {**self.config, "work_dir": str(runner.work_dir)}
+            kept.pop("experiment_dir", None)
+            path = runner.work_dir / CONFIG_FILE
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(as_yaml(runner.masks.tree(kept)), encoding="utf-8")
+
+    @contextlib.contextmanager
+    def _deterministic(self) -> Iterator[None]:
+        """Only algorithms that give the same result every time, for as long as it lasts."""
+        if not self.recipe.training.deterministic:
+            yield
+            return
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        # cuBLAS reads it when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.backends.cudnn.benchmark = benchmark
+
+
+def as_yaml(content: Mapping[str, Any]) -> str:
+    """A configuration as the text of a file; objects that a file cannot hold are told by their class."""
+
+    def written(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(name): written(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [written(item) for item in value]
+        known = value is None or isinstance(value, (bool, int, float, str))
+        return value if known else str(value) if isinstance(value, Path) else f"<{type(value).__name__}>"
+
+    return str(yaml.safe_dump(written(content), sort_keys=False, allow_unicode=True, width=100))
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the lines in which Ignite says what it was given, for as long as it lasts."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _device(wanted: str | None, problems: list[Problem]) -> torch.device:
+    usual = torch.device(idist.device())
+    if wanted is None:
+        return usual
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        problems.append(Problem("training.device", f"cpu, cuda or cuda:0 is needed, not {shown(wanted)}"))
+        return usual
+    if device.type == "cuda" and not torch.cuda.is_available():
+        problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
+        return usual
+    if world_size() > 1 and device.type != usual.type:
+        message = f"each of the {world_size()} processes has a device of its own, here {usual}: leave it out"
+        problems.append(Problem("training.device", message))
+    return usual if world_size() > 1 else device
+
+
+def _problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:
+    """What is wrong with the hooks, as far as that can be told without a model and data."""
+    problems: list[Problem] = []
+    ours = {name: value for name, value in content.items() if name in OURS}
+    settings = read_config(ours, defaults=default_set(evaluates=True), problems=problems)
+    problems += build_all(settings.entries, {}, Situation(complete=False))[1]
+    return [problem for problem in problems if problem not in known]
+
+
+def _decided_by_hooks(config: Mapping[str, Any]) -> set[str]:
+    """The evaluations of which a hook says itself what is measured."""
+    defaults = config.get("default_hooks")
+    entries = [*(config.get("hooks") or ()), *(config.get("custom_hooks") or ())]
+    entries += list(defaults.values()) if isinstance(defaults, Mapping) else []
+    named = [entry for entry in entries if isinstance(entry, Mapping)]
+    own = [entry for entry in named if entry.get("metrics") is not None or entry.get("test_fn") is not None]
+    evaluating = [entry for entry in own if entry.get("type", "EvalHook") in ("EvalHook", "DistEvalHook")]
+    return {str(entry.get("name") or "val") for entry in evaluating}
+
+
+def _clip(optimizer: Any, wanted: float | Mapping[str, float]) -> None:
+    """Limit the gradients before every optimizer step: they have been accumulated by then, and unscaled after AMP."""
+    how: dict[str, Any] = dict(wanted) if isinstance(wanted, Mapping) else {"max_norm": wanted}
+
+    def clip(optimizer: Any, *_: Any) -> None:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        torch.nn.utils.clip_grad_norm_(weights, **how)
+
+    optimizer.register_step_pre_hook(clip)
+
+
+def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
+    """How the model is called; Ignite knows half precision on a GPU alone."""
+    if not in_bfloat16:
+        return lambda model, inputs: model(inputs)
+
+    def call(model: Any, inputs: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = model(inputs)
+        return convert_tensor(found, device="cpu") if not isinstance(found, torch.Tensor) else found.float()
+
+    return call
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,219 @@
+"""``ignite-hooks train``, ``resume`` and ``demo``: a run from the command line, and the code it ends with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.errors import ConfigError, Problem, below
+from ignite_hooks.loading import load_config
+from ignite_hooks.masking import MASK, masked
+
+if TYPE_CHECKING:
+    from ignite_hooks.trainer.base_trainer import BaseTrainer
+
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+DEMO = Path(__file__).with_name("demo.yaml")
+REPORT = "report.html"
+
+
+def train(config: str, *, resume: str | None, overrides: Sequence[str], work_dir: str | None, dry_run: bool) -> int:
+    """Train from a file."""
+    if dry_run:
+        return ended(lambda: _rehearse(config, overrides))
+    return ended(lambda: _train(config, work_dir, resume, overrides))
+
+
+def resume(folder: str, *, overrides: Sequence[str]) -> int:
+    """Go on with the run of a work directory."""
+    return ended(lambda: _resume(Path(folder), overrides))
+
+
+def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
+    """Train a small model on real digits with every kind of hook, and say where to look."""
+    # What the profiler of torch says to stderr is for those who work on it; read once, when torch is loaded.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    return ended(lambda: _demo(work_dir, overrides, show))
+
+
+def ended(run: Callable[[], None]) -> int:
+    """How a run ended, as the exit code of a process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
+    import ignite.distributed as idist
+
+    # As `python -m` does: modules of the user's own are found where the command is given. Behind all others, so that
+    # nothing that lies there by chance takes the place of an installed module.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        with _process_group():
+            try:
+                run()
+            except ConfigError as error:
+                if idist.get_rank() == 0:
+                    complain(error)
+                return WRONG
+    except KeyboardInterrupt:
+        print("ignite-hooks: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else FAILED
+    except Exception as error:  # a training may fail in any way
+        print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def complain(error: ConfigError) -> None:
+    """Every problem on a line of its own, with its file, for people and for grep."""
+    sys.stdout.flush()
+    source = f"{error.source}: " if error.source else ""
+    for problem in error.problems:
+        print(masked(f"{source}{problem}"), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _process_group() -> Iterator[None]:
+    """Where torchrun has started this process, the group of all of them, for as long as it lasts."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    import ignite.distributed as idist
+    import torch
+
+    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        idist.finalize()
+
+
+def _trainer(config: Any, **given: Any) -> BaseTrainer:
+    from ignite_hooks.trainer.base_trainer import BaseTrainer
+
+    trainer = BaseTrainer(config, **given)
+    for note in trainer.recipe.notes:
+        trainer.runner.logger.warning("%s", note)
+    return trainer
+
+
+def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Sequence[str]) -> None:
+    trainer = _trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
+    trainer.train()
+    _say_result(trainer)
+
+
+def _resume(folder: Path, overrides: Sequence[str]) -> None:
+    from ignite_hooks.trainer.base_trainer import CONFIG_FILE
+    from ignite_hooks.trainer.overrides import overridden
+
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        hint = "it is the work directory of a run that was begun by 'ignite-hooks train' or BaseTrainer"
+        raise ConfigError([Problem(str(folder), f"there is no {CONFIG_FILE}: {hint}")])
+    problems: list[Problem] = []
+    # Said again by the trainer, where they are wrong.
+    content = overridden(load_config(path), overrides, [])
+    problems += [
+        Problem(place, f"is a secret, which no file holds: give it with --set {place}=...")
+        for place in _masked_places(content)
+    ]
+    if problems:
+        raise ConfigError(problems, str(path))
+    trainer = _trainer(path, work_dir=folder, resume="auto", overrides=overrides)
+    trainer.train()
+    _say_result(trainer)
+
+
+def _masked_places(value: Any, place: str = "") -> Iterator[str]:
+    """Where a kept configuration has a mask in place of a secret, as ``--set`` spells it."""
+    if value == MASK:
+        yield place
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _masked_places(item, below(place, name))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _masked_places(item, f"{place}.{i}")
+
+
+def _rehearse(config: str, overrides: Sequence[str]) -> None:
+    from ignite_hooks.trainer.overrides import overridden
+    from ignite_hooks.trainer.rehearsal import ITERATIONS, rehearsed
+
+    problems: list[Problem] = []
+    content = overridden(load_config(config), overrides, problems)
+    if problems:
+        raise ConfigError(problems, config)
+    with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as folder:
+        try:
+            trainer = _trainer(rehearsed(content, evaluates=True), work_dir=folder)
+        except ConfigError as error:
+            raise ConfigError(error.problems, config) from None
+        trainer.train()
+        report = trainer.runner.report()
+        if report.failures:
+            names = ", ".join(report.failures)
+            raise RuntimeError(f"the dry run has met failures of {names}: they are in the lines above")
+        evaluations = [name for name in ("val", "test") if name in trainer.runner.evaluators]
+        words = f"{len(trainer.runner.hooks)} hooks, {ITERATIONS} iterations"
+        words += f", an evaluation of {' and '.join(evaluations)}" if evaluations else ""
+        _say(f"{config}: the dry run went well ({words}); nothing of it was kept")
+
+
+def _say_result(trainer: BaseTrainer) -> None:
+    runner = trainer.runner
+    lines = []
+    for name, record in runner.best.items():
+        file = f": {runner.work_dir / record.file}" if record.file else ""
+        lines.append(f"best {name} {record.score:.4f} in epoch {record.epoch}{file}")
+    tested = {name: value for name, value in runner.metrics.items() if name.startswith("test_")}
+    lines += [", ".join(f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items())]
+    report = runner.work_dir / REPORT
+    lines += [f"report: {report}"] if report.exists() else []
+    _say("\n".join(line for line in lines if line))
+
+
+def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
+    import torch
+
+    from ignite_hooks.ranks import rank
+
+    # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
+    torch.set_num_threads(1)
+    trainer = _trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
+    trainer.train()
+    _say_result(trainer)
+    report = trainer.runner.work_dir / REPORT
+    if show and rank() == 0 and report.exists() and has_display(os.environ):
+        webbrowser.open(report.absolute().as_uri())
+
+
+def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Whether somebody sits before a screen who would like to see a page.
+
+    Example:
+        >>> has_display({"DISPLAY": ":0"}, "linux"), has_display({"DISPLAY": ":0", "CI": "true"}, "linux")
+        (True, False)
+        >>> has_display({}, "linux"), has_display({"SSH_CONNECTION": "..."}, "darwin")
+        (False, False)
+    """
+    if environment.get("CI") or environment.get("SSH_CONNECTION"):
+        return False
+    return platform in ("darwin", "win32") or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+
+
+def _say(text: str) -> None:
+    import ignite.distributed as idist
+
+    if text and idist.get_rank() == 0:
+        # What was logged goes to stderr: first that, then this.
+        sys.stderr.flush()
+        print(masked(text), flush=True)

@@ -1,0 +1,139 @@
+"""Metrics by short names, and one of our own for boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Ge, Le
+from ignite.metrics import (
+    Accuracy,
+    ConfusionMatrix,
+    Loss,
+    Metric,
+    MetricsLambda,
+    Precision,
+    Recall,
+    TopKCategoricalAccuracy,
+)
+from ignite.metrics import mIoU as mean_of_overlaps
+from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
+from torch import Tensor
+
+from ignite_hooks.drawing.boxes import Boxes, match
+
+
+def accuracy() -> Metric:
+    """The share of the samples, or pixels, whose class is right."""
+    return Accuracy()
+
+
+def loss(criterion: Callable[..., Any]) -> Metric:
+    """The mean of the loss; the criterion is that of the training."""
+    return Loss(criterion)
+
+
+def precision() -> Metric:
+    """The share of what was said to be of a class that is, averaged over the classes."""
+    return Precision(average="macro")
+
+
+def recall() -> Metric:
+    """The share of what is of a class that was found, averaged over the classes."""
+    return Recall(average="macro")
+
+
+def f1() -> Metric:
+    """The harmonic mean of precision and recall of every class, averaged over the classes."""
+    one, other = Precision(), Recall()
+    return MetricsLambda(_harmonic, one, other)
+
+
+def _harmonic(precision: Any, recall: Any) -> float:
+    one, other = torch.as_tensor(precision), torch.as_tensor(recall)
+    return float((2 * one * other / (one + other).clamp(min=1e-12)).mean())
+
+
+def top5() -> Metric:
+    """The share of the samples whose class is among the best five."""
+    return TopKCategoricalAccuracy(k=5)
+
+
+def miou(num_classes: Annotated[int, Ge(1)]) -> Metric:
+    """The mean over the classes of what truth and prediction have in common, as a share of both together."""
+    return mean_of_overlaps(ConfusionMatrix(num_classes))
+
+
+BINS = 1000
+
+
+class map(Metric):
+    """The mean over the classes of the average precision of boxes, at one overlap.
+
+    Scores are counted in a thousand steps, so that it needs as much memory for a million images as for one, and
+    several processes put together what they have counted by adding it up.
+
+    Args:
+        num_classes: How many classes there are, of which 0 is the background; the data says so.
+        iou_thr: The overlap from which a box counts as found.
+    """
+
+    required_output_keys = ("y_pred", "y")
+    _state_dict_all_req_keys = ("_right", "_wrong", "_true")
+
+    def __init__(
+        self, num_classes: Annotated[int, Ge(2)], iou_thr: Annotated[float, Ge(0), Le(1)] = 0.5, **of_metric: Any
+    ) -> None:
+        self.num_classes, self.iou_thr = num_classes, iou_thr
+        super().__init__(**of_metric, skip_unrolling=True)
+
+    @reinit__is_reduced
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self._right, self._wrong = (torch.zeros(self.num_classes, BINS) for _ in range(2))
+        self._true = torch.zeros(self.num_classes)
+
+    @reinit__is_reduced
+    def update(self, output: tuple[Sequence[Any], Sequence[Any]]) -> None:
+        """Count the boxes of a batch, found and true."""
+        for found, true in zip(*output, strict=True):
+            boxes, truth = Boxes.read(found), Boxes.read(true)
+            for label in truth.labels:
+                self._true[int(label)] += 1
+            matches = match(truth, boxes, self.iou_thr)
+            scores = [1.0] * len(boxes) if boxes.scores is None else boxes.scores
+            for label, score, which in zip(boxes.labels, scores, matches.prediction, strict=True):
+                at = min(int(score * BINS), BINS - 1)
+                (self._right if which >= 0 else self._wrong)[int(label), at] += 1
+
+    @sync_all_reduce("_right", "_wrong", "_true")
+    def compute(self) -> float:
+        """The average precision, averaged over the classes that there are."""
+        known = self._true > 0
+        if not bool(known.any()):
+            return 0.0
+        return float(average_precision(self._right[known], self._wrong[known], self._true[known]).mean())
+
+
+def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:
+    """The area below precision over recall, from what was right and wrong at each score, the lowest score first.
+
+    Example:
+        >>> average_precision(torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0]))
+        tensor([0.5000])
+    """
+    right, wrong = (counts.double().flip(1).cumsum(1) for counts in (right, wrong))
+    precision = right / (right + wrong).clamp(min=1)
+    # At every recall the best precision that this or a higher one has.
+    best = precision.flip(1).cummax(1).values.flip(1)
+    gained = torch.diff(right / true[:, None], dim=1, prepend=torch.zeros(len(right), 1, dtype=right.dtype))
+    return (best * gained).sum(1).float()
+
+
+METRICS_OF_TASK = {
+    "classification": ("accuracy", "loss"),
+    "detection": ("map",),
+    "segmentation": ("accuracy", "miou", "loss"),
+}
+"""What is measured where a configuration does not say it."""

@@ -1,0 +1,77 @@
+"""``hooks.0.interval=10``: single values of a configuration, said on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean, shown
+from ignite_hooks.loading import parse_yaml
+
+
+def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
+    """A copy of a configuration with other values; what cannot be followed is added to the problems.
+
+    Example:
+        >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
+        {'hooks': [{'type': 'LoggerHook', 'interval': 10}], 'training': {'epochs': 3}}
+    """
+    changed: dict[str, Any] = copy_of_tree(content)
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        place = f"--set {path}"
+        if not equals or not all(path.split(".")):
+            problems.append(Problem(f"--set {override}", "KEY=VALUE is needed, as in --set training.epochs=3"))
+            continue
+        try:
+            # An empty value is null, as in a file.
+            value = parse_yaml(text, "") if text.strip() else None
+        except ConfigError as error:
+            problems.append(Problem(place, f"{shown(text)} is no value: {error.problems[0].message}"))
+            continue
+        message = _put(changed, path.split("."), value)
+        if message:
+            problems.append(Problem(place, message))
+    return changed
+
+
+def _put(content: dict[str, Any], path: list[str], value: Any) -> str:
+    """Put a value where a path leads; returns what is in its way, or nothing."""
+    at: Any = content
+    for i, key in enumerate(path):
+        last, walked = i == len(path) - 1, ".".join(path[:i])
+        if isinstance(at, list):
+            if not key.isdecimal() or int(key) >= len(at):
+                return _no_entry(walked, key, at)
+            index: Any = int(key)
+        elif isinstance(at, dict):
+            index = key
+            # `model: cnn` is short for a mapping with a type.
+            if not last and isinstance(at.get(key), str) and i == 0:
+                at[key] = {"type": at[key]}
+            if not last and at.get(key) is None:
+                if hint := did_you_mean(key, [name for name in at if isinstance(at[name], (dict, list))]):
+                    return f"there is no {key!r} here{hint}"
+                at[key] = {}
+        else:
+            return f"{walked} is {shown(at)}, which has nothing called {key!r}"
+        if last:
+            at[index] = value
+        else:
+            at = at[index]
+    return ""
+
+
+def _no_entry(walked: str, key: str, entries: list[Any]) -> str:
+    if not entries:
+        return f"{walked} is empty"
+    names = [str(entry.get("type", "?")) if isinstance(entry, dict) else shown(entry, 20) for entry in entries]
+    numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names[:10]))
+    return f"{walked} has no entry {key}: it has {numbered}"
+
+
+def copy_of_tree(value: Any) -> Any:
+    """A copy of nested mappings and lists; other objects stay the very same."""
+    if isinstance(value, dict):
+        return {key: copy_of_tree(item) for key, item in value.items()}
+    return [copy_of_tree(item) for item in value] if isinstance(value, list) else value

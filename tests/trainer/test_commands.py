@@ -1,0 +1,142 @@
+"""A run from the command line, and the code it ends with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ignite_hooks.cli import main
+
+pytest.importorskip("sklearn")
+
+SMALL = """\
+model: {type: mlp, hidden: [16]}
+dataset: digits
+training: {epochs: 2, seed: 0, batch_size: 128}
+default_hooks: {logger: {interval: 5}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In a folder of its own, with one thread, and without what the commands leave in the process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("small.yaml").write_text(SMALL)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_run_says_what_is_best_and_resumes_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "small.yaml"]) == 0
+    assert Path("work_dirs/small/config.yaml").is_file()
+    said = capsys.readouterr().out
+    assert "best accuracy 0." in said
+    assert "test accuracy 0." in said
+    assert main(["resume", "work_dirs/small", "--set", "training.epochs=3"]) == 0
+    assert Path("work_dirs/small/epoch_3.pth").is_file()
+    assert main(["train", "small.yaml", "--resume", "auto", "--set", "training.epochs=4"]) == 0
+    assert Path("work_dirs/small/epoch_4.pth").is_file()
+    assert not Path("work_dirs/small-2").exists()
+
+
+def test_a_second_run_has_a_folder_of_its_own() -> None:
+    for _ in range(2):
+        assert main(["train", "small.yaml", "--set", "training.epochs=1", "--set", "training.epoch_length=1"]) == 0
+    assert sorted(path.name for path in Path("work_dirs").iterdir()) == ["small", "small-2"]
+
+
+def test_a_wrong_configuration_is_2_with_a_line_for_each_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "small.yaml", "--set", "modle=cnn", "--set", "training.epochs=0"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "small.yaml: modle: not a section of a trainer, did you mean 'model'?",
+        "small.yaml: training.epochs: a whole number of at least 1 is needed, not 0",
+    ]
+    assert main(["train", "nowhere.yaml"]) == 2
+    assert main(["resume", "nowhere"]) == 2
+    assert not Path("work_dirs").exists()
+
+
+def test_a_whole_configuration_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "small.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "small.yaml: 5 hooks, no problems",
+        "  note: model and data are looked at by 'ignite-hooks train small.yaml --dry-run'",
+    ]
+
+
+def test_a_failure_is_1_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "small.yaml", "--set", "training.criterion=MSELoss"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_dry_run_leaves_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(Path("scratch").absolute()))
+    assert main(["train", "small.yaml", "--dry-run"]) == 0
+    assert "the dry run went well" in capsys.readouterr().out
+    assert sorted(path.name for path in Path().iterdir()) == ["scratch", "small.yaml"]
+    assert list(Path("scratch").iterdir()) == []
+
+
+def test_a_dry_run_finds_a_hook_that_fails_though_it_only_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own_hooks.py").write_text(
+        "from ignite_hooks import BaseHook\n"
+        "class Failing(BaseHook):\n"
+        "    on_error = 'warn'\n"
+        "    interval = 1000\n"
+        "    def after_train_iter(self):\n"
+        "        raise ValueError('boom')\n"
+    )
+    hook = "custom_hooks=[{type: 'own_hooks:Failing', interval: 1000}]"
+    assert main(["train", "small.yaml", "--dry-run", "--set", "imports=[own_hooks]", "--set", hook]) == 1
+    assert "the dry run has met failures of Failing" in capsys.readouterr().err
+    sys.modules.pop("own_hooks")
+
+
+def test_a_secret_that_was_masked_is_asked_for_when_resuming(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(SMALL + "writers: [{type: MlflowWriter, token: '***'}]\n")
+    assert main(["resume", "run"]) == 2
+    asked = "writers.0.token: is a secret, which no file holds: give it with --set writers.0.token=..."
+    assert asked in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_saves_and_is_told_by_the_code(number: int, code: int) -> None:
+    command = [sys.executable, "-m", "ignite_hooks", "train", "small.yaml", "--set", "training.epochs=100000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if "Epoch" in line and " 2/" in line:
+                run.send_signal(number)
+                break
+        rest = run.stderr.read()
+    assert run.returncode == code, rest
+    assert "received" in rest
+    assert Path("work_dirs/small/last.pth").is_file()
+
+
+@pytest.mark.slow
+def test_it_runs_under_torchrun() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "ignite_hooks", "train", "small.yaml", "--work-dir", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("test accuracy") == 1
+    assert "Use data loader kwargs" not in done.stderr
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}

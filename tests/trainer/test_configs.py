@@ -1,0 +1,62 @@
+"""Every configuration that trains by itself: built, planned, and run for two iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ignite_hooks import BaseTrainer, load_config
+from ignite_hooks.trainer.commands import DEMO
+from ignite_hooks.trainer.rehearsal import rehearsed
+from tests.tools import trackers_at
+
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).parent.parent.parent
+COMPLETE = [path for path in sorted((ROOT / "configs").glob("**/*.yaml")) if "\ndataset:" in path.read_text()]
+OF_THE_SPECIFICATION = ("full", "distributed", "profiling")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_there_are_those_of_the_specification_and_one_for_every_task() -> None:
+    names = {path.stem for path in COMPLETE}
+    assert names >= {*OF_THE_SPECIFICATION, "classification", "detection", "segmentation", "clearml"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*COMPLETE, DEMO], ids=lambda path: path.stem)
+def test_it_is_built_planned_and_run_for_two_iterations_as_it_is(path: Path, tmp_path: Path) -> None:
+    short = ["training.epochs=1", "training.epoch_length=2", "training.batch_size=128"]
+    short += ["dataset.count=60"] if "type: digits_" in path.read_text() else []
+    with trackers_at(tmp_path):
+        trainer = BaseTrainer(path, work_dir=tmp_path / "run", overrides=short)
+        assert all(name in str(trainer.runner.plan) for name in trainer.runner.hooks)
+        metrics = trainer.train()
+    assert trainer.trainer.state.iteration == 2
+    assert trainer.runner.report().failures == {}
+    assert any(name.startswith("val_") for name in metrics)
+    assert any(name.startswith("test_") for name in metrics)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [ROOT / "configs" / "full.yaml", DEMO], ids=lambda path: path.stem)
+def test_all_its_hooks_act_in_a_dry_run(path: Path, tmp_path: Path) -> None:
+    content = rehearsed(load_config(path), evaluates=True)
+    content["training"]["batch_size"] = 16
+    with trackers_at(tmp_path):
+        trainer = BaseTrainer(content, work_dir=tmp_path / "run")
+        trainer.train()
+    report = trainer.runner.report()
+    assert report.failures == {}
+    called = {row["hook"] for row in report.rows()}
+    assert [name for name in trainer.runner.hooks if name not in called] == []

@@ -1,0 +1,53 @@
+"""The demo learns the digits, the same to the bit every time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ignite_hooks.registry import HOOKS
+from ignite_hooks.trainer.commands import DEMO
+
+pytest.importorskip("sklearn")
+
+
+def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ignite_hooks", "demo", "--no-show", "--work-dir", str(folder), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent)
+
+
+@pytest.mark.slow
+def test_it_reaches_97_percent_on_the_test_digits_and_says_where_the_report_is(tmp_path: Path) -> None:
+    done = run(tmp_path / "demo")
+    assert done.returncode == 0, done.stderr[-3000:]
+    accuracy = float(done.stdout.partition("test accuracy ")[2][:6])
+    assert accuracy >= 0.97
+    report = tmp_path / "demo" / "report.html"
+    assert f"report: {report}" in done.stdout
+    assert report.stat().st_size < 5_000_000
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"], "nothing is written beside the work directory"
+
+
+@pytest.mark.slow
+def test_it_is_the_same_to_the_bit_every_time(tmp_path: Path) -> None:
+    saved = []
+    for name in ("one", "two"):
+        run(tmp_path / name, "--set", "training.epochs=2")
+        saved.append(torch.load(tmp_path / name / "last.pth", weights_only=True))
+    for part in ("state_dict", "ema_state_dict"):
+        assert all(torch.equal(saved[0][part][weight], saved[1][part][weight]) for weight in saved[0][part])
+
+
+def test_every_kind_of_hook_is_on() -> None:
+    text = DEMO.read_text()
+    of_other_tasks = {"DetVisualizationHook", "SegVisualizationHook"}
+    of_many_processes = {"DistEvalHook", "DistSamplerSeedHook", "SyncBuffersHook", "SyncNormHook"}
+    by_default = {"RuntimeInfoHook", "IterTimerHook", "LoggerHook", "CheckpointHook", "EvalHook"}
+    with_extras_and_code = {"ClearMLHook", "MLflowHook", "WandbHook", "LambdaHook"}
+    elsewhere = of_other_tasks | of_many_processes | by_default | with_extras_and_code
+    ours = {name for name in HOOKS if str(HOOKS._modules.get(name, "")).startswith("ignite_hooks.")}
+    assert sorted(name for name in ours - elsewhere if name not in text) == []

@@ -1,0 +1,54 @@
+"""Single values said on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ignite_hooks.errors import Problem
+from ignite_hooks.trainer.overrides import overridden
+
+CONTENT: dict[str, Any] = {"model": "cnn", "training": {"epochs": 3}, "hooks": [{"type": "LoggerHook"}], "empty": []}
+
+
+@pytest.mark.parametrize(
+    ("override", "where", "value"),
+    [
+        ("training.epochs=5", ("training", "epochs"), 5),
+        ("training.optimizer.lr=1e-3", ("training", "optimizer", "lr"), 0.001),
+        ("hooks.0.interval=10", ("hooks", 0, "interval"), 10),
+        ("hooks.0={type: EvalHook}", ("hooks", 0), {"type": "EvalHook"}),
+        ("model.channels=[8, 16]", ("model",), {"type": "cnn", "channels": [8, 16]}),
+        ("training.device=", ("training", "device"), None),
+        ("training.amp=true", ("training", "amp"), True),
+        ("name=a=b", ("name",), "a=b"),
+    ],
+)
+def test_a_value_is_put_where_its_path_leads(override: str, where: tuple[Any, ...], value: Any) -> None:
+    problems: list[Problem] = []
+    found: Any = overridden(CONTENT, [override], problems)
+    for key in where:
+        found = found[key]
+    assert (found, problems) == (value, [])
+    assert CONTENT["training"] == {"epochs": 3}, "the original is not changed"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training", "KEY=VALUE is needed, as in --set training.epochs=3"),
+        (".epochs=1", "KEY=VALUE is needed"),
+        ("hooks.1.interval=1", "hooks has no entry 1: it has 0 LoggerHook"),
+        ("hooks.x.interval=1", "hooks has no entry x"),
+        ("empty.0=1", "empty is empty"),
+        ("training.epochs.more=1", "training.epochs is 3, which has nothing called 'more'"),
+        ("trainig.epochs=1", "there is no 'trainig' here, did you mean 'training'?"),
+        ("training.epochs=[1", "'[1' is no value"),
+    ],
+)
+def test_what_cannot_be_followed_is_told(override: str, message: str) -> None:
+    problems: list[Problem] = []
+    assert overridden(CONTENT, [override], problems) == CONTENT
+    assert message in str(problems[0])
+    assert len(problems) == 1

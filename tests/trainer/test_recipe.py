@@ -1,0 +1,114 @@
+"""Everything that is wrong with a configuration, at once, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks import BaseTrainer, ConfigError
+from tests.trainer.tools import config
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no section of a trainer": ({"modle": "cnn"}, "modle: not a section of a trainer, did you mean 'model'?"),
+    "nearly a key of hooks": ({"hoks": []}, "hoks: not a key of ours, did you mean 'hooks'?"),
+    "no model": ({"model": None}, "model: missing: a trainer needs it, as model: cnn"),
+    "an unknown model": ({"model": "cnnn"}, "model.type: no model is called 'cnnn', did you mean 'cnn'?"),
+    "a setting of another name": (
+        {"model": {"type": "mlp", "hiden": [3]}},
+        "model.hiden: not a setting of MLP, did you",
+    ),
+    "a setting of another type": (
+        {"model": {"type": "mlp", "hidden": "many"}},
+        "model.hidden: a list of whole numbers",
+    ),
+    "a model without type": ({"model": {"channels": [3]}}, "model: needs 'type', the name of a model: CNN, Detector"),
+    "what only the model knows": (
+        {"model": {"type": "vit", "patch_size": 3}},
+        "model.patch_size: images of 4 x 4 cannot be cut into patches of 3",
+    ),
+    "an unknown data set": (
+        {"dataset": "digit"},
+        "dataset.type: no data set is called 'digit', did you mean 'digits'?",
+    ),
+    "data that is not there": (
+        {"dataset": {"type": "cifar10", "root": "/no"}},
+        "dataset.root: there is nothing of it in",
+    ),
+    "no epochs": ({"training": {"epochs": 0}}, "training.epochs: a whole number of at least 1 is needed, not 0"),
+    "a word of the training": (
+        {"training": {"epoch": 3}},
+        "training.epoch: not a setting of Training, did you mean 'ep",
+    ),
+    "an unknown optimizer": (
+        {"training": {"optimizer": "Adm"}},
+        "training.optimizer.type: no optimizer is called 'Adm',",
+    ),
+    "a setting of it": (
+        {"training": {"optimizer": {"type": "SGD", "lrr": 1}}},
+        "training.optimizer.lrr: not a setting of",
+    ),
+    "what it refuses": ({"training": {"optimizer": {"type": "SGD", "lr": -1}}}, "training.optimizer: Invalid learning"),
+    "a scheduler without": (
+        {"training": {"scheduler": "StepLR"}},
+        "training.scheduler.step_size: missing: StepLR needs",
+    ),
+    "its words": (
+        {"training": {"scheduler": {"type": "StepLR", "step_size": 1, "by_epoch": 3}}},
+        "scheduler.by_epoch: t",
+    ),
+    "a loss": ({"training": {"criterion": "CrossEntropy"}}, "training.criterion.type: no criterion is called"),
+    "a norm": ({"training": {"clip_grad": {"norm_type": 1}}}, "training.clip_grad.max_norm: missing"),
+    "no device": ({"training": {"device": "gpu"}}, "training.device: cpu, cuda or cuda:0 is needed, not 'gpu'"),
+    "two seeds": ({"seed": 1}, "seed: training.seed says 0: give one of them"),
+    "a metric": ({"evaluation": {"metrics": ["acuracy"]}}, "evaluation.metrics[0].type: no metric is called 'acuracy'"),
+    "a word of evaluation": (
+        {"evaluation": {"metric": "loss"}},
+        "evaluation.metric: not a setting of Evaluation, did you",
+    ),
+    "a module": ({"imports": ["no_such_module"]}, "imports[0]: 'no_such_module' cannot be imported"),
+    "no list of modules": ({"imports": "os"}, "imports: a list of modules is needed, not 'os'"),
+    "a class that is not there": (
+        {"imports": ["json"], "model": "json:Net"},
+        "model.type: json has no class or function",
+    ),
+    "a path without imports": (
+        {"model": "torch.nn.Linear"},
+        "for one of your own: imports: [torch.nn] and type: torch.n",
+    ),
+    "no module of torch": ({"imports": ["json"], "model": "json:dumps"}, "model.obj: missing: dumps needs it"),
+    "a hook": ({"hooks": [{"type": "LoggerHook", "intervall": 1}]}, "hooks[0].intervall: not a setting of LoggerHook"),
+}
+
+
+@pytest.mark.parametrize(("sections", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_told_with_its_place(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BaseTrainer(config(**sections), work_dir=tmp_path)
+    assert message in str(caught.value)
+    assert len(caught.value.problems) == 1, caught.value
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("model: cnnn\ndataset: digit\ntraining: {epoch: 3}\nhooks: [{type: LogerHook}]\n")
+    with pytest.raises(ConfigError) as caught:
+        BaseTrainer(path, overrides=["training.optimizer.type=Adm", "hooks.7.interval=1"])
+    places = [problem.place for problem in caught.value.problems]
+    assert places == [
+        "--set hooks.7.interval",
+        "training.epoch",
+        "model.type",
+        "dataset.type",
+        "training.optimizer.type",
+        "hooks[0].type",
+    ]
+    assert caught.value.source == str(path)
+
+
+def test_a_key_of_the_users_own_is_noted_and_left_alone(tmp_path: Path) -> None:
+    trainer = BaseTrainer(config(project={"owner": "me"}), work_dir=tmp_path)
+    assert trainer.recipe.notes == ["project: nothing of ours reads it"]
+    assert trainer.config["project"] == {"owner": "me"}
