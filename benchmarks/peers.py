@@ -246,3 +246,67 @@ def lightning_follow(folder: Path, step: Callable[[Any], Any], hooks: list[Any],
         trainer.fit(Module(), torch.utils.data.DataLoader(Parts(data), batch_size=None))
 
     return follow
+
+
+# -- EMA and saving --------------------------------------------------------------------------------------------
+
+
+def timm_ema() -> Any:
+    """``ModelEmaV3`` of timm, whose file is loaded alone: the package wants a torchvision that fits this torch."""
+    found = importlib.util.find_spec("timm")
+    assert found is not None and found.submodule_search_locations
+    path = Path(next(iter(found.submodule_search_locations))) / "utils" / "model_ema.py"
+    spec = importlib.util.spec_from_file_location("timm_model_ema", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ModelEmaV3
+
+
+class Saver:
+    """Saves a state by a function that may only begin to; ``finish`` waits until all of it is written."""
+
+    def __init__(self, begin: Callable[[], Callable[[], object] | None]) -> None:
+        self._begin = begin
+        self._wait: Callable[[], object] | None = None
+
+    def __call__(self) -> None:
+        self._wait = self._begin()
+
+    def finish(self) -> None:
+        """Return once nothing is on its way."""
+        if self._wait is not None:
+            self._wait()
+
+
+def torch_async_saver(state: Callable[[], Any], folder: Path) -> Saver:
+    """``torch.distributed.checkpoint.async_save``."""
+    import torch.distributed.checkpoint as dcp
+
+    def begin() -> Callable[[], object]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return dcp.async_save(state(), checkpoint_id=str(folder), no_dist=True).result
+
+    return Saver(begin)
+
+
+def lightning_savers(state: Callable[[], Any], folder: Path) -> dict[str, Saver]:
+    """What its trainer saves with, alone: synchronous, and asynchronous."""
+    if "Lightning" not in peers_there():
+        return {}
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
+
+    plainly, beside = TorchCheckpointIO(), AsyncCheckpointIO(TorchCheckpointIO())
+    beside.setup()
+    waiting: Any = beside
+
+    def begin() -> Callable[[], object]:
+        beside.save_checkpoint(state(), folder / "async.ckpt")
+        executor = waiting._executor
+        return lambda: executor.submit(int).result()
+
+    return {
+        "Lightning": Saver(lambda: plainly.save_checkpoint(state(), folder / "sync.ckpt")),
+        "Lightning async": Saver(begin),
+    }
