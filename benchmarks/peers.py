@@ -69,8 +69,8 @@ def mmengine_runner(step: Callable[[Any], Any], data: Any, folder: Path, epochs:
         "log_level": "INFO",
         "experiment_name": f"run_{folder.name}_{abs(hash(folder))}",
     }
-    # What it prints is formatted all the same, and not shown: its handler keeps the stream that it finds here.
-    with contextlib.redirect_stderr(nowhere()):
+    # What it prints is formatted all the same, and not shown: its handler keeps the stream it finds here.
+    with contextlib.redirect_stdout(nowhere()), contextlib.redirect_stderr(nowhere()):
         return Runner(model=model, **{**settings, **given})
 
 
