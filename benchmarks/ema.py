@@ -205,7 +205,7 @@ def measure(quick: bool) -> Result:
             who: rounds.combined(lambda a, b: a / b, case, lerp) for who, case in names.items() if case in rounds.values
         }
         title = f"EMA update, {name} tensors / one _foreach_lerp_"
-        charts.append(Chart(f"ema_{index}", title, "×", bars, 1.0, "_foreach_lerp_, memory speed"))
+        charts.append(Chart(f"ema_{index}", title, "×", bars, 1.0, "one _foreach_lerp_"))
     values = {**rounds.values, **whole.values}
     about = "milliseconds in one thread: one update, or one iteration of the loop"
     return Result(about, "ms", values, figures, charts, ".3f")

@@ -298,7 +298,6 @@ def lightning_savers(state: Callable[[], Any], folder: Path) -> dict[str, Saver]
     from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
     plainly, beside = TorchCheckpointIO(), AsyncCheckpointIO(TorchCheckpointIO())
-    beside.setup()
     waiting: Any = beside
 
     def begin() -> Callable[[], object]:

@@ -156,7 +156,9 @@ def draw(chart: Mapping[str, Any], file: Path) -> None:
         lower, upper = bars[name]["lower"], min(bars[name]["upper"], 1.15 * longest)
         axes.plot([lower, max(lower, upper)], [place, place], color=colour(look.INK), linewidth=1)
         right = max(bars[name]["median"], upper, 0)
-        axes.text(right + 0.012 * longest, place, number(bars[name]["median"]), va="center", fontsize=9)
+        words = number(bars[name]["median"])
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        axes.text(right + 0.014 * longest, place, words, va="center", fontsize=9, bbox=box)
     if chart["limit"] is not None:
         axes.axvline(chart["limit"], color=colour(look.WRONG), linewidth=1, linestyle=(0, (4, 3)))
         axes.set_xlabel(f"- - -  {chart['limit_name']}: {number(chart['limit'])}", loc="left", fontsize=8,
