@@ -34,6 +34,11 @@ MOST_AT_ONCE = 1.5
 LEAST_PYTHON = 0.9
 MOST_MEMORY_MB = 30.0
 
+WHY = (
+    "the copy and the writing need a core beside those of the loop; where there is none, what they compute comes off the loop, "
+    "as does another process that only computes (see the loops in Python)"
+)
+
 PEAK = """
 import sys, torch
 from ignite_hooks.store import FolderStore
@@ -226,7 +231,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
     targets = {"hidden": MOST_HIDDEN, "at once": MOST_AT_ONCE, "synchronous": None, "Ignite": None}
     return [
         *(
-            Figure(f"{label}, {name}: loop time lost / memcpy", lost(label, name), "×", target)
+            Figure(f"{label}, {name}: loop time lost / memcpy", lost(label, name), "×", target, WHY)
             for label in labels
             for name, target in targets.items()
         ),
