@@ -31,9 +31,9 @@ MOST_SHARE = 1.02
 EPOCHS, LENGTH, INTERVAL = 4, 500, 50
 MOMENTUM = 0.999
 WHY = (
-    "an iteration of the engine itself is in it (see the bare engine); of the 1,050 opcodes and 46 calls that we add, 665 "
-    "and 32 are the average, which also looks whether the weights are finite, and 390 and 12 the timer, which reads a clock "
-    "four times"
+    "an iteration of the engine itself is in it (see the bare engine); of the 1,050 opcodes and 46 calls that we add, "
+    "665 and 32 are the average, which also looks whether the weights are finite, and 390 and 12 the timer, which "
+    "reads a clock four times"
 )
 
 
@@ -133,7 +133,7 @@ def exchange(model: nn.Module, values: list[torch.Tensor]) -> None:
         parameter.data = value
 
 
-def bare_engine(work: Work, folder: Path) -> None:
+def bare_engine(work: Work, *_: Any) -> None:
     """Ignite alone: neither logs, nor saves, nor evaluates."""
     Engine(lambda _, batch: work.step(batch)).run(work.data, max_epochs=EPOCHS)
 
@@ -310,9 +310,7 @@ def measure(quick: bool) -> Result:
     shown = [name for name in clock.values if name != "by hand"]
     charts = [
         Chart("default_set", "The default set, above the same by hand", "µs per iteration", by(above, clock, shown)),
-        Chart(
-            "default_set_1ms", "Steps of 1 ms: a run / by hand", "×", by(times, at_1ms, shown), 1.0, "by hand"
-        ),
+        Chart("default_set_1ms", "Steps of 1 ms: a run / by hand", "×", by(times, at_1ms, shown), 1.0, "by hand"),
         Chart("run_start", "From the first line to the first batch", "ms", {n: start.spread(n) for n in shown}),
     ]
     values = {

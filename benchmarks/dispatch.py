@@ -191,11 +191,15 @@ def peers(folder: Path, iterations: int) -> dict[str, Lane]:
         from mmengine.hooks import Hook
 
         class Acts(Hook):  # type: ignore[misc]
-            def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            def after_train_iter(
+                self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+            ) -> None:
                 pass
 
         class Waits(Hook):  # type: ignore[misc]
-            def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            def after_train_iter(
+                self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+            ) -> None:
                 if self.every_n_train_iters(runner, 50):
                     pass
 
@@ -222,7 +226,13 @@ def peers(folder: Path, iterations: int) -> dict[str, Lane]:
 
 def cases_of(acting: Any, idle: Any) -> list[tuple[int, Any, str]]:
     """How many of which."""
-    return [(0, acting, "acting"), (10, acting, "acting"), (50, acting, "acting"), (10, idle, "idle"), (50, idle, "idle")]
+    return [
+        (0, acting, "acting"),
+        (10, acting, "acting"),
+        (50, acting, "acting"),
+        (10, idle, "idle"),
+        (50, idle, "idle"),
+    ]
 
 
 def measure(quick: bool) -> Result:

@@ -185,8 +185,12 @@ def measure(quick: bool) -> Result:
         return rounds.combined(lambda a: a / 1e3, case)
 
     figures = [
-        Figure("due: stall / copy", ratio("stall: VisualizationHook", "copy: images and scores"), "×", MOST_OF_A_COPY, WHY),
-        Figure("... with boxes", ratio("stall: DetVisualizationHook", "copy: images and boxes"), "×", MOST_OF_A_COPY, WHY),
+        Figure(
+            "due: stall / copy", ratio("stall: VisualizationHook", "copy: images and scores"), "×", MOST_OF_A_COPY, WHY
+        ),
+        Figure(
+            "... with boxes", ratio("stall: DetVisualizationHook", "copy: images and boxes"), "×", MOST_OF_A_COPY, WHY
+        ),
         Figure("... by processor time of the loop", of_processor("VisualizationHook", "scores"), "×", MOST_OF_A_COPY),
         Figure("... with boxes", of_processor("DetVisualizationHook", "boxes"), "×", MOST_OF_A_COPY),
         Figure("not due: iteration / without the hook", between.combined(lambda a, b: a / b, "idle", "bare"), "×"),

@@ -27,8 +27,8 @@ MOST_MICROSECONDS = 6.0
 HOOKS: list[dict[str, Any]] = [{"type": "LoggerHook"}, {"type": "IterTimerHook"}, {"type": "TensorBoardHook"}]
 LONG = 100_000
 WHY = (
-    "of 765 opcodes an iteration, 390 are the timer, which reads a clock four times, about 110 the losses taken down, and "
-    "270 the fiftieth part of a line with its row of JSON and its scalars for TensorBoard, each made of some 13,000"
+    "of 765 opcodes an iteration, 390 are the timer, which reads a clock four times, about 110 the losses taken down, "
+    "and 270 the fiftieth part of a line with its row of JSON and its scalars for TensorBoard, each made of some 13,000"
 )
 
 
@@ -85,7 +85,7 @@ def by_ignite(folder: Path) -> Engine:
     RunningAverage(output_transform=float).attach(trainer, "loss")
     timer, writer = Timer(average=True), SummaryWriter(str(folder))
     timer.attach(trainer, step=Events.ITERATION_COMPLETED)
-    rows = (folder / "metrics.jsonl").open("w")  # noqa: SIM115 (as long as the engine)
+    rows = (folder / "metrics.jsonl").open("w")
 
     @trainer.on(Events.ITERATION_COMPLETED(every=50))
     def log() -> None:

@@ -117,7 +117,9 @@ def mmengine_run(work: Any, folder: Path) -> None:
         runner.train()
 
 
-def mmengine_follow(folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any) -> Callable[[Iterable[Any]], None]:
+def mmengine_follow(
+    folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any
+) -> Callable[[Iterable[Any]], None]:
     """A run that goes through whatever data it is given, with these hooks and no others."""
 
     class Endless:
@@ -203,7 +205,9 @@ def lightning_run(work: Any, folder: Path) -> None:
     trainer.fit(Module(), work.data, work.val_data)
 
 
-def lightning_follow(folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any) -> Callable[[Iterable[Any]], None]:
+def lightning_follow(
+    folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any
+) -> Callable[[Iterable[Any]], None]:
     """A run that goes through whatever data it is given, with these callbacks and no others."""
     import lightning
 
@@ -254,10 +258,12 @@ def lightning_follow(folder: Path, step: Callable[[Any], Any], hooks: list[Any],
 def timm_ema() -> Any:
     """``ModelEmaV3`` of timm, whose file is loaded alone: the package wants a torchvision that fits this torch."""
     found = importlib.util.find_spec("timm")
-    assert found is not None and found.submodule_search_locations
+    assert found is not None
+    assert found.submodule_search_locations
     path = Path(next(iter(found.submodule_search_locations))) / "utils" / "model_ema.py"
     spec = importlib.util.spec_from_file_location("timm_model_ema", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.ModelEmaV3

@@ -49,8 +49,8 @@ SECTIONS = (
     Section(
         "logs",
         "Logging",
-        "Console, `metrics.jsonl`, TensorBoard, learning rate and timer every 50 iterations, above the bare loop of the "
-        "same library, at the start of a run and late in one.",
+        "Console, `metrics.jsonl`, TensorBoard, learning rate and timer every 50 iterations, above the bare loop of "
+        "the same library, at the start of a run and late in one.",
     ),
     Section(
         "ema",
@@ -70,7 +70,9 @@ SECTIONS = (
         "Making averages equal, agreeing about the end of a run, evaluating together, over gloo.",
     ),
     Section("imports", "Importing", "Each in a new interpreter. The limit is importing torch, which all of them do."),
-    Section("profiling", "Watching", "Timers and profilers while nothing is looked at, by the processor time of the loop."),
+    Section(
+        "profiling", "Watching", "Timers and profilers while nothing is looked at, by the processor time of the loop."
+    ),
     Section("drawing", "Pictures", "A sheet of 16 images, on one core; the loop only waits for a copy."),
 )
 
@@ -161,8 +163,9 @@ def draw(chart: Mapping[str, Any], file: Path) -> None:
         axes.text(right + 0.014 * longest, place, words, va="center", fontsize=9, bbox=box)
     if chart["limit"] is not None:
         axes.axvline(chart["limit"], color=colour(look.WRONG), linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_xlabel(f"- - -  {chart['limit_name']}: {number(chart['limit'])}", loc="left", fontsize=8,
-                        color=colour(look.WRONG))
+        axes.set_xlabel(
+            f"- - -  {chart['limit_name']}: {number(chart['limit'])}", loc="left", fontsize=8, color=colour(look.WRONG)
+        )
     axes.axvline(0, color=colour(look.INK), linewidth=0.8)
     axes.set_yticks(range(len(names)), ["ignite_hooks" + name[4:] if is_ours(name) else name for name in names])
     axes.invert_yaxis()
@@ -215,25 +218,25 @@ def head(results: Mapping[str, Mapping[str, Any]], on: Mapping[str, Any], quick:
     yield "# Benchmarks"
     yield ""
     yield (
-        f"Written by `make bench` on {on['when']} UTC, in {minutes:.0f} minutes; numbers, pictures and words come from the "
-        "run, and the numbers of every round are in [benchmarks/](benchmarks/)."
+        f"Written by `make bench` on {on['when']} UTC, in {minutes:.0f} minutes; numbers, pictures and words come from "
+        "the run, and the numbers of every round are in [benchmarks/](benchmarks/)."
     )
     yield ""
     if quick:
         yield "**A short run, which only shows that everything works: its numbers mean nothing.**"
         yield ""
     yield (
-        f"On {on['cores']} cores of {on['cpu']}, which copy {on['memcpy_gb_s']} GB a second, with a load of {on['load']} "
-        f"when it began; Python {on['python']}, {versions}."
+        f"On {on['cores']} cores of {on['cpu']}, which copy {on['memcpy_gb_s']} GB a second, with a load of "
+        f"{on['load']} when it began; Python {on['python']}, {versions}."
     )
     yield ""
     engine = (results.get("dispatch") or {"values": {}})["values"].get("bare engine")
     if engine:
         times = median(engine) / QUIET_ENGINE_NS
         yield (
-            f"An empty iteration of the bare Ignite engine took {median(engine) / 1e3:.1f} µs here, {times:.1f} times as "
-            f"long as on the machine on which the targets in microseconds were set: where this is far from 1, go by the "
-            "ratios."
+            f"An empty iteration of the bare Ignite engine took {median(engine) / 1e3:.1f} µs here, {times:.1f} times "
+            f"as long as on the machine on which the targets in microseconds were set: where this is far from 1, go by "
+            "the ratios."
         )
         yield ""
 
@@ -326,8 +329,8 @@ def method() -> Iterator[str]:
     yield "## How it is measured"
     yield ""
     yield (
-        "Every case takes its turn in each round, in a new order each time, and a ratio or a difference is the median of "
-        "those within the rounds: a machine that is slow for a second is slow for all. Quartiles are those of the "
+        "Every case takes its turn in each round, in a new order each time, and a ratio or a difference is the median "
+        "of those within the rounds: a machine that is slow for a second is slow for all. Quartiles are those of the "
         "rounds. Iterations are timed in the middle of runs, 200 at a time; only the default set is timed as whole "
         "runs. Peers are set up as their documentation shows and do as much as we do. `benchmarks/README.md` tells how "
         "to run one script alone, and `tests/test_costs.py` holds what does not depend on a clock."
@@ -384,7 +387,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few and short rounds: does it run, not how fast is it")
     parser.add_argument("--only", nargs="+", metavar="SCRIPT", choices=[s.script for s in SECTIONS], help="not all")
     parser.add_argument("--out", type=Path, default=DOCS, help="where the page goes; docs by default")
-    parser.add_argument("--page", action="store_true", help="measure nothing: draw and write from the numbers there are")
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing: draw and write from the numbers there are"
+    )
     given = parser.parse_args()
     folder = given.out / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)

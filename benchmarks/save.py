@@ -35,8 +35,8 @@ LEAST_PYTHON = 0.9
 MOST_MEMORY_MB = 30.0
 
 WHY = (
-    "the copy and the writing need a core beside those of the loop; where there is none, what they compute comes off the loop, "
-    "as does another process that only computes (see the loops in Python)"
+    "the copy and the writing need a core beside those of the loop; where there is none, what they compute comes off "
+    "the loop, as does another process that only computes (see the loops in Python)"
 )
 
 PEAK = """

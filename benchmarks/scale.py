@@ -1,8 +1,9 @@
 """What grows: a run of a million iterations with the default set, and 1, 2, 4 and 8 processes.
 
 The long run has an empty step, so that nothing but the hooks can grow: at ten places of it the memory that is held, the
-files, the open files and the threads are written down. The processes count their collectives, which is exact on any machine, and
-time them, which on fewer cores than processes only tells the order of magnitude. Writes the tables of ``docs/scale.md``.
+files, the open files and the threads are written down. The processes count their collectives, which is exact on any
+machine, and time them, which on fewer cores than processes only tells the order of magnitude. Writes the tables of
+``docs/scale.md``.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ def world_of(size: int, quick: bool) -> dict[str, Any]:
         places = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)] if size > 1 else [{}]
         command = [sys.executable, __file__, "--as", str(result), *(["--quick"] if quick else [])]
         processes = [subprocess.Popen(command, env={**os.environ, **place}) for place in places]
-        if any([process.wait() for process in processes]):
+        codes = [process.wait() for process in processes]
+        if any(codes):
             raise SystemExit("a process has failed")
         return dict(json.loads(result.read_text(encoding="utf-8")))
 
@@ -234,7 +236,7 @@ def one_of_them(result: Path, quick: bool) -> None:
 
 def table_of_run(seen: Sequence[Mapping[str, float]]) -> Iterator[str]:
     """The long run, place by place."""
-    yield "| iteration | resident MB | live objects | threads | open files | checkpoints | size of one | log and metrics |"
+    yield "| iteration | resident MB | objects | threads | open files | checkpoints | size of one | log and metrics |"
     yield "|--:|--:|--:|--:|--:|--:|--:|--:|"
     for row in seen:
         yield (

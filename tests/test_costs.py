@@ -1,7 +1,7 @@
 """What hooks add to an iteration, as ceilings on calls and opcodes: a slowdown fails here without a clock.
 
-The ceilings are what was counted with the Python and torch of ``constraints.txt``, and a tenth more. Where a change is worth
-more than it costs, raise one and say so. Times are in ``docs/benchmarks.md``.
+The ceilings are what was counted with the Python and torch of ``constraints.txt``, and a little more. Where a change is
+worth more than it costs, raise one and say so. Times are in ``docs/benchmarks.md``.
 """
 
 from __future__ import annotations

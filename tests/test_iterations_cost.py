@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ignite.engine import Engine, Events
+from ignite.engine import Events
 
 from ignite_hooks import BaseHook, attach_hooks
 from tests.meter import Cost, cost_of
