@@ -36,7 +36,6 @@ def test_a_long_run_with_the_default_set_holds_no_more_memory_and_files_late_tha
     seen = scale.long_run(ITERATIONS, tmp_path, traced=True)
     assert [row["iteration"] for row in seen] == list(range(1000, ITERATIONS + 1, 1000))
     early, late = seen[2], seen[-2]
-    # What a list of the losses alone would take is 50 KB.
     assert late["python_kb"] - early["python_kb"] < 30
     assert late["objects"] - early["objects"] < 400
     assert max(row["threads"] for row in seen[2:]) <= early["threads"] + 1
