@@ -265,11 +265,11 @@ def slowing(seen: Sequence[Mapping[str, float]]) -> float:
 def table_of_worlds(worlds: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     """Collectives, bytes and time by the number of processes."""
     sizes = list(worlds)
-    yield f"| per call or iteration, in {', '.join(map(str, sizes))} processes | collectives | bytes from a rank | ms |"
+    yield f"| per call or iteration, in {' / '.join(map(str, sizes))} processes | collectives | bytes from a rank | ms |"
     yield "|---|--:|--:|--:|"
     for name in worlds[sizes[-1]]:
         rows = [worlds[size][name] for size in sizes]
-        cells = [", ".join(short(row[what]) for row in rows) for what in ("collectives", "bytes", "ms")]
+        cells = [" / ".join(short(row[what]) for row in rows) for what in ("collectives", "bytes", "ms")]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
