@@ -9,6 +9,7 @@ machine, and time them, which on fewer cores than processes only tells the order
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import logging
@@ -94,8 +95,8 @@ def long_run(iterations: int, folder: Path, *, traced: bool = False) -> list[dic
 def look(iteration: int, seconds: float, folder: Path) -> dict[str, float]:
     """What is held now."""
     gc.collect()
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    checkpoints = [path for path in files if path.suffix == ".pth"]
+    sizes = sizes_of(folder)
+    checkpoints = [size for path, size in sizes.items() if path.suffix == ".pth"]
     return {
         "iteration": iteration,
         "seconds": seconds,
@@ -104,11 +105,21 @@ def look(iteration: int, seconds: float, folder: Path) -> dict[str, float]:
         "objects": len(gc.get_objects()),
         "threads": threading.active_count(),
         "open_files": len(list(Path("/proc/self/fd").iterdir())),
-        "files": len(files),
+        "files": len(sizes),
         "checkpoints": len(checkpoints),
-        "checkpoint_bytes": max((path.stat().st_size for path in checkpoints), default=0),
-        "log_bytes": sum(path.stat().st_size for path in files if path.suffix in (".log", ".jsonl")),
+        "checkpoint_bytes": max(checkpoints, default=0),
+        "log_bytes": sum(size for path, size in sizes.items() if path.suffix in (".log", ".jsonl")),
     }
+
+
+def sizes_of(folder: Path) -> dict[Path, int]:
+    """The files of a run that goes on: one may be deleted while we look."""
+    found = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and not path.name.startswith("."):
+                found[path] = path.stat().st_size
+    return found
 
 
 # -- several processes -----------------------------------------------------------------------------------------
