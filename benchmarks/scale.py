@@ -276,7 +276,8 @@ def slowing(seen: Sequence[Mapping[str, float]]) -> float:
 def table_of_worlds(worlds: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     """Collectives, bytes and time by the number of processes."""
     sizes = list(worlds)
-    yield f"| per call or iteration, in {' / '.join(map(str, sizes))} processes | collectives | bytes from a rank | ms |"
+    in_words = " / ".join(map(str, sizes))
+    yield f"| per call or iteration, in {in_words} processes | collectives | bytes from a rank | ms |"
     yield "|---|--:|--:|--:|"
     for name in worlds[sizes[-1]]:
         rows = [worlds[size][name] for size in sizes]
@@ -305,6 +306,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="20,000 iterations and two processes; writes no page")
     parser.add_argument("--iterations", type=int, default=1_000_000, help="of the long run")
     parser.add_argument("--only", choices=["run", "processes"], help="one of the two parts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the places of the long run alone, memory traced")
     parser.add_argument("--page", type=Path, default=PAGE, help="whose tables are written")
     parser.add_argument("--as", dest="result", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -314,6 +316,11 @@ def main() -> None:
         logger = logging.getLogger("ignite_hooks")
         logger.propagate = False
         logger.addHandler(logging.FileHandler(os.devnull))
+        if given.json is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                seen = long_run(given.iterations, Path(folder), traced=True)
+            given.json.write_text(json.dumps(seen), encoding="utf-8")
+            return
         with tempfile.TemporaryDirectory() as folder:
             lines = list(table_of_run(long_run(20_000 if given.quick else given.iterations, Path(folder))))
         print("\n".join(lines), end="\n\n", flush=True)
