@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+BENCH := .venv-bench
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
 INPUTS := setup.cfg pyproject.toml constraints.txt
@@ -46,16 +47,12 @@ format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixe
 	$(RUN) -m ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
-	@echo "running the scripts in benchmarks/"
-	$(RUN) benchmarks/dispatch.py
-	$(RUN) benchmarks/imports.py
-	$(RUN) benchmarks/ema.py
-	$(RUN) benchmarks/save.py
-	$(RUN) benchmarks/distributed.py
-	$(RUN) benchmarks/profiling.py
-	$(RUN) benchmarks/drawing.py
-	$(RUN) benchmarks/logs.py
+bench: $(BENCH)/.installed  ## measure beside Ignite, MMEngine, Lightning and timm; writes docs/benchmarks.md; ten minutes
+	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
+
+.PHONY: scale
+scale: $(BENCH)/.installed  ## a run of a million iterations, and 1 to 8 processes; writes the tables of docs/scale.md
+	$(BENCH)/bin/python benchmarks/scale.py $(ARGS)
 
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
@@ -80,8 +77,8 @@ schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a sett
 install: $(VENV)/.installed-test  ## only create .venv with everything for the demo and the tests
 
 .PHONY: clean
-clean:  ## remove .venv, caches and build results
-	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+clean:  ## remove .venv, .venv-bench, caches and build results
+	rm -rf $(VENV) $(BENCH) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -98,4 +95,12 @@ $(VENV)/.installed-demo: $(INPUTS) | $(VENV)/.created
 $(VENV)/.installed-test: $(INPUTS) | $(VENV)/.created
 	@echo "installing into $(VENV): the first time about 1 GB and a minute or two"
 	$(PIP) -e ".[demo,test]"
+	@touch $@
+
+$(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt
+	@echo "installing into $(BENCH), with the libraries to compare with: about 1 GB"
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
+		-r benchmarks/requirements.txt -e .
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps timm==1.0.31
 	@touch $@

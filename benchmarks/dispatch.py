@@ -14,17 +14,10 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import torch
 from ignite.engine import Engine, Events
-from measure import (
-    Figure,
-    Lane,
-    Rounds,
-    arguments,
-    interleaved,
-    print_figures,
-    print_table,
-    write_json,
-)
+from measure import Chart, Figure, Lane, Result, Rounds, Spread, interleaved, script
+from peers import lightning_follow, mmengine_follow, peers_there
 
 from ignite_hooks import BaseHook, attach_hooks
 
@@ -191,29 +184,92 @@ def all_figures(rounds: Rounds) -> list[Figure]:
     ]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def peers(folder: Path, iterations: int) -> dict[str, Lane]:
+    """The same hooks in the loops of MMEngine and Lightning; 0, 10 and 50 that act, and as many that are not due."""
+    lanes: dict[str, Lane] = {}
+    if "MMEngine" in peers_there():
+        from mmengine.hooks import Hook
+
+        class Acts(Hook):  # type: ignore[misc]
+            def after_train_iter(
+                self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+            ) -> None:
+                pass
+
+        class Waits(Hook):  # type: ignore[misc]
+            def after_train_iter(
+                self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+            ) -> None:
+                if self.every_n_train_iters(runner, 50):
+                    pass
+
+        for count, cls, kind in cases_of(Acts, Waits):
+            run = mmengine_follow(folder / f"mmengine{count}{kind}", lambda _: None, [cls() for _ in range(count)])
+            lanes[f"MMEngine, {count} {kind}"] = Lane(run, iterations)
+    if "Lightning" in peers_there():
+        from lightning.pytorch.callbacks import Callback
+
+        class Always(Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+                pass
+
+        class Sometimes(Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+                if trainer.global_step % 50 == 0:
+                    pass
+
+        for count, cls, kind in cases_of(Always, Sometimes):
+            run = lightning_follow(folder / f"lightning{count}{kind}", lambda _: None, [cls() for _ in range(count)])
+            lanes[f"Lightning, {count} {kind}"] = Lane(run, iterations)
+    return lanes
+
+
+def cases_of(acting: Any, idle: Any) -> list[tuple[int, Any, str]]:
+    """How many of which."""
+    return [
+        (0, acting, "acting"),
+        (10, acting, "acting"),
+        (50, acting, "acting"),
+        (10, idle, "idle"),
+        (50, idle, "idle"),
+    ]
+
+
+def measure(quick: bool) -> Result:
+    """All engines, calls and peers in turn."""
+    torch.set_num_threads(1)
     # A multiple of 100, so that each part holds as many firings and timed calls as every other.
-    iterations, count = 200, 10 if given.quick else 300
+    iterations, count = 200, 4 if quick else 150
     with tempfile.TemporaryDirectory() as folder:
         lanes = {name: Lane(engine, iterations) for name, engine in all_engines(Path(folder)).items()}
+        lanes |= peers(Path(folder), iterations)
         cases = {name: lane.advance for name, lane in lanes.items()} | all_calls(iterations)
         rounds = interleaved(cases, count)
         for lane in lanes.values():
             lane.end()
-    print(f"nanoseconds per iteration: {count} interleaved rounds of {iterations:,} iterations\n")
-    bare = "bare engine"
-    rows = []
-    for name in cases:
-        median, quartiles = rounds.spread(name).text(",.0f")
-        times = rounds.combined(lambda a, b: a / b, name, bare).median
-        rows.append([name, median, quartiles, "" if name.startswith("calls") else f"{times:.2f}"])
-    print_table(["case", "median", "quartiles", "× bare"], rows)
-    figures = all_figures(rounds)
-    print_figures(figures)
-    write_json(given.json, rounds, figures)
+    shown = {
+        "ours": "ours, {}",
+        "Ignite handlers": "handlers, {}",
+        "MMEngine": "MMEngine, {}",
+        "Lightning": "Lightning, {}",
+    }
+
+    def bars(kind: str) -> dict[str, Spread]:
+        names = {who: pattern.format(kind) for who, pattern in shown.items()}
+        found = {who: rounds.values[name] for who, name in names.items() if name in rounds.values}
+        return {who: Spread.of([value / 1e3 for value in values]) for who, values in found.items()}
+
+    bare = rounds.spread("bare engine").median / 1e3
+    charts = [
+        Chart(f"dispatch_{name}", title, "µs per iteration", bars(kind), bare, "bare Ignite engine")
+        for name, kind, title in (
+            ("acting", "50 acting", "50 hooks that act at every iteration"),
+            ("idle", "50 idle", "50 hooks that act every 50 iterations"),
+        )
+    ]
+    about = f"nanoseconds per iteration of an empty step: {count} interleaved rounds of {iterations:,} iterations"
+    return Result(about, "ns", rounds.values, all_figures(rounds), charts)
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -22,7 +22,7 @@ from typing import Any
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
-from measure import Figure, Rounds, Spread, arguments, print_figures, print_table, write_json
+from measure import Chart, Figure, Result, Rounds, Spread, exactly, script
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import BaseHook, attach_hooks, ranks
@@ -31,6 +31,8 @@ MOST_OF_SINGLY = 0.1
 MOST_OF_ONE_PROCESS = round(1 / 1.7, 3)
 MOST_COLLECTIVES = 1.01
 """One in an iteration, and a few at the ends of epochs."""
+MOST_OF_LOOKING = 0.001
+"""None in an iteration, and one in a run, at whose end the ranks wait for each other."""
 TENSORS = 200
 
 
@@ -157,14 +159,10 @@ def started(kind: str, quick: bool) -> dict[str, Any]:
         return dict(json.loads(result.read_text(encoding="utf-8")))
 
 
-def main() -> None:
-    """Start the processes, and print what they have measured."""
-    if "--as" in sys.argv:
-        at = sys.argv.index("--as")
-        work(sys.argv[at + 1], "--quick" in sys.argv, Path(sys.argv[at + 2]))
-    given = arguments(__doc__ or "")
-    turns = 2 if given.quick else 4
-    pairs = [(started("one", given.quick), started("two", given.quick)) for _ in range(turns)]
+def measure(quick: bool) -> Result:
+    """Start the processes, and gather what they have measured."""
+    turns = 2 if quick else 4
+    pairs = [(started("one", quick), started("two", quick)) for _ in range(turns)]
     two = pairs[-1][1]
     averages = Rounds(two["averages"])
     evaluations = Rounds(
@@ -173,42 +171,47 @@ def main() -> None:
             "two processes": [statistics.median(both["evaluating"]) for _, both in pairs],
         }
     )
-    print_table(
-        ["averages of 200 tensors", "ms"], [[name, averages.spread(name).text(".2f")[0]] for name in two["averages"]]
-    )
     agreeing = two["agreeing"]
-    names = [name.removesuffix(": us") for name in agreeing if name.endswith(": us")]
-    print_table(
-        ["an empty step, two processes", "us per iteration", "collectives per iteration"],
-        [[n, f"{agreeing[f'{n}: us']:.1f}", f"{agreeing[f'{n}: collectives']:.3f}"] for n in names],
-    )
-    print_table(["an evaluation", "s"], [[n, evaluations.spread(n).text(".3f")[0]] for n in evaluations.values])
 
     def share(of: float, whole: float) -> float:
         return of / whole
 
     def counted(name: str) -> Spread:
-        number = agreeing[f"{name}: collectives"]
-        return Spread(number, number, number)
+        return exactly(agreeing[f"{name}: collectives"])
 
     figures = [
         Figure(
-            "averages: together / one by one", averages.combined(share, "together", "one by one"), "x", MOST_OF_SINGLY
+            "averages: together / one by one", averages.combined(share, "together", "one by one"), "×", MOST_OF_SINGLY
         ),
         Figure(
             "collectives in an iteration, at worst", counted("a hook that may end it any time"), "", MOST_COLLECTIVES
         ),
-        Figure("... with hooks that only look on", counted("hooks that only look on"), "", 0.0),
+        Figure("... with hooks that only look on", counted("hooks that only look on"), "", MOST_OF_LOOKING),
         Figure(
             "evaluating: two processes / one",
             evaluations.combined(share, "two processes", "one process"),
-            "x",
+            "×",
             MOST_OF_ONE_PROCESS,
         ),
     ]
-    print_figures(figures, ".3f")
-    write_json(given.json, Rounds({**averages.values, **evaluations.values}), figures)
+    names = [name.removesuffix(": us") for name in agreeing if name.endswith(": us")]
+    values = {
+        **{f"averages of {TENSORS} tensors, {name}": found for name, found in averages.values.items()},
+        **{f"an evaluation, {name}": [s * 1e3 for s in found] for name, found in evaluations.values.items()},
+        **{f"an empty step, {name}": [agreeing[f"{name}: us"] / 1e3] for name in names},
+    }
+    bars = {
+        "ours, averages together": averages.spread("together"),
+        "ours, their mean": averages.spread("together, their mean"),
+        "one broadcast each": averages.spread("one by one"),
+    }
+    chart = Chart("synchronising", f"{TENSORS} tensors made equal in two processes", "ms", bars)
+    about = "milliseconds; two processes with gloo, one thread each"
+    return Result(about, "ms", values, figures, [chart], ".3f")
 
 
 if __name__ == "__main__":
-    main()
+    if "--as" in sys.argv:
+        at = sys.argv.index("--as")
+        work(sys.argv[at + 1], "--quick" in sys.argv, Path(sys.argv[at + 2]))
+    script(measure, __doc__)

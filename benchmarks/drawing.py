@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from ignite.engine import Engine
-from measure import Figure, Lane, arguments, interleaved, print_figures, print_table, write_json
+from measure import Chart, Figure, Lane, Result, interleaved, script
 
 from ignite_hooks import DetVisualizationHook, VisualizationHook, attach_hooks, drawing
 
 MOST_OF_A_COPY = 1.3
 MOST_SECONDS = 0.25
+WHY = "where other processes want the cores, the clock counts their turns too: go by the processor time of the loop"
 COUNT, SIDE, BOXES = 16, 224, 5
 
 
@@ -140,9 +140,8 @@ def idle(folder: Path, with_hook: bool) -> Engine:
     return trainer
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def measure(quick: bool) -> Result:
+    """Stalls, drawings, iterations in which nothing is due."""
     torch.set_num_threads(1)
     images, labels = batch()
     scores = torch.randn(COUNT, 10)
@@ -167,11 +166,11 @@ def main() -> None:
             "matplotlib: plain": timed(lambda: by_matplotlib(images, False, folder / "m.png")),
             "matplotlib: boxes": timed(lambda: by_matplotlib(images, True, folder / "n.png")),
         }
-        rounds = interleaved(cases, 3 if given.quick else 12)
+        rounds = interleaved(cases, 3 if quick else 10)
         for stalled in (look, boxed):
             stalled.end()
         lanes = {key: Lane(idle(folder / key, key == "idle"), 200) for key in ("bare", "idle")}
-        between = interleaved({key: lane.advance for key, lane in lanes.items()}, 5 if given.quick else 60)
+        between = interleaved({key: lane.advance for key, lane in lanes.items()}, 5 if quick else 60)
         for lane in lanes.values():
             lane.end()
 
@@ -186,8 +185,12 @@ def main() -> None:
         return rounds.combined(lambda a: a / 1e3, case)
 
     figures = [
-        Figure("due: stall / copy", ratio("stall: VisualizationHook", "copy: images and scores"), "×", MOST_OF_A_COPY),
-        Figure("... with boxes", ratio("stall: DetVisualizationHook", "copy: images and boxes"), "×", MOST_OF_A_COPY),
+        Figure(
+            "due: stall / copy", ratio("stall: VisualizationHook", "copy: images and scores"), "×", MOST_OF_A_COPY, WHY
+        ),
+        Figure(
+            "... with boxes", ratio("stall: DetVisualizationHook", "copy: images and boxes"), "×", MOST_OF_A_COPY, WHY
+        ),
         Figure("... by processor time of the loop", of_processor("VisualizationHook", "scores"), "×", MOST_OF_A_COPY),
         Figure("... with boxes", of_processor("DetVisualizationHook", "boxes"), "×", MOST_OF_A_COPY),
         Figure("not due: iteration / without the hook", between.combined(lambda a, b: a / b, "idle", "bare"), "×"),
@@ -197,14 +200,13 @@ def main() -> None:
         Figure("boxes: ours / matplotlib alone", ratio("draw: boxes", "matplotlib: boxes"), "×"),
         Figure("plain: ours / matplotlib alone", ratio("draw: plain", "matplotlib: plain"), "×"),
     ]
-    print("milliseconds: of the loop (stall, copy), of one core (draw, matplotlib)\n")
-    print_table(
-        ["case", "median", "least"],
-        [[case, f"{np.median(values):.2f}", f"{min(values):.2f}"] for case, values in rounds.values.items()],
-    )
-    print_figures(figures, ".3f")
-    write_json(given.json, rounds, figures)
+    drawn = {"ours, boxes": "draw: boxes", "matplotlib, boxes": "matplotlib: boxes"}
+    drawn |= {"ours, plain": "draw: plain", "matplotlib, plain": "matplotlib: plain"}
+    bars = {who: rounds.spread(case) for who, case in drawn.items()}
+    chart = Chart("drawing", "Drawing and saving a sheet of 16 images", "ms of one core", bars)
+    about = "milliseconds: of the loop (stall, copy), of one core (draw, matplotlib)"
+    return Result(about, "ms", rounds.values, figures, [chart], ".3f")
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -7,7 +7,6 @@ the averages, and whole iterations of a training with and without a hook, where 
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from typing import Any
 import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
-from measure import Figure, Lane, Rounds, arguments, interleaved, print_figures, print_table, write_json
+from measure import Chart, Figure, Lane, Result, Rounds, interleaved, script
+from peers import peers_there, timm_ema
 from torch import nn
 
 from ignite_hooks import EMAHook, attach_hooks
@@ -28,6 +28,7 @@ MOST_OF_A_LERP = 1.10
 MOST_OF_IGNITE = round(1 / 15, 3)
 MOST_MS_OF_A_SWAP = 0.5
 MOMENTUM = 0.9999
+WHY = "reading the weights once more to see that they are finite is the difference to the line below, which does not"
 
 
 def resnet50() -> list[tuple[int, ...]]:
@@ -44,7 +45,21 @@ def resnet50() -> list[tuple[int, ...]]:
     return [*shapes, (1000, 2048), (1000,)]
 
 
-MODELS = {"25.6 M in 161": resnet50(), "0.13 M in 2,000": [(64,)] * 2000}
+def vit() -> list[tuple[int, ...]]:
+    """The shapes of the 152 parameters of a ViT-B/16, 86.6 million in all."""
+    wide = 768
+    block: list[tuple[int, ...]] = [(wide,), (wide,), (3 * wide, wide), (3 * wide,), (wide, wide), (wide,), (wide,)]
+    block += [(wide,), (4 * wide, wide), (4 * wide,), (wide, 4 * wide), (wide,)]
+    ends: list[tuple[int, ...]] = [(1, 1, wide), (1, 197, wide), (wide, 3, 16, 16), (wide,), (wide,), (wide,)]
+    return [*ends, *block * 12, (1000, wide), (1000,)]
+
+
+MODELS: dict[str, list[tuple[int, ...]]] = {
+    "25.6 M in 161": resnet50(),
+    "0.13 M in 2,000": [(64,)] * 2000,
+    "0.27 M in 6": [(512, 300), (512,), (200, 512), (200,), (10, 200), (10,)],
+    "86.6 M in 152": vit(),
+}
 
 
 def nothing(*_: Any) -> None:
@@ -83,13 +98,23 @@ def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], 
         ours.put_in()
         ours.take_out()
 
-    return {
+    found = {
         f"{name}: one _foreach_lerp_": timed(lambda: torch._foreach_lerp_(averages, weights, 1 - MOMENTUM)),
         f"{name}: ours": timed(by(ours)),
         f"{name}: ours, unchecked": timed(by(unchecked)),
         f"{name}: EMAHandler": timed(lambda: handler._update_ema_model(engine, "ema_momentum")),
         f"{name}: swap in and out": timed(swap),
     }
+    if "MMEngine" in peers_there():
+        from mmengine.model import ExponentialMovingAverage
+
+        theirs = ExponentialMovingAverage(model, momentum=1 - MOMENTUM)
+        theirs.update_parameters(model)  # the first one only copies
+        found[f"{name}: MMEngine"] = timed(lambda: theirs.update_parameters(model))
+    if "timm" in peers_there():
+        average = timm_ema()(model, decay=MOMENTUM)
+        found[f"{name}: timm"] = timed(lambda: average.update(model))
+    return found
 
 
 LOOPS: dict[str, dict[str, Any] | None] = {
@@ -145,10 +170,12 @@ def figures_of(rounds: Rounds) -> list[Figure]:
     def ratio(case: str, to: str) -> Any:
         return rounds.combined(lambda a, b: a / b, case, to)
 
-    big, many = MODELS
+    big, many, *_ = MODELS
+    if f"{big}: ours" not in rounds.values:
+        return []
     lerp = f"{big}: one _foreach_lerp_"
     return [
-        Figure(f"{big}: ours / one _foreach_lerp_", ratio(f"{big}: ours", lerp), "×", MOST_OF_A_LERP),
+        Figure(f"{big}: ours / one _foreach_lerp_", ratio(f"{big}: ours", lerp), "×", MOST_OF_A_LERP, WHY),
         Figure("... unchecked", ratio(f"{big}: ours, unchecked", lerp), "×", MOST_OF_A_LERP),
         Figure("... EMAHandler", ratio(f"{big}: EMAHandler", lerp), "×"),
         Figure(f"{many}: ours / EMAHandler", ratio(f"{many}: ours", f"{many}: EMAHandler"), "×", MOST_OF_IGNITE),
@@ -158,25 +185,32 @@ def figures_of(rounds: Rounds) -> list[Figure]:
     ]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def measure(quick: bool) -> Result:
+    """Updates and swaps, then whole iterations."""
     torch.set_num_threads(1)
-    cases = {case: run for name, shapes in MODELS.items() for case, run in updates(name, shapes).items()}
-    rounds = interleaved(cases, 3 if given.quick else 60)
+    models = {name: shapes for name, shapes in MODELS.items() if not quick or "M in 1" not in name}
+    cases = {case: run for name, shapes in models.items() for case, run in updates(name, shapes).items()}
+    rounds = interleaved(cases, 3 if quick else 25)
     figures = figures_of(rounds)
     with tempfile.TemporaryDirectory() as folder:
-        whole = loops(2 if given.quick else 25, Path(folder))
+        whole = loops(2 if quick else 12, Path(folder))
     for name in list(LOOPS)[1:]:
         added = whole.combined(lambda a, b: (a / b - 1) * 100, f"loop: {name}", "loop: none")
         figures.append(Figure(f"loop: {name}, added to none", added, "%"))
+    contenders = {"ours": "ours", "Ignite EMAHandler": "EMAHandler", "MMEngine": "MMEngine", "timm": "timm"}
+    charts = []
+    for index, name in enumerate(models):
+        names = {who: f"{name}: {case}" for who, case in contenders.items()}
+        lerp = f"{name}: one _foreach_lerp_"
+        bars = {
+            who: rounds.combined(lambda a, b: a / b, case, lerp) for who, case in names.items() if case in rounds.values
+        }
+        title = f"EMA update, {name} tensors / one _foreach_lerp_"
+        charts.append(Chart(f"ema_{index}", title, "×", bars, 1.0, "one _foreach_lerp_"))
     values = {**rounds.values, **whole.values}
-    print("milliseconds in one thread: one update, or one iteration of the loop\n")
-    rows = [[case, f"{statistics.median(found):.3f}", f"{min(found):.3f}"] for case, found in values.items()]
-    print_table(["case", "median", "least"], rows)
-    print_figures(figures, ".3f")
-    write_json(given.json, Rounds(values), figures)
+    about = "milliseconds in one thread: one update, or one iteration of the loop"
+    return Result(about, "ms", values, figures, charts, ".3f")
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -6,7 +6,6 @@ the same interpreter: the difference of two starts of torch would drown it.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,7 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from measure import Figure, Spread, arguments, interleaved, print_figures, print_table, write_json
+from measure import Chart, Figure, Result, Spread, exactly, interleaved, script
+from peers import peers_there
 
 MOST_MS = 60.0
 VALIDATED = "ignite-hooks validate FILE"
@@ -24,6 +24,8 @@ ADDED = {
     "import ignite_hooks": "import ignite_hooks",
     "from ignite_hooks import attach_hooks": "from ignite_hooks import attach_hooks",
 }
+
+PEERS = {"MMEngine": "import mmengine.runner", "Lightning": "import lightning"}
 
 UNWANTED = (
     *("clearml", "mlflow", "wandb", "comet_ml", "neptune", "visdom", "polyaxon"),
@@ -69,47 +71,47 @@ def all_scripts(folder: Path) -> dict[str, Script]:
     for name, code in ADDED.items():
         scripts[f"... then {name}"] = Script(TIMED.format(before=BASE, timed=code, names=UNWANTED))
     scripts["import ignite_hooks alone"] = Script(TIMED.format(before="", timed="import ignite_hooks", names=UNWANTED))
-    if importlib.util.find_spec("ignite_hooks.cli") is None:
-        print("no ignite_hooks.cli: `ignite-hooks validate` is not measured\n")
-    else:
-        file = folder / "config.json"
-        file.write_text(json.dumps(CONFIG), encoding="utf-8")
-        names = ("torch", "ignite", *UNWANTED)
-        scripts[VALIDATED] = Script(TIMED.format(before="", timed=VALIDATE.format(file=str(file)), names=names))
+    scripts["import torch"] = Script(TIMED.format(before="", timed="import torch", names=UNWANTED))
+    for name, code in PEERS.items():
+        if name in peers_there():
+            scripts[code] = Script(TIMED.format(before="", timed=code, names=UNWANTED))
+    file = folder / "config.json"
+    file.write_text(json.dumps(CONFIG), encoding="utf-8")
+    names = ("torch", "ignite", *UNWANTED)
+    scripts[VALIDATED] = Script(TIMED.format(before="", timed=VALIDATE.format(file=str(file)), names=names))
     return scripts
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
-    count = 3 if given.quick else 9
+def measure(quick: bool) -> Result:
+    """Every script in an interpreter of its own, in turn."""
+    count = 2 if quick else 7
     with tempfile.TemporaryDirectory() as folder:
         scripts = all_scripts(Path(folder))
-        cases: dict[str, Callable[[], float]] = {name: script.run for name, script in scripts.items()}
+        cases: dict[str, Callable[[], float]] = {name: each.run for name, each in scripts.items()}
         rounds = interleaved(cases, count)
-
-    print(f"milliseconds in a new interpreter: {count} interleaved rounds\n")
-    rows = [
-        [name, *rounds.spread(name).text(",.1f"), " ".join(script.loaded) or "none"] for name, script in scripts.items()
-    ]
-    print_table(["case", "median", "quartiles", "unwanted modules it loads"], rows)
 
     figures = []
     for name in ADDED:
         added = f"... then {name}"
         share = rounds.combined(lambda a, b: a / b * 100, added, BASE)
-        loaded = float(len(scripts[added].loaded))
         figures += [
-            Figure(f"{name}, added", rounds.spread(added), "ms", MOST_MS),
+            Figure(f"{name}, added", rounds.spread(added), "ms", MOST_MS if name == "import ignite_hooks" else None),
             Figure("... of `import torch, ignite`", share, "%"),
-            Figure("... trackers, matplotlib, tensorboard among it", Spread(loaded, loaded, loaded), "", 0),
+            Figure("... trackers, matplotlib, tensorboard among it", exactly(len(scripts[added].loaded)), "", 0),
         ]
-    if VALIDATED in scripts:
-        loaded = float(sum(name in ("torch", "ignite") for name in scripts[VALIDATED].loaded))
-        figures.append(Figure("validate: torch and ignite imported", Spread(loaded, loaded, loaded), "", 0))
-    print_figures(figures, form=".1f")
-    write_json(given.json, rounds, figures)
+    loaded = sum(name in ("torch", "ignite") for name in scripts[VALIDATED].loaded)
+    figures.append(Figure("validate: torch and ignite imported", exactly(loaded), "", 0))
+
+    def together(case: str) -> Spread:
+        return rounds.combined(lambda a, b: a + b, BASE, case)
+
+    bars = {"ours": together("... then from ignite_hooks import attach_hooks")}
+    bars |= {name: rounds.spread(code) for name, code in PEERS.items() if code in rounds.values}
+    limit = rounds.spread("import torch").median
+    chart = Chart("imports", "Import, with torch and all it needs", "ms", bars, limit, "import torch")
+    about = f"milliseconds in a new interpreter: {count} interleaved rounds"
+    return Result(about, "ms", rounds.values, figures, [chart], ",.1f")
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -6,21 +6,30 @@ the same set on an engine that has already run that long: a cost that grows with
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import torch
-from ignite.engine import Engine
-from measure import Figure, Lane, arguments, interleaved, print_figures, print_table, write_json
+from ignite.engine import Engine, Events
+from ignite.handlers import Timer
+from ignite.metrics import RunningAverage
+from measure import Chart, Figure, Lane, Result, Spread, interleaved, script
+from peers import lightning_follow, mmengine_follow, peers_there
 
 from ignite_hooks import attach_hooks
 
 MOST_MICROSECONDS = 6.0
 HOOKS: list[dict[str, Any]] = [{"type": "LoggerHook"}, {"type": "IterTimerHook"}, {"type": "TensorBoardHook"}]
 LONG = 100_000
+WHY = (
+    "of 765 opcodes an iteration, 390 are the timer, which reads a clock four times, about 110 the losses taken down, "
+    "and 270 the fiftieth part of a line with its row of JSON and its scalars for TensorBoard, each made of some 13,000"
+)
 
 
 def engine(folder: Path | None) -> Engine:
@@ -51,50 +60,111 @@ def empty_engine(folder: Path) -> Engine:
     return trainer
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def by_mmengine(folder: Path) -> Callable[[Iterable[Any]], None]:
+    """The default hooks, and TensorBoard."""
+    backends = [{"type": "LocalVisBackend"}, {"type": "TensorboardVisBackend"}]
+    hooks = {"checkpoint": None, "logger": {"type": "LoggerHook", "interval": 50}}
+    return mmengine_follow(
+        folder, lambda _: 0.5, [], default_hooks=hooks, visualizer={"type": "Visualizer", "vis_backends": backends}
+    )
+
+
+def by_lightning(folder: Path) -> Callable[[Iterable[Any]], None]:
+    """``self.log``, the learning rate, and TensorBoard every 50 steps; no progress bar."""
+    from lightning.pytorch.callbacks import LearningRateMonitor
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return lightning_follow(folder, lambda _: 0.5, [LearningRateMonitor()], logs=True, logger=TensorBoardLogger(folder))
+
+
+def by_ignite(folder: Path) -> Engine:
+    """A running average, a timer, and every 50 iterations a line, a row of JSON and TensorBoard."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    trainer, optimizer = Engine(lambda _, __: 0.5), torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    RunningAverage(output_transform=float).attach(trainer, "loss")
+    timer, writer = Timer(average=True), SummaryWriter(str(folder))
+    timer.attach(trainer, step=Events.ITERATION_COMPLETED)
+    rows = (folder / "metrics.jsonl").open("w")
+
+    @trainer.on(Events.ITERATION_COMPLETED(every=50))
+    def log() -> None:
+        step, lr = trainer.state.iteration, optimizer.param_groups[0]["lr"]
+        numbers = {"loss": trainer.state.metrics["loss"], "lr": lr, "time": timer.value()}
+        rows.write(json.dumps({"step": step, **numbers}) + "\n")
+        rows.flush()
+        logging.getLogger("ignite_hooks").info("  ".join(f"{name} {value:.4f}" for name, value in numbers.items()))
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+
+    return trainer
+
+
+def measure(quick: bool) -> Result:
+    """Lanes that are young, and lanes that have already run long."""
     torch.set_num_threads(1)
-    iterations, count, long = 200, 10 if given.quick else 100, 5_000 if given.quick else LONG
+    iterations, count, long = 200, 4 if quick else 60, 1_000 if quick else LONG
     # As in a job whose output goes to a file.
-    logging.getLogger("ignite_hooks").addHandler(logging.NullHandler())
-    with tempfile.TemporaryDirectory() as folder:
-        log = logging.FileHandler(Path(folder) / "console")
-        logging.getLogger("ignite_hooks").addHandler(log)
+    logger = logging.getLogger("ignite_hooks")
+    logger.propagate = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        log = logging.FileHandler(folder / "console")
+        logger.addHandler(log)
         lanes = {
             "no hooks": Lane(engine(None), iterations),
-            "logging set": Lane(engine(Path(folder) / "a"), iterations),
-            "empty step, logging set": Lane(empty_engine(Path(folder) / "b"), iterations),
-            "empty step, logging set, old": Lane(empty_engine(Path(folder) / "c"), iterations),
+            "logging set": Lane(engine(folder / "a"), iterations),
+            "empty step, ours": Lane(empty_engine(folder / "b"), iterations),
+            "empty step, ours, old": Lane(empty_engine(folder / "c"), iterations),
             "empty step, no hooks": Lane(Engine(lambda _, __: 0.5), iterations),
+            "empty step, Ignite": Lane(by_ignite(made(folder / "d")), iterations),
         }
-        old = lanes["empty step, logging set, old"]
-        for _ in repeat(None, long // iterations):
-            old.advance()
+        if "MMEngine" in peers_there():
+            plainly = mmengine_follow(folder / "e", lambda _: 0.5, [])
+            lanes["empty step, MMEngine, no hooks"] = Lane(plainly, iterations)
+            lanes["empty step, MMEngine"] = Lane(by_mmengine(folder / "f"), iterations)
+            lanes["empty step, MMEngine, old"] = Lane(by_mmengine(folder / "g"), iterations)
+        if "Lightning" in peers_there():
+            plainly = lightning_follow(folder / "h", lambda _: 0.5, [])
+            lanes["empty step, Lightning, no hooks"] = Lane(plainly, iterations)
+            lanes["empty step, Lightning"] = Lane(by_lightning(folder / "i"), iterations)
+        for lane_name, lane in lanes.items():
+            # MMEngine takes minutes for the second half: less is enough to show that it grows.
+            for _ in repeat(None, (long if "ours" in lane_name else long // 3) // iterations * ("old" in lane_name)):
+                lane.advance()
         rounds = interleaved({name: lane.advance for name, lane in lanes.items()}, count)
         for lane in lanes.values():
             lane.end()
-        logging.getLogger("ignite_hooks").removeHandler(log)
+        logger.removeHandler(log)
         log.close()
-    print(f"nanoseconds per iteration: {count} interleaved rounds of {iterations:,} iterations\n")
-    print_table(["case", "median", "quartiles"], [[name, *rounds.spread(name).text(",.0f")] for name in lanes])
 
-    def above(case: str, bare: str) -> Any:
+    def above(case: str, bare: str = "empty step, no hooks") -> Spread:
         return rounds.combined(lambda a, b: (a - b) / 1000, case, bare)
 
-    young, aged, bare = "empty step, logging set", "empty step, logging set, old", "empty step, no hooks"
+    young, aged = "empty step, ours", "empty step, ours, old"
     figures = [
-        Figure(
-            "the logging set on a tiny model, above no hooks", above("logging set", "no hooks"), "µs", MOST_MICROSECONDS
-        ),
-        Figure("... as a share of the iteration", rounds.combined(lambda a, b: a / b, "logging set", "no hooks"), "×"),
-        Figure("... above an empty step", above(young, bare), "µs", MOST_MICROSECONDS),
-        Figure(f"... after {long:,} iterations, above an empty step", above(aged, bare), "µs", MOST_MICROSECONDS),
+        Figure("the logging set, above an empty step", above(young), "µs", MOST_MICROSECONDS, WHY),
+        Figure(f"... after {long:,} iterations", above(aged), "µs", MOST_MICROSECONDS, WHY),
         Figure("... after that many / at the start", rounds.combined(lambda a, b: a / b, aged, young), "×", 1.1),
+        Figure("the logging set on a tiny model, above no hooks", above("logging set", "no hooks"), "µs"),
+        Figure("... as a share of the iteration", rounds.combined(lambda a, b: a / b, "logging set", "no hooks"), "×"),
     ]
-    print_figures(figures)
-    write_json(given.json, rounds, figures)
+    bars = {"ours": above(young), f"ours, after {long:,}": above(aged), "Ignite handlers": above("empty step, Ignite")}
+    for peer in ("MMEngine", "Lightning"):
+        for case, title in ((peer, peer), (f"{peer}, old", f"{peer}, after {long // 3:,}")):
+            if f"empty step, {case}" in rounds.values:
+                bars[title] = above(f"empty step, {case}", f"empty step, {peer}, no hooks")
+    figures += [Figure(f"{who}, above its own bare loop", bar, "µs") for who, bar in bars.items() if "ours" not in who]
+    chart = Chart("logging", "The default logging set, above the own bare loop", "µs per iteration", bars)
+    about = f"nanoseconds per iteration: {count} interleaved rounds of {iterations:,} iterations"
+    return Result(about, "ns", rounds.values, figures, [chart])
+
+
+def made(folder: Path) -> Path:
+    """A folder that is there."""
+    folder.mkdir(parents=True)
+    return folder
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -13,14 +13,14 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ignite.engine import Engine
+OURS = "ours"
+"""With this the name of every case of ours begins; charts show it in a colour of its own."""
 
 
 @dataclass(frozen=True)
@@ -81,36 +81,50 @@ def interleaved(cases: Mapping[str, Callable[[], float]], rounds: int) -> Rounds
 
 
 class Lane:
-    """An engine in the middle of a run that is advanced so many iterations at a time, in a thread of its own.
+    """A run in its middle that is advanced so many iterations at a time, in a thread of its own.
 
     While one lane runs all others wait, so cases can take turns within milliseconds, and neither the start nor the end
-    of a run is ever timed. The clock is read by the data: when the engine asks for the batch after the warm-up, and
-    when it asks for the one after the last; handing out a batch costs no Python code.
+    of a run is ever timed. The clock is read by the data: when the batch after the warm-up is asked for, and when the
+    one after the last is; handing out a batch costs no Python code.
+
+    Args:
+        run: An Ignite engine, or a function that goes through the data it is given.
+        iterations: How many are timed at a time.
+        warm_up: How many come before these.
+        clock: Seconds.
+        batch: What the data consist of.
     """
 
     def __init__(
-        self, engine: Engine, iterations: int, warm_up: int = 20, clock: Callable[[], float] = time.perf_counter
+        self,
+        run: Any,
+        iterations: int,
+        warm_up: int = 20,
+        clock: Callable[[], float] = time.perf_counter,
+        batch: Any = None,
     ) -> None:
+        self._batch = batch
         self._iterations, self._warm_up, self._clock = iterations, warm_up, clock
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._over = False
         self._seconds = 0.0
-        self._thread = threading.Thread(target=self._run, args=(engine,), daemon=True)
+        follow = run if callable(run) else lambda data: run.run(data, max_epochs=1)
+        self._thread = threading.Thread(target=self._run, args=(follow,), daemon=True)
         self._error: BaseException | None = None
 
-    def _run(self, engine: Engine) -> None:
+    def _run(self, follow: Callable[[Iterable[Any]], Any]) -> None:
         try:
-            engine.run(chain.from_iterable(self._parts()), max_epochs=1)
+            follow(chain.from_iterable(self._parts()))
         except BaseException as error:
             self._error = error
         finally:
             self._done.release()
 
-    def _parts(self) -> Iterator[Iterator[None]]:
+    def _parts(self) -> Iterator[Iterator[Any]]:
         while not self._over:
-            yield repeat(None, self._warm_up)
+            yield repeat(self._batch, self._warm_up)
             start = self._clock()
-            yield repeat(None, self._iterations)
+            yield repeat(self._batch, self._iterations)
             self._seconds = self._clock() - start
             self._done.release()
             self._go.acquire()
@@ -135,12 +149,21 @@ class Lane:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with the target it is held against; a target of None is for information."""
+    """A number with the target it is held against; a target of None is for information.
+
+    Args:
+        name: What was measured.
+        measured: The number.
+        unit: Its unit.
+        at_most: The target.
+        why: Where the target is known to be out of reach, the reason, with what it was found by.
+    """
 
     name: str
     measured: Spread
     unit: str
     at_most: float | None = None
+    why: str = ""
 
     @property
     def verdict(self) -> str:
@@ -148,6 +171,50 @@ class Figure:
         if self.at_most is None:
             return ""
         return "reached" if self.measured.median <= self.at_most else "missed"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Bars beside each other: less is better.
+
+    Args:
+        name: The name of its file.
+        title: What is compared.
+        unit: The unit of the bars.
+        bars: Who takes how much; the names of ours begin with ``ours``.
+        limit: What cannot be gone below, drawn as a line.
+        limit_name: What that is.
+    """
+
+    name: str
+    title: str
+    unit: str
+    bars: Mapping[str, Spread]
+    limit: float | None = None
+    limit_name: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a script has measured.
+
+    Args:
+        about: One line above its table.
+        unit: The unit of the values.
+        values: Every case, round by round.
+        figures: The numbers that count, with their targets.
+        charts: The pictures of the page.
+        form: How numbers are written.
+        notes: What else there is to say, a sentence each.
+    """
+
+    about: str
+    unit: str
+    values: Mapping[str, Sequence[float]]
+    figures: Sequence[Figure]
+    charts: Sequence[Chart] = ()
+    form: str = ",.2f"
+    notes: Sequence[str] = field(default_factory=tuple)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -169,6 +236,16 @@ def print_figures(figures: Sequence[Figure], form: str = ".2f") -> None:
     print_table(["figure", "median", "quartiles", "target", ""], rows)
 
 
+def spread_of(values: Sequence[float]) -> Spread:
+    """The spread of any number of values."""
+    return Spread.of(values) if len(values) > 1 else Spread(values[0], values[0], values[0])
+
+
+def exactly(value: float) -> Spread:
+    """A number that was counted."""
+    return Spread(value, value, value)
+
+
 def arguments(description: str | None) -> argparse.Namespace:
     """``--quick`` and ``--json FILE``."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
@@ -177,11 +254,38 @@ def arguments(description: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_json(path: Path | None, rounds: Rounds, figures: Sequence[Figure]) -> None:
-    """Every value of every round, and the figures."""
-    if path is not None:
-        whole: dict[str, Any] = {
-            "values": rounds.values,
-            "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in figures],
-        }
-        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def as_json(result: Result, seconds: float) -> dict[str, Any]:
+    """A result as plain types."""
+    return {
+        "about": result.about,
+        "unit": result.unit,
+        "form": result.form,
+        "seconds": round(seconds, 1),
+        "notes": list(result.notes),
+        "values": {name: list(values) for name, values in result.values.items()},
+        "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in result.figures],
+        "charts": [asdict(chart) for chart in result.charts],
+    }
+
+
+def script(measure: Callable[[bool], Result], description: str | None) -> None:
+    """What every script here does: measure, print, write.
+
+    Args:
+        measure: Measures; told whether it only has to show that it works.
+        description: The docstring of the script.
+    """
+    given = arguments(description)
+    start = time.perf_counter()
+    result = measure(given.quick)
+    seconds = time.perf_counter() - start
+    print(f"{result.about}\n")
+    rows = [[name, *spread_of(values).text(result.form), str(len(values))] for name, values in result.values.items()]
+    print_table([result.unit, "median", "quartiles", "rounds"], rows)
+    print_figures(result.figures, result.form)
+    for note in result.notes:
+        print(note)
+    if given.json is not None:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(as_json(result, seconds), indent=1, ensure_ascii=False)
+        given.json.write_text(text + "\n", encoding="utf-8")

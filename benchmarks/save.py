@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from ignite.engine import Engine
 from ignite.handlers import Checkpoint, DiskSaver
-from measure import Figure, Rounds, Spread, arguments, interleaved, print_figures, print_table, write_json
+from measure import Chart, Figure, Result, Rounds, Spread, interleaved, script
+from peers import lightning_savers, torch_async_saver
 
 from ignite_hooks.store import FolderStore, to_plain
 from ignite_hooks.store.snapshot import size_in_bytes
@@ -32,6 +33,11 @@ MOST_HIDDEN = 1.0
 MOST_AT_ONCE = 1.5
 LEAST_PYTHON = 0.9
 MOST_MEMORY_MB = 30.0
+
+WHY = (
+    "the copy and the writing need a core beside those of the loop; where there is none, what they compute comes off "
+    "the loop, as does another process that only computes (see the loops in Python)"
+)
 
 PEAK = """
 import sys, torch
@@ -75,6 +81,8 @@ class Training:
         self.size = size_in_bytes(to_plain(self.state()))
         self._from, self._to = (torch.ones(self.size, dtype=torch.uint8) for _ in range(2))
         self._ignite = self._ignite_saver(folder / "ignite")
+        self._torch_async = torch_async_saver(self.state, folder / "torch_async")
+        self._lightning = lightning_savers(self.state, folder / "lightning")
         self._saves = 0
 
     def _calibrate(self, seconds: float) -> None:
@@ -122,7 +130,11 @@ class Training:
             if number == 1:
                 wait = save()
         seconds = time.perf_counter() - start
+        # What is still being written may take as long as it likes: it counts as nobody's time.
         self.store.newest()
+        finish = getattr(save, "finish", None)
+        if finish is not None:
+            finish()
         return seconds
 
     def _begin(self, steady: list[torch.Tensor]) -> Callable[[], object]:
@@ -148,6 +160,8 @@ class Training:
             "at once": lambda: self._begin([]),
             "synchronous": self._save,
             "Ignite": self._ignite,
+            "torch async_save": self._torch_async,
+            **self._lightning,
         }
         cases = {f"{label}, {name}": (lambda save=save: self.loop(save)) for name, save in saves.items()}
         return {**cases, f"{label}, memcpy": lambda: min(self.copy() for _ in range(3))}
@@ -217,7 +231,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
     targets = {"hidden": MOST_HIDDEN, "at once": MOST_AT_ONCE, "synchronous": None, "Ignite": None}
     return [
         *(
-            Figure(f"{label}, {name}: loop time lost / memcpy", lost(label, name), "×", target)
+            Figure(f"{label}, {name}: loop time lost / memcpy", lost(label, name), "×", target, WHY)
             for label in labels
             for name, target in targets.items()
         ),
@@ -228,14 +242,13 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
     ]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
-    count = 2 if given.quick else 5
+def measure(quick: bool) -> Result:
+    """Loops with a save and without, a loop in Python beside a save, the peak of memory."""
+    count = 2 if quick else 5
     torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if given.quick:
+        if quick:
             trainings = {"3 MB": Training(256, 4, 4, 5, folder / "small")}
         else:
             trainings = {
@@ -243,22 +256,26 @@ def main() -> None:
                 "500 MB": Training(2048, 10, 6, 220, folder / "500"),
             }
         cases = {k: v for label, training in trainings.items() for k, v in training.cases(label).items()}
-        rounds = interleaved(cases | python_cases(folder, 10 if given.quick else 200), count)
+        rounds = interleaved(cases | python_cases(folder, 10 if quick else 200), count)
         for training in trainings.values():
             training.store.close()
-    print(f"milliseconds; {count} interleaved rounds, {torch.get_num_threads()} threads of torch\n")
-    rows = [[name, *Spread(*(each * 1e3 for each in row)).text(",.1f")] for name, row in spreads(rounds)]
-    print_table(["case", "median", "quartiles"], rows)
     figures = all_figures(rounds, list(trainings), Spread.of([peak_growth() for _ in range(3)]))
-    print_figures(figures)
-    write_json(given.json, rounds, figures)
-
-
-def spreads(rounds: Rounds) -> list[tuple[str, tuple[float, float, float]]]:
-    """Median and quartiles of every case."""
-    found = {name: rounds.spread(name) for name in rounds.values}
-    return [(name, (spread.median, spread.lower, spread.upper)) for name, spread in found.items()]
+    charts = []
+    for label in trainings:
+        names = {"ours, hidden": "hidden", "ours, at once": "at once", "ours, synchronous": "synchronous"}
+        names |= {name: name for name in ("Ignite", "torch async_save", "Lightning", "Lightning async")}
+        bars = {
+            who: rounds.combined(lambda a, b: (a - b) * 1e3, f"{label}, {case}", f"{label}, no save")
+            for who, case in names.items()
+            if f"{label}, {case}" in rounds.values
+        }
+        copy = rounds.spread(f"{label}, memcpy").median * 1e3
+        title = f"Loop time lost by one save of {label}"
+        charts.append(Chart(f"save_{label.split()[0]}", title, "ms", bars, copy, "memcpy of as much"))
+    values = {name: [each * 1e3 for each in found] for name, found in rounds.values.items()}
+    about = f"milliseconds; {count} interleaved rounds, {torch.get_num_threads()} threads of torch"
+    return Result(about, "ms", values, figures, charts)
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -113,7 +113,8 @@ class ArgumentSets:
     def __init__(self, look_up: Callable[[str], Any]) -> None:
         self._look_up = look_up
         self._lists: dict[tuple[object, ...], list[Any]] = {}
-        self._live: list[tuple[list[Any], tuple[Source, ...]]] = []
+        self.live: list[tuple[list[Any], tuple[Source, ...]]] = []
+        """The lists in which anything has to be looked up at an event."""
 
     def of(self, sources: tuple[Source, ...]) -> list[Any]:
         """The list that holds the values of these sources while an event is handled."""
@@ -121,23 +122,18 @@ class ArgumentSets:
         if key not in self._lists:
             self._lists[key] = values = [source.value for source in sources]
             if any(source.name is not None for source in sources):
-                self._live.append((values, sources))
+                self.live.append((values, sources))
         return self._lists[key]
-
-    @property
-    def changing(self) -> bool:
-        """Whether anything has to be looked up at an event."""
-        return bool(self._live)
 
     def gather(self) -> None:
         """Look up what changes."""
         look_up = self._look_up
-        for values, sources in self._live:
+        for values, sources in self.live:
             values[:] = [s.value if s.name is None else look_up(s.name) for s in sources]
 
     def release(self) -> None:
         """Let go of batches and outputs, so that their memory is free for the next step."""
-        for values, _ in self._live:
+        for values, _ in self.live:
             values.clear()
 
 

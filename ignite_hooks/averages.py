@@ -20,6 +20,9 @@ from ignite_hooks.errors import CheckpointError
 SMALL = 1 << 14
 """Tensors of up to so many elements are gathered into one: going through many of them costs more than copying."""
 
+FEW = 32
+"""Up to so many flat ones are looked at one by one and gathered with the others: that is cheaper than another pack."""
+
 HALF = (torch.float16, torch.bfloat16)
 AVERAGED = (*HALF, torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Tensors of any other type are not averaged: those of the model are taken."""
@@ -95,6 +98,8 @@ class Part:
         self.values: dict[str, Tensor] = {}
         self._held: list[tuple[Tensor, Tensor]] = []
         self._skipped: Tensor | None = None
+        # Kept, as making one at each update costs more than what it does.
+        self._no_grad = torch.no_grad()
         self.fit()
 
     # -- which tensors ----------------------------------------------------------------------------------------
@@ -135,10 +140,13 @@ class Part:
 
     def _alike(self, sources: list[Tensor]) -> dict[tuple[torch.dtype, torch.device, bool], list[int]]:
         """The small tensors that can be gathered into one, by their indices."""
+        small = [i for i, source in enumerate(sources) if source.numel() <= SMALL and is_dense(source)]
+        flat = {i for i in small if sources[i].dim() == 1 and not self._sharded}
+        if len(flat) <= FEW and len(flat) < len(small):
+            flat.clear()
         found: dict[tuple[torch.dtype, torch.device, bool], list[int]] = {}
-        for i, source in enumerate(sources):
-            if source.numel() <= SMALL and is_dense(source):
-                found.setdefault((source.dtype, source.device, source.dim() == 1 and not self._sharded), []).append(i)
+        for i in small:
+            found.setdefault((sources[i].dtype, sources[i].device, i in flat), []).append(i)
         return found
 
     def _pack(
@@ -185,7 +193,9 @@ class Part:
 
         On a device other than the CPU the device decides by itself, and `take_skipped` tells later.
         """
-        with torch.no_grad():
+        if not self._places:
+            return True
+        with self._no_grad:
             gathered = self._gathered()
             if self._on_device:
                 self._update_on_device(gathered, 1 - momentum)

@@ -82,7 +82,7 @@ class Calls:
 
     def at(self, point: str) -> tuple[list[Call], ArgumentSets]:
         """The calls of a point in order, and their arguments."""
-        return self._ready.get(point) or ([], ArgumentSets(self._look_up))
+        return self._ready.get(point) or ([], ArgumentSets(self.look_up))
 
     def _make_ready(
         self, point: str, payload: Collection[str], problems: list[Problem]
@@ -90,7 +90,7 @@ class Calls:
         services = self.runner.services
         withheld = [service for service in KNOWN_SERVICES if service not in services]
         available = Available(self.runner, services, LIVE, payload, withheld)
-        sets = ArgumentSets(self._look_up)
+        sets = ArgumentSets(self.look_up)
         calls = []
         for slot in self._plan.at(point):
             if slot.hook in self.off and point != "cleanup":
@@ -104,7 +104,8 @@ class Calls:
             calls.append(Call(slot, function, sets.of(sources), tally))
         return calls, sets
 
-    def _look_up(self, name: str) -> Any:
+    def look_up(self, name: str) -> Any:
+        """What a name stands for now."""
         return self._payload[name] if name in self._payload else getattr(self.runner, name)
 
     # -- calling ----------------------------------------------------------------------------------------------

@@ -10,10 +10,14 @@ from ignite_hooks.schedule import NEVER
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
+    from ignite_hooks.arguments import Source
     from ignite_hooks.calls import Call, Calls
 
 TIMED_EVERY = 100
 """Of the calls that come at every iteration, one in this many is timed."""
+
+OF_STATE = {"outputs": "output", "data_batch": "batch"}
+"""What most hooks want of an iteration, and where the running engine has it."""
 
 
 class IterationBox:
@@ -45,8 +49,8 @@ class IterationBox:
         self._all: list[Call] = []
         self._always: list[Call] = []
         self._quick: list[tuple[Callable[..., Any], int]] = []
-        self._lists: list[list[Any]] = []
-        self._values: list[tuple[Any, ...]] | None = None
+        self._values: list[tuple[Any, ...]] = []
+        self._readers: list[tuple[int, Callable[[], tuple[Any, ...]]]] = []
         self._sets = calls.at(point)[1]
         self.handler = self._make_handler()
         self.fill()
@@ -65,19 +69,27 @@ class IterationBox:
     def _make_quick(self) -> None:
         """What is left to do in an iteration in which nothing is due: functions, and which arguments each receives.
 
-        A tuple is cheaper to call with than a list, so the arguments are made tuples: once and for all where none of
-        them changes, else once per event.
+        The arguments of those that share them are read once per event, and those that never change not even then.
         """
         off = self._calls.off
         self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
         lists = {id(call.arguments): call.arguments for call in self._always}
-        self._lists = list(lists.values())
-        self._values = None if self._sets.changing else list(map(tuple, self._lists))
+        changing = {id(values): sources for values, sources in self._sets.live}
+        # A tuple is cheaper to call with than a list.
+        self._values = [() if key in changing else tuple(values) for key, values in lists.items()]
+        self._readers = [(i, self._reader(changing[key])) for i, key in enumerate(lists) if key in changing]
         which = {key: i for i, key in enumerate(lists)}
         self._quick = [
             (self._asking(call) if call.slot.decides else call.function, which[id(call.arguments)])
             for call in self._always
         ]
+
+    def _reader(self, sources: tuple[Source, ...]) -> Callable[[], tuple[Any, ...]]:
+        engine, look_up = self._engine, self._calls.look_up
+        alone = OF_STATE.get(sources[0].name or "") if len(sources) == 1 else None
+        if alone is not None:
+            return lambda: (getattr(engine.state, alone),)
+        return lambda: tuple([source.value if source.name is None else look_up(source.name) for source in sources])
 
     def start(self) -> None:
         """Begin to count at the iteration the engine is at now."""
@@ -120,19 +132,17 @@ class IterationBox:
                 self._slowly(n)
             elif self._quick:
                 # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
-                always, quick, sets, values = self._always, self._quick, self._sets, self._values
-                changing = values is None
+                always, quick, values = self._always, self._quick, self._values
                 runner.in_iteration = True
-                if values is None:
-                    sets.gather()
-                    values = list(map(tuple, self._lists))
+                if self._readers:
+                    values = values.copy()
+                    for which, read in self._readers:
+                        values[which] = read()
                 try:
                     for function, which in quick:
                         function(*values[which])
                 except Exception as error:
                     self._go_on_after(error, always[quick.index((function, which)) :])
-                if changing:
-                    sets.release()
                 runner.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()

@@ -116,7 +116,7 @@ def test_methods_with_the_same_parameters_share_one_list_that_holds_nothing_betw
     second = sets.of(match(lambda runner, data_batch: None, HERE, "")[1])
     fixed = sets.of(match(lambda runner, model: None, HERE, "")[1])
     assert first is second
-    assert sets.changing
+    assert sets.live
     sets.gather()
     assert asked == ["data_batch"]
     assert first == ["RUNNER", "BATCH"]

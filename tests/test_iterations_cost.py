@@ -2,81 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from ignite.engine import Engine, Events
+from ignite.engine import Events
 
 from ignite_hooks import BaseHook, attach_hooks
+from tests.meter import Cost, cost_of
 from tests.tools import echo_trainer
-
-FIRST, LAST = 10, 16
-"""Iterations in which nothing is due: after the first, which finds out what is, and before any interval below."""
 
 MOST_CALLS_WHEN_IDLE = 2
 MOST_C_CALLS_WHEN_IDLE = 1  # Ignite's own, for any handler
 MOST_OPCODES_WHEN_IDLE = 60
 MOST_OPCODES_PER_ACTING_HOOK = 16
-MOST_CALLS_TO_GATHER = 18
+MOST_CALLS_TO_GATHER = 13
 """To look up batch_idx, data_batch and outputs, however many hooks want them."""
-
-
-class Cost(NamedTuple):
-    """Of one iteration: Python functions and C functions called, opcodes executed."""
-
-    calls: int
-    c_calls: int
-    opcodes: int
-
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
-
-
-class Meter:
-    """Counts what an engine does between two batches.
-
-    It begins in the middle of a run, so the loop of the engine, which has begun before, is not counted itself.
-    """
-
-    def __init__(self) -> None:
-        self.calls = self.c_calls = self.opcodes = 0
-        self.seen: list[Cost] = []
-
-    def profile(self, frame: FrameType, event: str, arg: object) -> None:
-        self.calls += event == "call"
-        self.c_calls += event == "c_call"
-
-    def trace(self, frame: FrameType, event: str, arg: object) -> Any:
-        frame.f_trace_opcodes = True
-        self.opcodes += event == "opcode"
-        return self.trace
-
-    def batches(self) -> Iterator[int]:
-        before = sys.getprofile(), sys.gettrace()
-        yield from range(FIRST)
-        sys.setprofile(self.profile)
-        sys.settrace(self.trace)
-        try:
-            for batch in range(FIRST, LAST):
-                yield batch
-                self.seen.append(Cost(self.calls, self.c_calls, self.opcodes))
-        finally:
-            sys.setprofile(before[0])
-            sys.settrace(before[1])
-
-
-def cost_of(trainer: Engine) -> Cost:
-    """One quiet iteration; all of them cost the same."""
-    meter = Meter()
-    trainer.run(meter.batches(), max_epochs=1)
-    each = {after - before for before, after in pairwise(meter.seen)}
-    assert len(each) == 1
-    return each.pop()
 
 
 class Acting(BaseHook):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 from annotated_types import Ge
@@ -33,6 +33,22 @@ class ProfileSchedule(TypedDict, total=False):
     warmup: Annotated[int, Ge(0)]
     active: Annotated[int, Ge(1)]
     repeat: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class Looks(When):
+    """Every iteration that is looked at and none that is only waited through, which then costs nothing."""
+
+    next_look: Callable[[int], int] = field(default=lambda n: n + 1, compare=False, repr=False)
+    """The iteration after the n-th in which there is something to do."""
+
+    always = False
+
+    def due(self, n: int) -> bool:
+        return self.next_look(n - 1) == n
+
+    def following(self, n: int) -> int:
+        return self.next_look(n)
 
 
 @settings
@@ -94,6 +110,7 @@ class ProfilerHook(BaseHook):
         self._torch: Any = None
         self._recording = False
         self._iteration = self._epoch = self._cycle = self._seen = 0
+        self._began_at: int | None = None
         self._left = self.profile_iters
         self._next = NEVER
         self._profile = Profile()
@@ -103,8 +120,13 @@ class ProfilerHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """Always: the schedule of this hook is of another kind."""
-        return When()
+        """The schedule of this hook is of another kind: its iterations follow from its state."""
+        return When() if self.by_epoch else Looks(next_look=self._next_look)
+
+    def _next_look(self, n: int) -> int:
+        if self._torch is not None or self._began_at is None:
+            return n + 1
+        return max(n + 1, self._began_at + self._next)
 
     def how_often(self, method: str) -> str | None:
         """Where it looks."""
@@ -119,6 +141,7 @@ class ProfilerHook(BaseHook):
         self._forget()
 
     def before_train(self, runner: Runner) -> None:
+        self._began_at = runner.global_step
         self._profile.workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
         if not self.by_epoch and is_first_rank():
             self._next = self._cycles.next_begin(0) or NEVER
@@ -131,7 +154,7 @@ class ProfilerHook(BaseHook):
             self._next = self._iteration + 1 if looks else NEVER
 
     def before_train_iter(self, runner: Runner) -> None:
-        self._iteration += 1
+        self._iteration = runner.global_step - (self._began_at or 0)
         if self._torch is None:
             if self._iteration < self._next:
                 return

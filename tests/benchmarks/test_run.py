@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The runner, which is a script and no part of the package."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module("run")
+    sys.modules.pop("run")
+
+
+def bar(median: float) -> dict[str, float]:
+    return {"median": median, "lower": median * 0.9, "upper": median * 1.1}
+
+
+def figure(name: str, median: float, at_most: float | None = None, why: str = "") -> dict[str, Any]:
+    verdict = "" if at_most is None else "reached" if median <= at_most else "missed"
+    return {"name": name, "measured": bar(median), "unit": "µs", "at_most": at_most, "why": why, "verdict": verdict}
+
+
+def result(**given: Any) -> dict[str, Any]:
+    chart = {"name": "a", "title": "A", "unit": "µs", "limit": 1.0, "limit_name": "a bare loop"}
+    bars = {"ours": bar(2.0), "Faster": bar(1.0), "Slower": bar(4.0), "Alike": bar(1.95)}
+    return {
+        "about": "µs of it",
+        "unit": "µs",
+        "seconds": 60.0,
+        "notes": [],
+        "values": {"bare engine": [3000.0, 4000.0], "ours": [2.0]},
+        "figures": [figure("one", 2.0, 3.0), figure("... twice", 5.0, 3.0, "it waits for the disk"), figure("two", 1)],
+        "charts": [{**chart, "bars": bars}],
+        **given,
+    }
+
+
+ON = {
+    "when": "2026-01-01 00:00",
+    "cpu": "some",
+    "cores": 2,
+    "load": 0.1,
+    "python": "3.11.1",
+    "versions": {"torch": "2"},
+    "memcpy_gb_s": 9.0,
+}
+
+
+def test_the_page_says_what_was_reached_and_what_was_missed_and_why(run: Any) -> None:
+    text = run.page({"dispatch": result()}, ON, False)
+    assert "| Calling hooks | one | ≤ 3 µs | 2.00 µs | 1.80 … 2.20 | reached |" in text
+    assert "- **one: twice**: 5.00 µs, not ≤ 3 µs: it waits for the disk." in text
+
+
+def test_the_page_names_who_is_ahead_of_us_and_nobody_else(run: Any) -> None:
+    lost = "\n".join(run.lost({"dispatch": result()}))
+    assert "Faster takes 1.00 against our 2.00 µs" in lost
+    assert "Slower" not in lost
+    assert "Alike" not in lost  # within the quartiles
+
+
+def test_the_page_says_how_fast_the_machine_is(run: Any) -> None:
+    assert "took 3.5 µs here, 1.0 times as long" in run.page({"dispatch": result()}, ON, False)
+
+
+def test_a_short_run_says_that_its_numbers_mean_nothing(run: Any) -> None:
+    short, long = (run.page({"dispatch": result()}, ON, quick) for quick in (True, False))
+    assert "mean nothing" in short
+    assert "## What we lose" not in short
+    assert "mean nothing" not in long
+    assert "## What we lose" in long
+
+
+def test_every_script_that_is_run_exists_and_every_script_is_run(run: Any) -> None:
+    scripts = {section.script for section in run.SECTIONS}
+    helpers = {"run", "measure", "peers", "scale"}
+    assert scripts | helpers == {path.stem for path in BENCHMARKS.glob("*.py")}
+
+
+@pytest.mark.slow
+def test_one_short_run_writes_numbers_pictures_and_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--only", "dispatch", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "benchmarks" / "dispatch.json").read_text())
+    assert all(len(values) >= 2 for values in numbers["values"].values())
+    assert (tmp_path / "benchmarks" / "dispatch_idle.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "](benchmarks/dispatch_idle.png)" in page
+    assert all(f"| {entry['name']} |" in page for entry in numbers["figures"])
+    again = subprocess.run([*command, "--page"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "benchmarks.md").read_text() == page

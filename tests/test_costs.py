@@ -1,0 +1,142 @@
+"""What hooks add to an iteration, as ceilings on calls and opcodes: a slowdown fails here without a clock.
+
+The ceilings are what was counted with the Python and torch of ``constraints.txt``, and a little more. Where a change is
+worth more than it costs, raise one and say so. Times are in ``docs/benchmarks.md``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, create_supervised_evaluator
+from ignite.metrics import Loss
+
+from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
+from tests.meter import Cost, cost_of, mean_cost_of
+
+
+class Acting(BaseHook):
+    """Answers an iteration with nothing."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        pass
+
+
+class Elsewhere(BaseHook):
+    """Answers no iteration."""
+
+    def before_epoch(self, runner: Any) -> None:
+        pass
+
+
+def timer(**settings: Any) -> IterTimerHook:
+    """A timer whose clock takes every step for a short one, so that the same steps are looked into in each run."""
+    hook = IterTimerHook(**settings)
+    hook.clock = itertools.count(0.0, 1e-6).__next__
+    return hook
+
+
+def ten(cls: type[BaseHook], **settings: Any) -> list[Any]:
+    return [cls(name=f"hook{i}", **settings) for i in range(10)]
+
+
+def logging_set() -> list[Any]:
+    return [timer(), {"type": "LoggerHook"}, {"type": "TensorBoardHook"}]
+
+
+def default_set() -> list[Any]:
+    others = ["RuntimeInfoHook", "LoggerHook", "EMAHook", "CheckpointHook", {"type": "EvalHook", "metric": "loss"}]
+    return [timer(), *others, {"type": "EarlyStoppingHook", "monitor": "val_loss"}]
+
+
+NEVER = {"wait": 1 << 40, "warmup": 1, "active": 1}
+
+QUIET: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
+    "hooks absent": (list, Cost(1, 1, 55)),
+    "without a method for iterations": (lambda: ten(Elsewhere), Cost(1, 1, 55)),
+    "not due": (lambda: ten(Acting, interval=50), Cost(1, 1, 55)),
+    "due": (lambda: ten(Acting), Cost(11, 1, 235)),
+    "a checkpoint": (lambda: [{"type": "CheckpointHook", "by_epoch": False, "interval": 1000}], Cost(1, 1, 55)),
+    "an evaluation": (lambda: [{"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
+    "early stopping": (lambda: [{"type": "EarlyStoppingHook"}, {"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
+    "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 110)),
+    "IterTimerHook": (lambda: [timer()], Cost(13, 3, 420)),
+    "LoggerHook": (lambda: ["LoggerHook"], Cost(5, 5, 160)),
+    "EMAHook": (lambda: ["EMAHook"], Cost(34, 19, 710)),
+    "the logging set": (logging_set, Cost(19, 7, 540)),
+    "the default set": (default_set, Cost(50, 23, 1130)),
+}
+"""What a quiet iteration may cost above the bare engine."""
+
+LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
+    "the logging set": (logging_set, Cost(34, 19, 840)),
+    "the default set": (default_set, Cost(60, 31, 1340)),
+}
+"""What an iteration may cost in the mean, lines of the log included: one in 50."""
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Somebody listens to the log, so that lines are made and not shown."""
+    logger, handler = logging.getLogger("ignite_hooks"), logging.FileHandler("/dev/null")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def engine(hooks: list[Any] | None, folder: Path) -> Engine:
+    """A trainer whose step does nothing, beside a model of four tensors."""
+    trainer = Engine(lambda engine, batch: 0.5)
+    if hooks is not None:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
+        attach_hooks(
+            trainer,
+            hooks,
+            evaluators=create_supervised_evaluator(model, {"loss": Loss(torch.nn.functional.cross_entropy)}),
+            work_dir=folder,
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            val_loader=[(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))],
+        )
+    return trainer
+
+
+def assert_at_most(cost: Cost, ceiling: Cost) -> None:
+    over = {name: (it, most) for name, it, most in zip(Cost._fields, cost, ceiling, strict=True) if it > most}
+    assert not over, f"counted and ceiling: {over}"
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_an_iteration_in_which_nothing_is_due_stays_below_its_ceiling(name: str, tmp_path: Path) -> None:
+    hooks, ceiling = QUIET[name]
+    assert_at_most(cost_of(engine(hooks(), tmp_path)) - cost_of(engine(None, tmp_path)), ceiling)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_so_does_the_mean_of_iterations_with_lines_of_the_log(name: str, tmp_path: Path) -> None:
+    hooks, ceiling = LINES[name]
+    bare = mean_cost_of(engine(None, tmp_path), 110, 100)
+    assert_at_most(mean_cost_of(engine(hooks(), tmp_path), 110, 100) - bare, ceiling)
+
+
+def test_a_run_that_is_old_costs_what_a_young_one_does(tmp_path: Path) -> None:
+    young = mean_cost_of(engine(default_set(), tmp_path / "young"), 110, 100)
+    old = mean_cost_of(engine(default_set(), tmp_path / "old"), 3010, 100)
+    assert old.opcodes <= young.opcodes * 1.02
+
+
+def test_an_average_costs_the_same_however_many_small_tensors_there_are(tmp_path: Path) -> None:
+    def cost(count: int) -> Cost:
+        trainer = Engine(lambda engine, batch: 0.5)
+        model = torch.nn.ParameterList([torch.zeros(8) for _ in range(count)])
+        attach_hooks(trainer, ["EMAHook"], work_dir=tmp_path, model=model)
+        return cost_of(trainer)
+
+    assert cost(100) == cost(2000)
