@@ -52,6 +52,7 @@ bench: $(VENV)/.installed-demo  ## run the scripts in benchmarks/; ten minutes
 	$(RUN) benchmarks/profiling.py
 	$(RUN) benchmarks/drawing.py
 	$(RUN) benchmarks/logs.py
+	$(RUN) benchmarks/losses.py
 
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
