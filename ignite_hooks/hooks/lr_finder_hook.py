@@ -73,6 +73,11 @@ class LRFinderHook(BaseHook):
         self.points: list[tuple[float, float]] = []
         """The rates that were tried, with their smoothed losses."""
 
+    @property
+    def changes_training(self) -> bool:
+        """Whether the run is another than it would have been."""
+        return self.apply
+
     def before_train(self, runner: Runner, model: Any, optimizer: Any) -> None:
         if runner.global_step > 0:
             return
