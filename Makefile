@@ -101,6 +101,6 @@ $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt
 	@echo "installing into $(BENCH), with the libraries to compare with: about 1 GB"
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
-		-r benchmarks/requirements.txt -e .
+		-r benchmarks/requirements.txt -e ".[mlflow]"
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps timm==1.0.31
 	@touch $@

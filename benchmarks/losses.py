@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from ignite.engine import Engine
-from measure import Figure, Lane, arguments, interleaved, print_figures, print_table, write_json
+from measure import Figure, Lane, Result, interleaved, script
 
 from ignite_hooks import attach_hooks
 
@@ -48,11 +48,10 @@ def engine(settings: dict[str, Any] | None, folder: Path) -> Engine:
     return trainer
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def measure(quick: bool) -> Result:
+    """Whole iterations."""
     torch.set_num_threads(1)
-    iterations, count = 8, 3 if given.quick else 20
+    iterations, count = 8, 3 if quick else 20
     logging.getLogger("ignite_hooks").addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory() as folder:
         lanes = {
@@ -62,13 +61,11 @@ def main() -> None:
         rounds = interleaved({name: lane.advance for name, lane in lanes.items()}, count)
         for lane in lanes.values():
             lane.end()
-    print(f"nanoseconds per iteration: {count} interleaved rounds of {iterations} iterations\n")
-    print_table(["case", "median", "quartiles"], [[name, *rounds.spread(name).text(",.0f")] for name in lanes])
     ways = [name for name in lanes if name != "no hooks"]
     figures = [Figure(name, rounds.combined(lambda a, b: a / b, name, "no hooks"), "×") for name in ways]
-    print_figures(figures, ".3f")
-    write_json(given.json, rounds, figures)
+    about = f"nanoseconds per iteration: {count} interleaved rounds of {iterations} iterations"
+    return Result(about, "ns", rounds.values, figures, form=",.3f")
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -53,6 +53,16 @@ SECTIONS = (
         "the same library, at the start of a run and late in one.",
     ),
     Section(
+        "trackers",
+        "Trackers in trouble",
+        "Iterations of some milliseconds while an MLflow server misbehaves, over the same without a tracker.",
+    ),
+    Section(
+        "losses",
+        "Looking for NaN",
+        "Whole iterations with CheckInvalidLossHook, over the same without hooks.",
+    ),
+    Section(
         "ema",
         "Averaging weights",
         "One update of the averages, and exchanging the weights for them. The limit is one fused operation over lists "

@@ -7,7 +7,6 @@ to the spool. The clock runs inside of the run only: what its end waits for is b
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import multiprocessing
 import os
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 from ignite.engine import Engine
-from measure import Figure, Lane, arguments, interleaved, print_figures, print_table, write_json
+from measure import Figure, Lane, Result, interleaved, script
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.writers.spool import Spool
@@ -83,13 +82,12 @@ def kept(folder: Path, steps: int) -> bool:
     return found == list(range(INTERVAL, steps + 1, INTERVAL))
 
 
-def main() -> None:
-    """Measure, print, write."""
-    given = arguments(__doc__)
+def measure(quick: bool) -> Result:
+    """Whole iterations beside a server in each kind of trouble."""
     torch.set_num_threads(1)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     logging.getLogger("ignite_hooks").setLevel(logging.ERROR)
-    count = 5 if given.quick else 100
+    count = 5 if quick else 50
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         places = {how: Path(folder) / how.replace(" ", "-") for how in [*FAULTS, "is not there"]}
         urls = {how: servers.enter_context(served(how)) for how in FAULTS} | {"is not there": unreachable()}
@@ -100,18 +98,17 @@ def main() -> None:
         for lane in lanes.values():
             lane.end()
         whole = {how: kept(place, engines[how].state.iteration) for how, place in places.items()}
-    print(f"nanoseconds per iteration: {count} interleaved rounds of {ITERATIONS} iterations\n")
-    print_table(["case", "median", "quartiles"], [[name, *rounds.spread(name).text(",.0f")] for name in lanes])
-    print(f"\nevery loss that was due is in the spool: {json.dumps(whole)}\n")
     figures = [
         Figure(f"{case} / no tracker", rounds.combined(lambda a, b: a / b, case, "no tracker"), "×", MOST)
         for case in list(lanes)[1:]
     ]
-    print_figures(figures)
-    write_json(given.json, rounds, figures)
-    if not all(whole.values()):
-        sys.exit("metrics were lost")
+    lost = [how for how, is_whole in whole.items() if not is_whole]
+    if lost:
+        raise RuntimeError(f"metrics were lost where a server {', '.join(lost)}")
+    about = f"nanoseconds per iteration: {count} interleaved rounds of {ITERATIONS} iterations"
+    notes = ["Every loss that was due is in the spool, once and in order."]
+    return Result(about, "ns", rounds.values, figures, form=",.3f", notes=notes)
 
 
 if __name__ == "__main__":
-    main()
+    script(measure, __doc__)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
@@ -83,11 +83,13 @@ class TimeTrackingHook(BaseHook):
         runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
         self._tell(runner, "  ".join(words))
 
-    def before_save_checkpoint(self) -> None:
-        self.state.seconds = self._total()
-
     def after_run(self, runner: Runner) -> None:
         self._tell(runner, f"done after {duration(self._total())}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The time until now."""
+        self.state.seconds = self._total()
+        return super().state_dict()
 
     def _total(self) -> float:
         return self._before + self.clock() - self._began

@@ -94,6 +94,17 @@ def test_a_resumed_run_goes_on_counting_and_judges_by_itself(tmp_path: Path) -> 
     ]
 
 
+def test_every_checkpoint_has_the_time_until_it_was_saved(tmp_path: Path) -> None:
+    checkpoint = {"type": "CheckpointHook", "save_best": False}
+    first = Tracked(tmp_path)
+    first.attach(checkpoint)
+    first.trainer.run([1.0, 1.0], max_epochs=3)
+    second = Tracked(tmp_path)
+    second.attach(checkpoint, resume="epoch_1.pth")
+    second.trainer.run([1.0, 1.0], max_epochs=2)
+    assert "going on at epoch 2, after 0:04:00" in second.lines[4]
+
+
 def test_where_the_end_is_unknown_nothing_is_foreseen(tmp_path: Path) -> None:
     run = Tracked(tmp_path)
     run.attach()
