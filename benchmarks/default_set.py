@@ -283,7 +283,7 @@ def measure(quick: bool) -> Result:
     """Tiny steps, then steps of a millisecond."""
     torch.set_num_threads(1)
     quietly()
-    length = 60 if quick else LENGTH
+    length = 20 if quick else LENGTH
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clock, cpu, start = runs(lambda: Work(length), folder / "tiny", 2 if quick else 12)
