@@ -33,7 +33,7 @@ MOMENTUM = 0.999
 WHY = (
     "an iteration of the engine itself is in it (see the bare engine); of the 1,050 opcodes and 46 calls that we add, "
     "665 and 32 are the average, which also looks whether the weights are finite, and 390 and 12 the timer, which "
-    "reads a clock four times; by the clock, the end of the run also waits until its last checkpoint is safe on the disk, "
+    "reads a clock four times; by the clock, the end of the run also waits until its last checkpoint is safe, "
     "which the loop by hand does not"
 )
 
