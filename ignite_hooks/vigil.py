@@ -29,7 +29,8 @@ EXIT_CODE = 17
 NETWORK = "/proc/self/ns/net"
 """Names the space in which this process has its addresses."""
 
-LEFT, DEAD, SILENT = "left", "dead", "silent"
+LEFT = "left "
+"""Stands before the last words of a rank, where its signs of life have stood."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Vigil:
         if self._talker is not None:
             self._talker.join(PERIOD + GRACE)
             if not self._talker.is_alive():
-                self._say("left", "" if error is None else f"{type(error).__name__}: {error}"[:300])
+                self._say(LEFT + ("" if error is None else f"{type(error).__name__}: {error}"[:300]))
         self._store = self._talker = None
 
     def explanation(self, seconds: float = 1.5) -> str | None:
@@ -142,19 +143,26 @@ class Vigil:
         if self._store is None:
             return
         beats = 0
+        met: list[int] = []
         while not self._ended.wait(PERIOD):
             beats += 1
             try:
-                self._store.set(f"alive/{rank()}", str(beats))
-                for peer in self._peers:
-                    if peer.rank not in self._last_words and self._store.check([f"left/{peer.rank}"]):
-                        self._last_words[peer.rank] = _shown(self._store.get(f"left/{peer.rank}"))
-                    if self._store.check([f"alive/{peer.rank}"]):
-                        self._signs[peer.rank] = int(self._store.get(f"alive/{peer.rank}"))
+                self._store.set(_place(rank()), str(beats))
+                # Asking for what is not there yet would wait for it; of those that are, one question asks all.
+                met += [p.rank for p in self._peers if p.rank not in met and self._store.check([_place(p.rank)])]
+                signs = self._store.multi_get([_place(number) for number in met]) if met else []
+                for number, said in zip(met, signs, strict=True):
+                    self._hear(number, said)
             except (RuntimeError, ValueError):
                 # Rank 0, which has the store, has gone. What can be seen without it still is.
                 return
             self._rounds = beats
+
+    def _hear(self, number: int, said: bytes) -> None:
+        if said.startswith(LEFT.encode()):
+            self._last_words[number] = _shown(said.removeprefix(LEFT.encode()))
+        else:
+            self._signs[number] = int(said)
 
     def _watch(self) -> None:
         last = time.monotonic()
@@ -218,10 +226,10 @@ class Vigil:
         except OSError as error:
             self._logger.error("the stacks cannot be written: %s", error)
 
-    def _say(self, what: str, text: str) -> None:
+    def _say(self, text: str) -> None:
         if self._store is not None:
             try:
-                self._store.set(f"{what}/{rank()}", text)
+                self._store.set(_place(rank()), text)
             except RuntimeError as error:
                 self._logger.debug("the other ranks could not be told: %s", error)
 
@@ -242,6 +250,11 @@ def _served() -> Any:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=10))
+
+
+def _place(number: int) -> str:
+    """Where a rank gives its signs."""
+    return f"rank/{number}"
 
 
 def _address() -> str:
