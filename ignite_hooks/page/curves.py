@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ignite_hooks.drawing.learning import plain_name
 from ignite_hooks.improvement import Rule, rule_for
 from ignite_hooks.writers.interface import full_name
 
@@ -168,6 +167,9 @@ def is_resource(series: Series) -> bool:
 
 
 def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
+    # It takes numpy along, which the list of hooks has no need of.
+    from ignite_hooks.drawing.learning import plain_name
+
     groups: dict[str, list[Series]] = {}
     for one in series:
         family = one.name.rpartition("/")[0] if one.kind == "train" else ""
