@@ -51,12 +51,12 @@ class TimeTrackingHook(BaseHook):
     now: Callable[[], datetime] = field(init=False, repr=False, default=datetime.now)
 
     def __post_init__(self) -> None:
-        self._began = self._epoch_began = self.clock()
-        self._before = 0.0
+        self._began: float | None = None
+        self._epoch_began = self._before = 0.0
         self._done_before = 0
 
     def before_run(self) -> None:
-        self.state = Progress()
+        self.state, self._began = Progress(), None
 
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded."""
@@ -70,14 +70,14 @@ class TimeTrackingHook(BaseHook):
 
     @scheduled
     def after_epoch(self, runner: Runner) -> None:
-        now, epoch = self.clock(), int(runner.trainer.state.epoch)
-        found = {"time/epoch": now - self._epoch_began, "time/total": self._total()}
+        epoch = int(runner.trainer.state.epoch)
+        found = {"time/epoch": self.clock() - self._epoch_began, "time/total": self._total()}
         words = [f"epoch {epoch}" if runner.max_epochs is None else f"epoch {epoch}/{runner.max_epochs}"]
         words += [f"took {duration(found['time/epoch'])}", f"total {duration(found['time/total'])}"]
         done, wanted = runner.global_step - self._done_before, runner.max_iters
         if wanted is not None and done > 0 and wanted > runner.global_step:
             # By what this process has done, evaluations and all: another may have been faster.
-            left = (now - self._began) * (wanted - runner.global_step) / done
+            left = (found["time/total"] - self._before) * (wanted - runner.global_step) / done
             found["time/left"] = left
             words += [f"left {duration(left)}", f"done at {self.now() + timedelta(seconds=left):%Y-%m-%d %H:%M}"]
         runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
@@ -86,13 +86,16 @@ class TimeTrackingHook(BaseHook):
     def after_run(self, runner: Runner) -> None:
         self._tell(runner, f"done after {duration(self._total())}")
 
+    def cleanup(self) -> None:
+        self.state.seconds, self._began = self._total(), None
+
     def state_dict(self) -> dict[str, Any]:
         """The time until now."""
         self.state.seconds = self._total()
         return super().state_dict()
 
     def _total(self) -> float:
-        return self._before + self.clock() - self._began
+        return self.state.seconds if self._began is None else self._before + self.clock() - self._began
 
     def _tell(self, runner: Runner, line: str) -> None:
         import ignite.distributed as idist
