@@ -52,7 +52,7 @@ class TimeTrackingHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._began: float | None = None
-        self._epoch_began = self._before = 0.0
+        self._started = self._epoch_began = self._before = 0.0
         self._done_before = 0
 
     def before_run(self) -> None:
@@ -60,13 +60,15 @@ class TimeTrackingHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded."""
-        self._began = self._epoch_began = self.clock()
+        self._started = self._epoch_began = self.clock()
         self._before, self._done_before = self.state.seconds, runner.iter
         if runner.resumed_from is not None:
             self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {duration(self._before)}")
 
     def before_epoch(self) -> None:
         self._epoch_began = self.clock()
+        # Until here the state is that of the checkpoint.
+        self._began = self._started if self._began is None else self._began
 
     @scheduled
     def after_epoch(self, runner: Runner) -> None:
