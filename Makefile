@@ -26,8 +26,8 @@ demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small mod
 	$(RUN) -m ignite_hooks demo $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.installed-test  ## install what the tests need and run them; ARGS="-k name" to choose
-	$(RUN) -m pytest -q $(ARGS)
+test: $(VENV)/.installed-test  ## install what the tests need and run them on two cores; ARGS="-k name" to choose
+	$(RUN) $(if $(ARGS),-m pytest -q $(ARGS),-m tests)
 
 .PHONY: faults
 faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files

@@ -1,0 +1,33 @@
+"""All tests on two cores: those that take seconds, and mostly wait for processes of their own, beside the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+SLOW = "slow or faults"
+NO_TESTS = 5
+"""What pytest exits with where nothing was to be run."""
+
+
+def main() -> int:
+    """Run both halves; the output of the slow one comes after that of the other."""
+    command = [sys.executable, "-m", "pytest", "-q", *sys.argv[1:]]
+    with tempfile.TemporaryFile() as output:
+        slow = subprocess.Popen([*command, "-m", SLOW], stdout=output, stderr=subprocess.STDOUT)
+        try:
+            quick = subprocess.run([*command, "-m", f"not ({SLOW})"], check=False).returncode
+            print(f"\nthe tests that are {SLOW}:\n", flush=True)
+            codes = {quick, slow.wait()}
+        finally:
+            slow.terminate()
+            slow.wait()
+        output.seek(0)
+        sys.stdout.buffer.write(output.read())
+    # A process that a signal has ended has a code below 0.
+    return 1 if codes - {0, NO_TESTS} else min(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
