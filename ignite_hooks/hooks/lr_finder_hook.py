@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -146,7 +146,7 @@ class Kept:
             raise ValueError(
                 "the model has parameters without a size before its first forward: make one before the run"
             )
-        self._states = [copy.deepcopy(thing.state_dict()) for thing in self._things]
+        self._states = [copied(thing.state_dict()) for thing in self._things]
         self._modes = [(part, part.training) for part in self._model.modules()]
         self._gradients = [(one, one.grad) for one in self._model.parameters()]
         for one, _ in self._gradients:
@@ -159,6 +159,24 @@ class Kept:
             part.training = mode
         for one, gradient in self._gradients:
             one.grad = gradient
+
+
+def copied(value: Any) -> Any:
+    """A state in memory of its own; ``deepcopy`` of fake tensors makes some that torch frees twice.
+
+    Example:
+        >>> import torch
+        >>> state = {"weight": torch.zeros(1), "steps": [1]}
+        >>> kept = copied(state)
+        >>> state["weight"] += 1
+        >>> kept
+        {'weight': tensor([0.]), 'steps': [1]}
+    """
+    if hasattr(value, "detach"):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {name: copied(item) for name, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else copy.deepcopy(value)
 
 
 class Smooth:

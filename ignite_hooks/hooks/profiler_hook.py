@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
@@ -60,7 +60,7 @@ class ProfilerHook(BaseHook):
         profile_iters: The most iterations that are looked at; without a schedule, how many after one to warm up.
         schedule: How many iterations to wait, warm up and look at (active), and how often that is repeated, by default
             once.
-        on_trace_ready: Called with torch's profiler for each trace.
+        on_trace_ready: Called with torch's profiler for each trace, which is empty afterwards.
         record_shapes: Whether the trace holds the shapes of inputs.
         profile_memory: Whether memory is counted.
         with_stack: Whether Python functions and their callers are recorded; slow.
@@ -252,8 +252,13 @@ class ProfilerHook(BaseHook):
             self._recording = True
             profiler.step()
         profiler.stop()
-        if self._seen == 0:
-            return
+        try:
+            if self._seen > 0:
+                self._read(runner, profiler, known, now)
+        finally:
+            let_go(profiler)
+
+    def _read(self, runner: Runner, profiler: Any, known: Collection[str], now: list[float]) -> None:
         seconds = {name: now[i] - self._before[i] for i, name in enumerate(NAMES) if name in known}
         operators, functions = read(profiler.events(), stacks=self.with_stack)
         if self.export_chrome_trace:
@@ -300,6 +305,16 @@ class ProfilerHook(BaseHook):
         dearest = sorted(self._profile.operators.values(), key=lambda o: -o.time)[:DRAWN]
         phases = {name: value * each for name, value in self._profile.seconds.items()}
         return draw_profile(phases, [(o.name, o.time * each) for o in dearest if o.time > 0])
+
+
+def let_go(profiler: Any) -> None:
+    """Free what torch's profiler has recorded.
+
+    It refers to itself, and would be freed by some garbage collection long afterwards. By then the weak references to
+    tensors that it holds have been seen to write into memory that belongs to something else.
+    """
+    profiler.action_map.clear()
+    profiler.profiler = None
 
 
 def read(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import json
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +130,22 @@ def test_each_trace_is_handed_on_with_torchs_profiler(tmp_path: Path) -> None:
     )
     assert len(seen) == 2
     assert all(seen)
+
+
+def test_what_was_recorded_is_freed_at_the_end_of_each_cycle_and_not_by_some_garbage_collection(tmp_path: Path) -> None:
+    alive: list[list[bool]] = []
+    recorded: list[weakref.ref[Any]] = []
+
+    def note(profiler: Any) -> None:
+        alive.append([one() is not None for one in recorded])
+        recorded.extend([weakref.ref(profiler), weakref.ref(profiler.profiler)])
+
+    gc.disable()
+    try:
+        looked(tmp_path, schedule={"active": 1, "repeat": 3}, with_stack=True, on_trace_ready=note)
+    finally:
+        gc.enable()
+    assert alive == [[], [False] * 2, [False] * 4]
 
 
 def test_phases_tables_and_the_picture_go_to_the_writers(tmp_path: Path) -> None:
