@@ -137,14 +137,12 @@ RULES: Mapping[str, Rule] = {
 }
 
 NO_COUNTERPART: Mapping[str, str] = {
-    "ParamSchedulerHook": "BaseTrainer steps what training.scheduler names; in a script of yours the script does",
-    "EmptyCacheHook": "call torch.cuda.empty_cache() from a LambdaHook if it must be",
+    "ParamSchedulerHook": "BaseTrainer steps what training.scheduler names; where nobody does, add it",
     "NPUProfilerHook": "ProfilerHook knows CPUs and GPUs of NVIDIA",
-    "PrepareTTAHook": "evaluate a model that augments itself, as another evaluator",
     "TrackVisualizationHook": "DetVisualizationHook draws single images",
     "GroundingVisualizationHook": "DetVisualizationHook draws boxes",
 }
-"""What becomes of MMEngine's own hooks that are none of ours."""
+"""What is done instead of some of MMEngine's own hooks."""
 
 OF_ITSELF = {"DistSamplerSeedHook": "in the default set where the run is distributed"}
 """What need not be said here."""
@@ -385,10 +383,10 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
     if rule.switch and settings.pop(rule.switch, False) is False:
         yield Line(indent, "", f"{short} draws nothing there, as {rule.switch} is not true: left out")
         return
+    if short in NO_COUNTERPART:
+        yield Line(indent, "", f"{short} is left out: {NO_COUNTERPART[short]}")
+        return
     if name not in HOOKS:
-        if short in NO_COUNTERPART:
-            yield Line(indent, "", f"{short} has no counterpart: {NO_COUNTERPART[short]}")
-            return
         remark = "not one of ours: register your class with @HOOKS.register_module()"
         yield Line(indent, f"type: {name}", remark)
         yield from (_setting(indent, key, value) for key, value in settings.items())

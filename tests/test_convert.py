@@ -43,8 +43,8 @@ default_hooks:
   logger:
     interval: 50
     log_metric_by_epoch: true
-  # param_scheduler: ParamSchedulerHook has no counterpart: BaseTrainer steps what training.scheduler names; \
-in a script of yours the script does
+  # param_scheduler: ParamSchedulerHook is left out: BaseTrainer steps what training.scheduler names; \
+where nobody does, add it
   checkpoint:
     interval: 10
     max_keep_ckpts: 3
@@ -125,7 +125,7 @@ def test_an_entry_becomes_one_that_can_be_built(written: str, ours: dict[str, ob
 
 REMARKS = {
     "what draws nothing": ("dict(type='DetVisualizationHook')", "DetVisualizationHook draws nothing there"),
-    "no counterpart": ("dict(type='PrepareTTAHook', tta_cfg=dict())", "PrepareTTAHook has no counterpart: evaluate a"),
+    "left out": ("dict(type='NPUProfilerHook')", "NPUProfilerHook is left out: ProfilerHook knows"),
     "a value that is computed": ("dict(type='SyncNormHook', interval=len(names))", "interval"),
     "no entry": ("make_hook(3)", "line 1: not read: make_hook(3)"),
     "a value that does not fit": ("dict(type='MemoryProfilerHook', interval='x')", "does not fit here: interval='x'"),

@@ -19,6 +19,7 @@ from ignite.metrics import Loss
 
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
 from tests.meter import Cost, cost_of, mean_cost_of
+from tests.ranks import run_ranks
 
 
 class Acting(BaseHook):
@@ -119,11 +120,16 @@ def test_an_iteration_in_which_nothing_is_due_stays_below_its_ceiling(name: str,
     assert_at_most(cost_of(engine(hooks(), tmp_path)) - cost_of(engine(None, tmp_path)), ceiling)
 
 
+def cost_with_lines(name: str, folder: str) -> Cost:
+    bare = mean_cost_of(engine(None, Path(folder)), 110, 100)
+    return mean_cost_of(engine(LINES[name][0](), Path(folder)), 110, 100) - bare
+
+
 @pytest.mark.parametrize("name", LINES)
 def test_so_does_the_mean_of_iterations_with_lines_of_the_log(name: str, tmp_path: Path) -> None:
-    hooks, ceiling = LINES[name]
-    bare = mean_cost_of(engine(None, tmp_path), 110, 100)
-    assert_at_most(mean_cost_of(engine(hooks(), tmp_path), 110, 100) - bare, ceiling)
+    # In a process of its own: here, trackers and pytest listen to every line, which costs calls that are not ours.
+    [counted] = run_ranks(cost_with_lines, name, str(tmp_path), ranks=1)
+    assert_at_most(Cost(*counted), LINES[name][1])
 
 
 def test_a_run_that_is_old_costs_what_a_young_one_does(tmp_path: Path) -> None:
