@@ -93,9 +93,9 @@ def test_a_resume_is_another_run(tmp_path: Path) -> None:
 def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # MLflow remembers the experiment in a variable.
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")
-    # An experiment that a script makes keeps its files where the script was started.
-    monkeypatch.chdir(tmp_path)
     mlflow.set_tracking_uri(os.environ["MLFLOW_TRACKING_URI"])
+    # Else its files are kept where the first script of this process was started.
+    mlflow.create_experiment("of the script", artifact_location=(tmp_path / "artifacts").as_uri())
     mlflow.set_experiment("of the script")
     with mlflow.start_run() as mine:
         train(tmp_path, {"type": "MLflowHook", "experiment": "another"})
