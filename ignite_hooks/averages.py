@@ -135,8 +135,31 @@ class Part:
                 self._cast.append((value, source))
         self._tables = [place.table for place, _ in self._watched]
         self._keys = [place.key for place, _ in self._watched]
+        self._at_once = self._in_one_go()
         # In the order of the model, not in that of the packs.
         self.values = {place.name: self.values[place.name] for place in self._places}
+
+    def _in_one_go(self) -> Callable[[float], bool] | None:
+        """How all of it is updated where it is one pack, which is what a small model is; such a step takes so little
+        time that what an update calls besides its arithmetic counts.
+        """
+        if len(self._packs) != 1 or self._on_device or self._sharded or self._halves or self._whole:
+            return None
+        [pack] = self._packs
+        views, flat = pack.views, pack.flat
+        if views is None or flat.dtype != pack.dtype or flat.is_complex():
+            return None
+        cat, dot, lerp, isfinite = torch.cat, torch.dot, flat.lerp_, math.isfinite
+
+        def update(weight: float) -> bool:
+            found = cat(views)
+            # A sum of squares is finite only if all of them are; one that is too large proves nothing.
+            if not isfinite(dot(found, found).item()) and not bool(found.isfinite().all()):
+                return False
+            lerp(found, weight)
+            return True
+
+        return update
 
     def _alike(self, sources: list[Tensor]) -> dict[tuple[torch.dtype, torch.device, bool], list[int]]:
         """The small tensors that can be gathered into one, by their indices."""
@@ -193,6 +216,8 @@ class Part:
 
         On a device other than the CPU the device decides by itself, and `take_skipped` tells later.
         """
+        if self._at_once is not None:
+            return self._at_once(1 - momentum)
         if not self._places:
             return True
         with self._no_grad:
@@ -333,8 +358,9 @@ class Averages:
 
     def refresh(self) -> None:
         """Notice tensors of the model that were replaced, moved or cast."""
-        for part in self.parts:
-            part.refresh()
+        self.weights.refresh()
+        if self.buffers.values:
+            self.buffers.refresh()
 
     def digest(self) -> list[float]:
         """A few numbers that are the same where the averages are; tensors of which a rank has a part do not count."""

@@ -151,7 +151,8 @@ class EMAHook(BaseHook):
         step = runner.global_step
         if step % self.accumulate:
             return
-        self._join(runner)
+        if self._pending is not None:
+            self._join(runner)
         state, averages = self.state, self._averages
         if averages is None or state.began_at is None:
             if self._may_begin(runner):
@@ -163,11 +164,14 @@ class EMAHook(BaseHook):
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up)
-        averages.buffers.update(momentum)
+        if self.update_buffers:
+            averages.buffers.update(momentum)
         if self._worker is not None:
             self._pending = self._worker.submit(averages.weights.update, momentum)
+        elif averages.weights.update(momentum):
+            state.updates += 1
         else:
-            self._count(runner, averages.weights.update(momentum))
+            self._count_skipped(runner, 1)
         if self.sync_interval and When(self.sync_interval, "iter").due(step):
             self._synchronise(runner)
 
@@ -403,7 +407,10 @@ def momentum_at(step: float, momentum: float, warm_up: int) -> float:
         >>> momentum_at(0, 0.9999, 100), momentum_at(98, 0.9999, 100), momentum_at(0, 0.9999, 0)
         (0.01, 0.5, 0.9999)
     """
-    return momentum if warm_up == 0 or math.isinf(step) else min(momentum, (1 + step) / (warm_up + step))
+    if warm_up == 0 or step == math.inf:
+        return momentum
+    warm = (1 + step) / (warm_up + step)
+    return warm if warm < momentum else momentum
 
 
 def why_in_line(model: Any, optimizer: Any) -> str | None:
