@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.schedule import NEVER
@@ -48,7 +49,7 @@ class IterationBox:
         self._counted = 0
         self._all: list[Call] = []
         self._always: list[Call] = []
-        self._quick: list[tuple[Callable[..., Any], int]] = []
+        self._quick: list[Any] = []
         self._values: list[tuple[Any, ...]] = []
         self._readers: list[tuple[int, Callable[[], tuple[Any, ...]]]] = []
         self._sets = calls.at(point)[1]
@@ -79,10 +80,15 @@ class IterationBox:
         self._values = [() if key in changing else tuple(values) for key, values in lists.items()]
         self._readers = [(i, self._reader(changing[key])) for i, key in enumerate(lists) if key in changing]
         which = {key: i for i, key in enumerate(lists)}
-        self._quick = [
-            (self._asking(call) if call.slot.decides else call.function, which[id(call.arguments)])
-            for call in self._always
-        ]
+        functions = [self._asking(call) if call.slot.decides else call.function for call in self._always]
+        places = [which[id(call.arguments)] for call in self._always]
+        if self._readers:
+            self._quick = list(zip(functions, places, strict=True))
+        else:
+            self._quick = [
+                partial(function, *self._values[place]) if self._values[place] else function
+                for function, place in zip(functions, places, strict=True)
+            ]
 
     def _reader(self, sources: tuple[Source, ...]) -> Callable[[], tuple[Any, ...]]:
         engine, look_up = self._engine, self._calls.look_up
@@ -132,17 +138,22 @@ class IterationBox:
                 self._slowly(n)
             elif self._quick:
                 # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
-                always, quick, values = self._always, self._quick, self._values
+                always, quick, readers = self._always, self._quick, self._readers
                 runner.in_iteration = True
-                if self._readers:
-                    values = values.copy()
-                    for which, read in self._readers:
+                if readers:
+                    values = self._values.copy()
+                    for which, read in readers:
                         values[which] = read()
                 try:
-                    for function, which in quick:
-                        function(*values[which])
+                    if readers:
+                        for call in quick:
+                            function, which = call
+                            function(*values[which])
+                    else:
+                        for call in quick:
+                            call()
                 except Exception as error:
-                    self._go_on_after(error, always[quick.index((function, which)) :])
+                    self._go_on_after(error, always[quick.index(call) :])
                 runner.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
