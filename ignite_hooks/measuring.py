@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
 
+PLAIN = frozenset((int, float))
+
 
 class Window:
     """The losses since the last line. Until ``means`` is asked for, nothing waits for a device.
@@ -57,7 +59,7 @@ class Window:
 
 def mean(values: list[Any]) -> Any:
     """The mean of numbers, or that of tensors as a tensor on their device."""
-    if all(isinstance(value, (int, float)) for value in values):
+    if set(map(type, values)) <= PLAIN or all(isinstance(value, (int, float)) for value in values):
         return sum(values) / len(values)
     import torch
 

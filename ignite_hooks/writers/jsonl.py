@@ -13,6 +13,9 @@ from typing import Any
 
 from ignite_hooks.writers.interface import Writer, fetched
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Kept: ``json.dumps`` with settings makes an encoder for every line."""
+
 
 class JsonlWriter(Writer):
     """Appends one line of JSON per `write_scalars` to a file, opened at the first write.
@@ -39,7 +42,7 @@ class JsonlWriter(Writer):
         line["scalars"] = plain
         if nonfinite:
             line["nonfinite"] = list(dict.fromkeys(nonfinite))
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODE(line)
         # A lone surrogate cannot be encoded; escaped with a backslash it is JSON again.
         self._append(text.encode("utf-8", "backslashreplace") + b"\n")
 
@@ -156,15 +159,15 @@ class Tail:
 
 def _jsonable(value: Any, name: str, nonfinite: list[str]) -> Any:
     """`value` as JSON can hold it; `name` is added to `nonfinite` where a number becomes null."""
-    if hasattr(type(value), "tolist"):
+    if type(value) is not float and hasattr(type(value), "tolist"):
         value = value.tolist()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         nonfinite.append(name)
         return None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item, name, nonfinite) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
