@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
+MOST_WAITING = 1000
+"""Events that the thread may have before it that writes them; after the ten that are usual, the training waits."""
+
+
 class TensorboardWriter(Writer):
     """Writes event files that TensorBoard shows; a resume hides the steps that come again.
 
@@ -27,6 +31,8 @@ class TensorboardWriter(Writer):
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
         self._purge: int | None = None
         self._opened: SummaryWriter | None = None
+        self._summary: Any = None
+        self._value: Any = None
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         self.write_scalars({name: value}, step)
@@ -34,8 +40,14 @@ class TensorboardWriter(Writer):
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        for name, value in fetched(scalars).items():
-            self._open().add_scalar(full_name(name, kind), value, step)
+        numbers = {full_name(name, kind): float(value) for name, value in fetched(scalars).items()}
+        if not numbers:
+            return
+        opened = self._open()
+        # One event for all of them: `add_scalar` makes one of each, and the training waits for who writes them.
+        values = [self._value(tag=name, simple_value=number) for name, number in numbers.items()]
+        events: Any = opened.file_writer
+        events.add_summary(self._summary(value=values), step)
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         self._open().add_image(name, as_picture(image), step, dataformats="HWC")
@@ -80,8 +92,10 @@ class TensorboardWriter(Writer):
 
     def _open(self) -> SummaryWriter:
         if self._opened is None:
+            from tensorboard.compat.proto.summary_pb2 import Summary
             from torch.utils.tensorboard import SummaryWriter
 
             purge, self._purge = self._purge, None
-            self._opened = SummaryWriter(str(self.log_dir), purge_step=purge)
+            self._summary, self._value = Summary, Summary.Value
+            self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
         return self._opened
