@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import io
+import statistics
 import time
 from typing import Any
 
@@ -289,8 +290,10 @@ def test_phases_agree_with_timers_placed_by_hand() -> None:
     optimizer.register_step_post_hook(lambda *_: time.sleep(0.005))
     phases = Phases()
     phases.watch(model, optimizer)
-    by_hand = dict.fromkeys(("forward", "backward", "optimizer"), 0.0)
-    for _ in range(10):
+    by_hand: dict[str, list[float]] = {"forward": [], "backward": [], "optimizer": []}
+    found: dict[str, list[float]] = {name: [] for name in by_hand}
+    for _ in range(11):
+        before = phases.seconds()
         phases.step_begins()
         times = [time.perf_counter()]
         loss = model(torch.ones(64, 2)).mean()
@@ -300,11 +303,14 @@ def test_phases_agree_with_timers_placed_by_hand() -> None:
         optimizer.step()
         times.append(time.perf_counter())
         phases.step_ends()
+        after = phases.seconds()
         for i, name in enumerate(by_hand):
-            by_hand[name] += times[i + 1] - times[i]
-    found = in_phases(phases)
+            by_hand[name].append(times[i + 1] - times[i])
+            found[name].append(after[NAMES.index(name)] - before[NAMES.index(name)])
     phases.leave()
-    assert {name: found[name] for name in by_hand} == pytest.approx(by_hand, rel=0.05)
+    # In the median, as now and then the machine is somebody else's between two readings of the clock.
+    medians = [{name: statistics.median(each) for name, each in seen.items()} for seen in (found, by_hand)]
+    assert medians[0] == pytest.approx(medians[1], rel=0.05)
 
 
 class Event:
