@@ -20,6 +20,9 @@ from ignite_hooks.errors import CheckpointError
 SMALL = 1 << 14
 """Tensors of up to so many elements are gathered into one: going through many of them costs more than copying."""
 
+TOGETHER = 8
+"""Updates of a small model that are made in one go."""
+
 FEW = 32
 """Up to so many flat ones are looked at one by one and gathered with the others: that is cheaper than another pack."""
 
@@ -62,6 +65,43 @@ class Pack:
         return found if found.shape == self.flat.shape and found.dtype == self.dtype else None
 
 
+class Later:
+    """Updates of a small model that wait for each other.
+
+    Between two steps of a training every operation is slow, as the caches of the processor hold other things; right
+    after one of its kind it is not. So an iteration only takes down the tensors. What follows is the same to the bit.
+
+    Args:
+        views: The tensors.
+        flat: Their averages, one after another.
+    """
+
+    def __init__(self, views: list[Tensor], flat: Tensor) -> None:
+        self._views, self._flat, self._gather = views, flat, torch.cat
+        self._memory = flat.new_empty(TOGETHER * flat.numel())
+        self._rows = list(self._memory.view(TOGETHER, flat.numel()).unbind())
+        self._asked: list[tuple[float, int]] = []
+
+    def take_down(self, momentum: float, iteration: int) -> bool:
+        """Whether it is time to make them all."""
+        asked = self._asked
+        self._gather(self._views, out=self._rows[len(asked)])
+        asked.append((momentum, iteration))
+        return len(asked) == TOGETHER
+
+    def make(self) -> tuple[int, list[int]]:
+        """How many were made, and the iterations of those whose tensors were not finite."""
+        asked, self._asked = self._asked, []
+        left_out = []
+        all_are = bool(asked) and _all_finite(self._memory[: len(asked) * self._flat.numel()])
+        for row, (momentum, iteration) in zip(self._rows, asked, strict=False):
+            if all_are or _all_finite(row):
+                self._flat.lerp_(row, 1 - momentum)
+            else:
+                left_out.append(iteration)
+        return len(asked) - len(left_out), left_out
+
+
 def parameters(model: Module) -> Iterator[Place]:
     """The parameters that can be averaged; shared ones come once."""
     return _places((prefix, module._parameters) for prefix, module in model.named_modules())
@@ -91,10 +131,14 @@ class Part:
     Args:
         find: Finds the tensors.
         copied: Whether an evaluation gets copies, because it may change these tensors.
+        patient: Whether the updates of a small model may wait until `catch_up`.
     """
 
-    def __init__(self, find: Callable[[], Iterator[Place]], *, copied: bool = False) -> None:
-        self._find, self._copied = find, copied
+    def __init__(self, find: Callable[[], Iterator[Place]], *, copied: bool = False, patient: bool = False) -> None:
+        self._find, self._copied, self._patient = find, copied, patient
+        self.later: Later | None = None
+        """Where updates may be taken down; None where they are made at once."""
+        self._made, self._left_out = 0, list[int]()
         self.values: dict[str, Tensor] = {}
         self._held: list[tuple[Tensor, Tensor]] = []
         self._skipped: Tensor | None = None
@@ -106,6 +150,7 @@ class Part:
 
     def fit(self) -> None:
         """Lay out averages for the tensors as they are now; those of the same name and shape go on."""
+        self._make_later()
         self._places = list(self._find())
         sources = [local(place.table[place.key]).detach() for place in self._places]
         self._sharded = any(is_sharded(place.table[place.key]) for place in self._places)
@@ -135,31 +180,19 @@ class Part:
                 self._cast.append((value, source))
         self._tables = [place.table for place, _ in self._watched]
         self._keys = [place.key for place, _ in self._watched]
-        self._at_once = self._in_one_go()
+        self._alone = self._only_pack()
+        self.later = Later(*self._alone) if self._patient and self._alone is not None else None
         # In the order of the model, not in that of the packs.
         self.values = {place.name: self.values[place.name] for place in self._places}
 
-    def _in_one_go(self) -> Callable[[float], bool] | None:
-        """How all of it is updated where it is one pack, which is what a small model is; such a step takes so little
-        time that what an update calls besides its arithmetic counts.
-        """
+    def _only_pack(self) -> tuple[list[Tensor], Tensor] | None:
+        """The tensors and the averages of a small model, where one pack is all there is."""
         if len(self._packs) != 1 or self._on_device or self._sharded or self._halves or self._whole:
             return None
         [pack] = self._packs
-        views, flat = pack.views, pack.flat
-        if views is None or flat.dtype != pack.dtype or flat.is_complex():
+        if pack.views is None or pack.flat.dtype != pack.dtype or pack.flat.is_complex():
             return None
-        cat, dot, lerp, isfinite = torch.cat, torch.dot, flat.lerp_, math.isfinite
-
-        def update(weight: float) -> bool:
-            found = cat(views)
-            # A sum of squares is finite only if all of them are; one that is too large proves nothing.
-            if not isfinite(dot(found, found).item()) and not bool(found.isfinite().all()):
-                return False
-            lerp(found, weight)
-            return True
-
-        return update
+        return (pack.views, pack.flat) if pack.flat.numel() <= SMALL else None
 
     def _alike(self, sources: list[Tensor]) -> dict[tuple[torch.dtype, torch.device, bool], list[int]]:
         """The small tensors that can be gathered into one, by their indices."""
@@ -216,8 +249,14 @@ class Part:
 
         On a device other than the CPU the device decides by itself, and `take_skipped` tells later.
         """
-        if self._at_once is not None:
-            return self._at_once(1 - momentum)
+        if self._alone is not None:
+            # Of so little the arithmetic takes less time than going through all the kinds of tensors there may be.
+            views, flat = self._alone
+            found = torch.cat(views)
+            if not _all_finite(found):
+                return False
+            flat.lerp_(found, 1 - momentum)
+            return True
         if not self._places:
             return True
         with self._no_grad:
@@ -234,6 +273,19 @@ class Part:
             for value, source in self._cast:
                 value.lerp_(source.to(value.dtype), 1 - momentum)
             return True
+
+    def catch_up(self) -> tuple[int, list[int]]:
+        """Make what was taken down: how many updates since this was last asked, and the iterations left out."""
+        self._make_later()
+        made, left_out = self._made, self._left_out
+        self._made, self._left_out = 0, []
+        return made, left_out
+
+    def _make_later(self) -> None:
+        if self.later is not None:
+            made, left_out = self.later.make()
+            self._made += made
+            self._left_out += left_out
 
     def _gathered(self) -> list[Tensor]:
         try:
@@ -333,11 +385,12 @@ class Averages:
     Args:
         model: The model; its averages begin as its weights.
         buffers: Whether floating-point buffers are averaged too.
+        patient: Whether updates of the weights may wait until `catch_up`.
     """
 
-    def __init__(self, model: Module, *, buffers: bool = False) -> None:
+    def __init__(self, model: Module, *, buffers: bool = False, patient: bool = False) -> None:
         self.model = model
-        self.weights = Part(lambda: parameters(model))
+        self.weights = Part(lambda: parameters(model), patient=patient)
         self.buffers = Part(lambda: floating_buffers(model) if buffers else iter(()), copied=True)
         self.inside = False
         """Whether the model shows the averages."""
@@ -361,6 +414,10 @@ class Averages:
         self.weights.refresh()
         if self.buffers.values:
             self.buffers.refresh()
+
+    def catch_up(self) -> tuple[int, list[int]]:
+        """Make the updates that wait: how many were made since the last time, and the iterations of those left out."""
+        return self.weights.catch_up()
 
     def digest(self) -> list[float]:
         """A few numbers that are the same where the averages are; tensors of which a rank has a part do not count."""
@@ -503,6 +560,11 @@ def _flat(tensor: Tensor) -> Tensor:
 
 def _flat_real(tensor: Tensor) -> Tensor:
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+
+
+def _all_finite(flat: Tensor) -> bool:
+    # A sum of squares is finite only if all of them are; one that is too large proves nothing.
+    return math.isfinite(torch.dot(flat, flat).item()) or bool(flat.isfinite().all())
 
 
 def _sum(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ignite_hooks.averages import Averages, Part, is_dense, parameters
+from ignite_hooks.averages import TOGETHER, Averages, Part, is_dense, parameters
 from ignite_hooks.errors import CheckpointError
 
 
@@ -190,7 +190,7 @@ def test_weights_whose_sum_is_too_large_are_finite(dtype: torch.dtype) -> None:
     assert all(bool(torch.isfinite(value).all()) for value in averages.tensors())
 
 
-def reassign_data(model: Mixed) -> None:
+def reassign_data(model: nn.Module) -> None:
     for parameter in model.parameters():
         parameter.data = parameter.data + 1 if parameter.is_floating_point() else parameter.data
 
@@ -254,6 +254,81 @@ def test_nothing_is_laid_out_anew_while_the_weights_stay_where_they_are(monkeypa
     reassign_data(model)
     step(averages, 0.9)
     assert fits == [averages.weights]
+
+
+# -- updates that wait for each other ----------------------------------------------------------------------------
+
+
+class Small(nn.Module):
+    """One pack is all there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(5, 4, generator=generator))
+        self.bias = nn.Parameter(torch.randn(5, generator=generator))
+
+
+@pytest.mark.parametrize("count", [1, TOGETHER - 1, TOGETHER, 3 * TOGETHER + 2])
+@pytest.mark.parametrize("bad", [(), (2,), (1, 2, 9)])
+def test_updates_that_waited_are_those_made_at_once_to_the_bit(count: int, bad: tuple[int, ...]) -> None:
+    model = Small()
+    at_once, patient = Averages(model), Averages(model, patient=True)
+    generator = torch.Generator().manual_seed(1)
+    made, left_out = 0, []
+    for n in range(1, count + 1):
+        move(model, generator)
+        kept = model.bias.detach().clone()
+        if n in bad:
+            model.bias.data[-1] = math.nan
+        momentum = n / (9 + n)
+        at_once.weights.update(momentum)
+        assert patient.weights.later is not None
+        if patient.weights.later.take_down(momentum, n):
+            outcome = patient.catch_up()
+            made, left_out = made + outcome[0], left_out + outcome[1]
+        model.bias.data.copy_(kept)
+    outcome = patient.catch_up()
+    made, left_out = made + outcome[0], left_out + outcome[1]
+    assert left_out == [n for n in bad if n <= count]
+    assert made == count - len(left_out)
+    assert same(patient.weights.values, at_once.weights.values)
+    assert patient.catch_up() == (0, [])
+
+
+def test_numbers_whose_squares_are_too_large_are_finite_in_what_waited() -> None:
+    model = Small()
+    patient = Averages(model, patient=True)
+    model.weight.data.fill_(1e30)
+    assert patient.weights.later is not None
+    for n in (1, 2):
+        patient.weights.later.take_down(0.0, n)
+    assert patient.catch_up() == (2, [])
+    assert bool((patient.weights.values["weight"] == 1e30).all())
+
+
+@pytest.mark.parametrize("change", [lambda model: reassign_data(model), lambda model: model.double()])
+def test_what_waited_is_made_before_other_tensors_are_averaged(change: Callable[[nn.Module], object]) -> None:
+    model = Small()
+    at_once, patient = Averages(model), Averages(model, patient=True)
+    for n in (1, 2, 3):
+        if n == 3:
+            change(model)
+        move(model, torch.Generator().manual_seed(n))
+        for averages in (at_once, patient):
+            averages.refresh()
+        at_once.weights.update(0.5)
+        assert patient.weights.later is not None
+        patient.weights.later.take_down(0.5, n)
+    assert patient.catch_up() == (3, [])
+    assert same(patient.weights.values, at_once.weights.values)
+
+
+def test_only_small_models_on_the_cpu_can_wait() -> None:
+    assert Averages(Mixed(), patient=True).weights.later is None
+    assert Averages(nn.Linear(200, 200), patient=True).weights.later is None
+    assert Averages(Small().half(), patient=True).weights.later is None
+    assert Averages(Small()).weights.later is None
 
 
 def test_a_layer_that_appears_later_begins_as_its_weights() -> None:

@@ -18,7 +18,8 @@ from ignite.engine import Engine, create_supervised_evaluator
 from ignite.metrics import Loss
 
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
-from tests.meter import Cost, cost_of, mean_cost_of
+from ignite_hooks.averages import TOGETHER
+from tests.meter import FIRST, Cost, cost_of, mean_cost_of
 from tests.ranks import run_ranks
 
 
@@ -62,22 +63,22 @@ QUIET: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
     "hooks absent": (list, Cost(1, 1, 55)),
     "without a method for iterations": (lambda: ten(Elsewhere), Cost(1, 1, 55)),
     "not due": (lambda: ten(Acting, interval=50), Cost(1, 1, 55)),
-    "due": (lambda: ten(Acting), Cost(11, 1, 235)),
+    "due": (lambda: ten(Acting), Cost(11, 1, 190)),
     "a checkpoint": (lambda: [{"type": "CheckpointHook", "by_epoch": False, "interval": 1000}], Cost(1, 1, 55)),
     "an evaluation": (lambda: [{"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
     "early stopping": (lambda: [{"type": "EarlyStoppingHook"}, {"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
     "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 110)),
-    "IterTimerHook": (lambda: [timer()], Cost(13, 3, 420)),
+    "IterTimerHook": (lambda: [timer()], Cost(13, 3, 395)),
     "LoggerHook": (lambda: ["LoggerHook"], Cost(5, 5, 160)),
-    "EMAHook": (lambda: ["EMAHook"], Cost(34, 19, 710)),
-    "the logging set": (logging_set, Cost(19, 7, 540)),
-    "the default set": (default_set, Cost(50, 23, 1130)),
+    "EMAHook": (lambda: ["EMAHook"], Cost(11, 8, 350)),
+    "the logging set": (logging_set, Cost(19, 7, 525)),
+    "the default set": (default_set, Cost(26, 12, 750)),
 }
 """What a quiet iteration may cost above the bare engine."""
 
 LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
-    "the logging set": (logging_set, Cost(34, 19, 840)),
-    "the default set": (default_set, Cost(60, 31, 1340)),
+    "the logging set": (logging_set, Cost(27, 13, 700)),
+    "the default set": (default_set, Cost(32, 17, 890)),
 }
 """What an iteration may cost in the mean, lines of the log included: one in 50."""
 
@@ -117,7 +118,10 @@ def assert_at_most(cost: Cost, ceiling: Cost) -> None:
 @pytest.mark.parametrize("name", QUIET)
 def test_an_iteration_in_which_nothing_is_due_stays_below_its_ceiling(name: str, tmp_path: Path) -> None:
     hooks, ceiling = QUIET[name]
-    assert_at_most(cost_of(engine(hooks(), tmp_path)) - cost_of(engine(None, tmp_path)), ceiling)
+    trainer, bare = engine(hooks(), tmp_path), cost_of(engine(None, tmp_path))
+    # The averages of a small model are brought forward in one of so many iterations.
+    cost = mean_cost_of(trainer, FIRST, TOGETHER) if name in ("EMAHook", "the default set") else cost_of(trainer)
+    assert_at_most(cost - bare, ceiling)
 
 
 def cost_with_lines(name: str, folder: str) -> Cost:
@@ -143,6 +147,6 @@ def test_an_average_costs_the_same_however_many_small_tensors_there_are(tmp_path
         trainer = Engine(lambda engine, batch: 0.5)
         model = torch.nn.ParameterList([torch.zeros(8) for _ in range(count)])
         attach_hooks(trainer, ["EMAHook"], work_dir=tmp_path, model=model)
-        return cost_of(trainer)
+        return mean_cost_of(trainer, FIRST, TOGETHER)
 
     assert cost(100) == cost(2000)

@@ -166,12 +166,14 @@ class EMAHook(BaseHook):
         momentum = momentum_at(passed, self.momentum, self.warm_up)
         if self.update_buffers:
             averages.buffers.update(momentum)
+        later = averages.weights.later
         if self._worker is not None:
             self._pending = self._worker.submit(averages.weights.update, momentum)
-        elif averages.weights.update(momentum):
-            state.updates += 1
+        elif later is not None:
+            if later.take_down(momentum, step):
+                self._join(runner)
         else:
-            self._count_skipped(runner, 1)
+            self._count(runner, averages.weights.update(momentum))
         if self.sync_interval and When(self.sync_interval, "iter").due(step):
             self._synchronise(runner)
 
@@ -311,7 +313,7 @@ class EMAHook(BaseHook):
         """Begin with given averages, or as the weights of the model."""
         from ignite_hooks.averages import Averages
 
-        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers)
+        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, patient=self._worker is None)
         if found is not None:
             averages.load_state_dict(found)
         if self.sync != "none" and world_size() > 1:
@@ -354,11 +356,11 @@ class EMAHook(BaseHook):
         self.state.updates += done
         self._count_skipped(runner, not done)
 
-    def _count_skipped(self, runner: Runner | None, skipped: int) -> None:
+    def _count_skipped(self, runner: Runner | None, skipped: int, iteration: int | None = None) -> None:
         self.state.skipped += skipped
         if skipped and not self._warned:
             self._warned, runner = True, runner or self.runner
-            iteration = runner.global_step
+            iteration = runner.global_step if iteration is None else iteration
             runner.logger.warning("weights are not finite: the average goes on without them (iteration %d)", iteration)
 
     def _put_in(self) -> bool:
@@ -394,10 +396,15 @@ class EMAHook(BaseHook):
             self._watch_steps("overlap", lambda *_: self._join(runner))
 
     def _join(self, runner: Runner | None) -> None:
-        """Wait for the update that runs beside the training, and count it."""
+        """Have all updates made, those beside the training and those that wait for others, and count them."""
         if self._pending is not None:
             future, self._pending = self._pending, None
             self._count(runner, future.result())
+        if self._averages is not None:
+            made, left_out = self._averages.catch_up()
+            self.state.updates += made
+            if left_out:
+                self._count_skipped(runner, len(left_out), left_out[0])
 
 
 def momentum_at(step: float, momentum: float, warm_up: int) -> float:
