@@ -92,7 +92,7 @@ class Lane:
         iterations: How many are timed at a time.
         warm_up: How many come before these.
         clock: Seconds.
-        batch: What the data consist of.
+        batch: What the data consist of; not None, which Lightning leaves out with all that its callbacks do.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Lane:
         iterations: int,
         warm_up: int = 20,
         clock: Callable[[], float] = time.perf_counter,
-        batch: Any = None,
+        batch: Any = 0,
     ) -> None:
         self._batch = batch
         self._iterations, self._warm_up, self._clock = iterations, warm_up, clock

@@ -33,8 +33,8 @@ MONITOR_INTERVAL = 2.0
 ITERATIONS = 100
 
 WHY = (
-    "four readings of a clock and one more handler of Ignite's, 390 opcodes, and a look into one step of 50 or fewer, "
-    "which is dear on a slow machine: go by the ratio to RunningAverage"
+    "four readings of a clock and one more handler of Ignite's, and a look into one step of 50 or fewer, which is dear "
+    "on a slow machine: go by the ratio to RunningAverage"
 )
 NEVER = {"wait": 1 << 40, "warmup": 1, "active": 1}
 

@@ -17,9 +17,9 @@ import torch
 from ignite.engine import Engine, create_supervised_evaluator
 from ignite.metrics import Loss
 
+from benchmarks.meter import FIRST, Cost, cost_of, mean_cost_of
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
 from ignite_hooks.averages import TOGETHER
-from tests.meter import FIRST, Cost, cost_of, mean_cost_of
 from tests.ranks import run_ranks
 
 

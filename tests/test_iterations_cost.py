@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ignite.engine import Events
 
+from benchmarks.meter import Cost, cost_of
 from ignite_hooks import BaseHook, attach_hooks
-from tests.meter import Cost, cost_of
 from tests.tools import echo_trainer
 
 MOST_CALLS_WHEN_IDLE = 2

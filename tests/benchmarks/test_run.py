@@ -82,7 +82,7 @@ def test_a_short_run_says_that_its_numbers_mean_nothing(run: Any) -> None:
 
 def test_every_script_that_is_run_exists_and_every_script_is_run(run: Any) -> None:
     scripts = {section.script for section in run.SECTIONS}
-    helpers = {"run", "measure", "peers", "scale"}
+    helpers = {"run", "measure", "meter", "peers", "scale"}
     assert scripts | helpers == {path.stem for path in BENCHMARKS.glob("*.py")}
 
 
