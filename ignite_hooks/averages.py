@@ -20,8 +20,8 @@ from ignite_hooks.errors import CheckpointError
 SMALL = 1 << 14
 """Tensors of up to so many elements are gathered into one: going through many of them costs more than copying."""
 
-TOGETHER = 8
-"""Updates of a small model that are made in one go."""
+TOGETHER = 7
+"""Updates of a small model that are made in one go: no divisor of usual intervals, so that none meets it always."""
 
 FEW = 32
 """Up to so many flat ones are looked at one by one and gathered with the others: that is cheaper than another pack."""
