@@ -56,7 +56,7 @@ class ReportHook(BaseHook):
     Writes: report.html.
     """
 
-    interval: Annotated[int, Ge(1)] = 500
+    interval: Annotated[int, Ge(1)] = 50
     max_share: Annotated[float, Gt(0), Le(1)] = 0.01
     pictures: Annotated[int, Ge(0)] = 12
     # Before a run and an evaluation the first, after them the last: what others decide and write is in the page.
