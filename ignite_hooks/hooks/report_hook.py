@@ -111,6 +111,8 @@ class ReportHook(BaseHook):
         elif runner.global_step == 0:
             self._history.since = self._began
         if is_first_rank():
+            # What is loaded for the first page is no measure of how long the next will take.
+            render(self._page(runner))
             self._write(runner)
 
     @scheduled

@@ -112,6 +112,30 @@ def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
     assert written == [0, 6, 12, 18, 20]
 
 
+def test_what_is_loaded_for_the_first_page_does_not_put_off_the_next(tmp_path: Path) -> None:
+    hook, now, written = ReportHook(interval=1), [0.0], []
+    hook.clock = lambda: now[0]
+    page, write, takes = hook._page, hook._write, iter((10.0, *[0.001] * 99))
+
+    class Second(BaseHook):
+        def before_train_iter(self) -> None:
+            now[0] += 1.0
+
+    def loading(runner: Any) -> Any:
+        now[0] += next(takes)
+        return page(runner)
+
+    def noted(runner: Any) -> None:
+        written.append(runner.global_step)
+        write(runner)
+
+    hook._page, hook._write = loading, noted  # type: ignore[method-assign]
+    run = tiny_run(batches=3)
+    attach_hooks(run.trainer, [hook, Second()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert written[:3] == [0, 1, 2]
+
+
 def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
     hook, now, seen = ReportHook(), [0.0], []
     hook.clock = lambda: now[0]
