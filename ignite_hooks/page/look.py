@@ -41,8 +41,8 @@ p { margin: .4rem 0; } p, li, dt, dd, summary { overflow-wrap: anywhere; } .fain
 .failed { color: var(--bad); background: var(--bad-bg); }
 progress { width: 100%; height: .5rem; accent-color: var(--live); margin-top: .5rem; display: block; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .9rem 0 0; font-size: 14px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .9rem;
-  margin-top: 1.1rem; }
+.cards { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: .9rem; margin-top: 1.1rem; }
+@media (max-width: 66rem) { .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 .card, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem;
   }
 section { margin-top: 1.1rem; scroll-margin-top: .5rem; }
@@ -51,7 +51,7 @@ section { margin-top: 1.1rem; scroll-margin-top: .5rem; }
 .card .big small { font-size: .95rem; font-weight: 500; color: var(--faint); }
 .card p { margin: .15rem 0 0; font-size: .9rem; overflow-wrap: anywhere; }
 .trouble { border-left: 4px solid var(--bad); } .caution { border-left: 4px solid var(--warn); }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr));
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
   gap: 1.4rem 1.6rem; }
 .charts.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }
 figure { margin: 0; min-width: 0; } figcaption { font-size: .85rem; color: var(--faint); overflow-wrap: anywhere; }

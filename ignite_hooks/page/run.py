@@ -197,7 +197,10 @@ def _time_card(page: RunPage) -> Markup:
     took = f"{duration(page.seconds / page.iteration)} per iteration, all in all" if page.iteration else ""
     left = f"about {duration(page.left)} to go" if page.left is not None and page.state == "running" else ""
     largest = max(shares(page.history), key=lambda part: part[1], default=None)
-    mostly = f"mostly {largest[0]}, {largest[1]:.0%} of an iteration" if largest else ""
+    mostly = ""
+    if largest:
+        name, share = largest
+        mostly = f"{name} {'take' if name == 'hooks' else 'takes'} {share:.0%} of an iteration"
     return _card("Duration", duration(page.seconds), left or took, mostly)
 
 
