@@ -22,7 +22,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small model with every hook on, show the report
+demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small model with every kind of hook on, show the report
 	$(RUN) -m ignite_hooks demo $(ARGS)
 
 .PHONY: test

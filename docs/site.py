@@ -16,9 +16,13 @@ PAGES = {
     "docs/coming-from.md": "coming-from.md",
     "docs/points.md": "points.md",
     "docs/hooks.md": "hooks.md",
+    "docs/benchmarks.md": "benchmarks.md",
+    "docs/scale.md": "scale.md",
+    "docs/decisions/README.md": "decisions/README.md",
     "CHANGELOG.md": "changelog.md",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+_SIGNS = re.compile("[_*]")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -139,6 +143,8 @@ def _cell(text: str) -> str:
 
 
 def _outside(text: str) -> str:
-    """What looks like an element outside of code, such as ``<name>``, is shown."""
+    """What looks like an element or emphasis outside of code, such as ``<name>_of_<file>``, is shown."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
+    return "".join(
+        part if part.startswith("`") else _SIGNS.sub(r"\\\g<0>", part).replace("<", "&lt;") for part in parts
+    )

@@ -13,6 +13,10 @@ from ignite_hooks.errors import nearest, shown
 EngineKind = Literal["train", "val", "test"]
 
 
+OUTERMOST = -1
+"""Further out than any configuration can ask for: of a class that has to come before and after all other hooks."""
+
+
 class Priority(IntEnum):
     """Named priorities; any whole number from 0 to 100 is a priority too."""
 

@@ -111,6 +111,7 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
     missing = [name for name in names if HOOKS.get(name).__name__ == name and f"\n## {name}\n" not in f"\n{text}"]
     assert missing == []
     assert "| `patience` | `10` |" in text
+    assert r"best\_&lt;metric>\_epoch\_&lt;N>.pth" in text, "no word of it is set in italics"
     assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
 
 

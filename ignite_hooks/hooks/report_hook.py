@@ -56,7 +56,7 @@ class ReportHook(BaseHook):
     Writes: report.html.
     """
 
-    interval: Annotated[int, Ge(1)] = 500
+    interval: Annotated[int, Ge(1)] = 50
     max_share: Annotated[float, Gt(0), Le(1)] = 0.01
     pictures: Annotated[int, Ge(0)] = 12
     # Before a run and an evaluation the first, after them the last: what others decide and write is in the page.
@@ -111,6 +111,8 @@ class ReportHook(BaseHook):
         elif runner.global_step == 0:
             self._history.since = self._began
         if is_first_rank():
+            # What is loaded for the first page is no measure of how long the next will take.
+            render(self._page(runner))
             self._write(runner)
 
     @scheduled

@@ -27,6 +27,9 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
         label: What a reader who cannot see the chart is told.
     """
     drawn = [one for one in series if one.points]
+    if not drawn:
+        nothing = tag("text", "no finite value", x=WIDTH / 2, y=HEIGHT / 2, text_anchor="middle")
+        return tag("svg", nothing, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
     low = min((p.low for s in drawn for p in s.points), default=0.0)
     high = max((p.high for s in drawn for p in s.points), default=1.0)
     scale = Scale(low, high, logarithmic=_spans_decades(drawn, low, high))
@@ -65,7 +68,7 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
             said = tag("title", f"{one.name} {value(point.value)} at iteration {point.step:.0f}")
             at = {"cx": f"{x(point.step):.1f}", "cy": f"{y(point.value):.1f}"}
             if few:
-                parts.append(tag("circle", **at, r="2.6", class_=f"dot {colour}"))
+                parts.append(tag("circle", **at, r="2.6" if len(one.points) > 1 else "4", class_=f"dot {colour}"))
             parts.append(tag("circle", said, **at, r="8", class_="hover"))
     for number, mark in enumerate(marks[: len(series)]):
         if mark is not None and series[number].points:
@@ -180,7 +183,7 @@ def bar(parts: Sequence[tuple[str, float]], colours: Sequence[int] = ()) -> Mark
         places.append(tag("rect", said, **style, class_=f"part s{number % COLOURS}"))
         at += width
     legend = [
-        tag("li", tag("i", class_=f"key s{number % COLOURS}"), name, " ", tag("b", f"{share / whole:.0%}"))
+        tag("li", tag("i", class_=f"key s{number % COLOURS}"), tag("span", name, " ", tag("b", f"{share / whole:.0%}")))
         for (name, share), number in zip(parts, chosen, strict=False)
     ]
     drawing = tag("svg", *places, viewBox="0 0 100 6", preserveAspectRatio="none", role="img", class_="bar")

@@ -78,6 +78,11 @@ class Series:
                 self.highest = Mark(point.high, int(point.step), None)
 
     @property
+    def size(self) -> int:
+        """How many values."""
+        return sum(point.size for point in self.points)
+
+    @property
     def rule(self) -> Rule | None:
         """Whether more or less of it is better, where its name says so."""
         try:
@@ -152,7 +157,7 @@ class History:
         return sorted((s for s in learnt if s.kind in ("val", "test")), key=lambda s: s.kind == "test") or learnt
 
 
-RESOURCES = ("time", "memory", "share", "system", "profile", "gpu", "cpu", "disk", "network")
+RESOURCES = ("time", "memory", "share", "system", "profile", "throughput", "gpu", "cpu", "disk", "network")
 
 
 def is_rate(name: str) -> bool:
@@ -178,7 +183,13 @@ def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def shares(history: History) -> Iterator[tuple[str, float]]:
-    """The parts of an iteration as the timer has last seen them."""
+    """The parts of an iteration as the timer has seen them; where iterations were longer, more of them."""
+    long = history.series.get("time/iter", Series("time/iter"))
+    weight = {point.step: point.value * point.size for point in long.points}
     for name, series in history.series.items():
-        if name.startswith("share/") and series.last is not None and series.last.value > 0:
-            yield name.removeprefix("share/"), series.last.value
+        if name.startswith("share/"):
+            parts = [(point.value, weight.get(point.step, 0.0)) for point in series.points]
+            whole = sum(size for _, size in parts)
+            share = sum(value * size for value, size in parts) / whole if whole else 0.0
+            if share > 0:
+                yield name.removeprefix("share/"), share

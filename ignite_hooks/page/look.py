@@ -41,8 +41,8 @@ p { margin: .4rem 0; } p, li, dt, dd, summary { overflow-wrap: anywhere; } .fain
 .failed { color: var(--bad); background: var(--bad-bg); }
 progress { width: 100%; height: .5rem; accent-color: var(--live); margin-top: .5rem; display: block; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .9rem 0 0; font-size: 14px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .9rem;
-  margin-top: 1.1rem; }
+.cards { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: .9rem; margin-top: 1.1rem; }
+@media (max-width: 66rem) { .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 .card, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem;
   }
 section { margin-top: 1.1rem; scroll-margin-top: .5rem; }
@@ -51,7 +51,7 @@ section { margin-top: 1.1rem; scroll-margin-top: .5rem; }
 .card .big small { font-size: .95rem; font-weight: 500; color: var(--faint); }
 .card p { margin: .15rem 0 0; font-size: .9rem; overflow-wrap: anywhere; }
 .trouble { border-left: 4px solid var(--bad); } .caution { border-left: 4px solid var(--warn); }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr));
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
   gap: 1.4rem 1.6rem; }
 .charts.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }
 figure { margin: 0; min-width: 0; } figcaption { font-size: .85rem; color: var(--faint); overflow-wrap: anywhere; }
@@ -62,8 +62,9 @@ svg .band { opacity: .18; stroke: none; } svg .hover { fill: transparent; } svg 
 svg .star { stroke: var(--card); stroke-width: 1; } svg.bar { height: 1.4rem; border-radius: 5px; }
 .legend { list-style: none; margin: .3rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: .1rem 1rem;
   font-size: .85rem; }
-.legend li { overflow-wrap: anywhere; } .legend .odd { color: var(--bad); }
-.key { display: inline-block; width: .75rem; height: .75rem; border-radius: 3px; margin-right: .4rem; }
+.legend li { display: flex; align-items: baseline; min-width: 0; overflow-wrap: anywhere; }
+.legend span { min-width: 0; } .legend .odd { color: var(--bad); }
+.key { flex: none; width: .75rem; height: .75rem; border-radius: 3px; margin-right: .4rem; }
 .wide { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; font-size: 14px; width: 100%; }
 th, td { text-align: left; padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line);
@@ -103,7 +104,9 @@ summary { cursor: pointer; font-weight: 600; margin: .8rem 0 .5rem; }
   main, header, footer { padding-left: .8rem; padding-right: .8rem; } .card, section { padding: .85rem; }
   .cards { grid-template-columns: 1fr; gap: .7rem; } .room { width: 3rem; }
   svg text { font-size: 12.5px; } dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  .key { width: .7rem; height: .7rem; } }
+  .key { width: .7rem; height: .7rem; } table.best td { white-space: nowrap; }
+  table.best td:first-child { white-space: normal; min-width: 6rem; } table.best { font-size: 13px; }
+  table.best :is(td, th) { padding-right: .75rem; } }
 @media print { body { background: #fff; } nav { display: none; } section { break-inside: avoid; }
 pre { max-height: none; } }
 """ + "".join(_coloured(number) for number in range(COLOURS))

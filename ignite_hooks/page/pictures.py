@@ -68,7 +68,21 @@ class Album:
                 file = str(path.relative_to(root)) if path.is_relative_to(root) else ""
                 shown.append(Shown(name, at_step, data, file))
         self._known = known
-        return sorted(shown, key=lambda picture: picture.name), total - len(shown)
+        return sorted(shown, key=lambda picture: place_of(picture.name)), total - len(shown)
+
+
+FIRST = ("val", "test", "train")
+
+
+def place_of(name: str) -> tuple[int, bool, str]:
+    """Where a picture stands: what the model makes of the data first, and how it comes to it after that.
+
+    Example:
+        >>> sorted(["feature_map/a", "train/cam", "val/cam", "val/predictions"], key=place_of)
+        ['val/predictions', 'val/cam', 'train/cam', 'feature_map/a']
+    """
+    first, _, rest = name.partition("/")
+    return FIRST.index(first) if first in FIRST else len(FIRST), rest != "predictions", name
 
 
 def embedded(path: Path) -> str:
@@ -79,10 +93,14 @@ def embedded(path: Path) -> str:
     if len(data) > LARGE:
         from PIL import Image
 
-        with Image.open(io.BytesIO(data)) as picture:
-            if picture.width > WIDEST:
-                picture.thumbnail((WIDEST, 4 * WIDEST))
-            smaller = io.BytesIO()
-            picture.convert("RGB").save(smaller, "JPEG", quality=85)
+        smaller = io.BytesIO()
+        try:
+            with Image.open(io.BytesIO(data)) as picture:
+                if picture.width > WIDEST:
+                    picture.thumbnail((WIDEST, 4 * WIDEST))
+                picture.convert("RGB").save(smaller, "JPEG", quality=85)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+            # Still being written, or none: the page goes without it, and looks again when the file has changed.
+            return ""
         data, kind = smaller.getvalue(), "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from ignite_hooks.page.chart import bar, chart, value
-from ignite_hooks.page.curves import History, Series, shares
+from ignite_hooks.page.curves import History, Series, is_resource, shares
 from ignite_hooks.page.look import COLOURS, STYLE
 from ignite_hooks.page.markup import Markup, escaped, facts, joined, link, table, tag
 from ignite_hooks.page.pictures import Shown
@@ -17,6 +17,8 @@ from ignite_hooks.page.pictures import Shown
 State = Literal["running", "finished", "stopped", "failed"]
 
 MOST_CHARTS = 48
+AT_ONCE = 12
+"""So many charts of one section are shown, and those beyond them after a click."""
 MOST_LINES = 6
 """Of one chart."""
 LONGEST_TEXT = 200_000
@@ -111,7 +113,13 @@ def render(page: RunPage) -> str:
     ]
     trouble = ("warnings", "Warnings and failures", _trouble(page))
     sections.insert(0 if page.failures or page.state == "failed" else len(sections), trouble)
-    kinds = {"warnings": "trouble" if page.failures or page.state == "failed" else "caution" if page.warnings else None}
+    kinds = {
+        "warnings": "trouble"
+        if page.failures or page.state == "failed"
+        else "caution"
+        if page.warnings or _missing(page.history)
+        else None
+    }
     body = [
         tag("section", tag("h2", title), inside, id=name, class_=kinds.get(name))
         for name, title, inside in sections
@@ -189,7 +197,10 @@ def _time_card(page: RunPage) -> Markup:
     took = f"{duration(page.seconds / page.iteration)} per iteration, all in all" if page.iteration else ""
     left = f"about {duration(page.left)} to go" if page.left is not None and page.state == "running" else ""
     largest = max(shares(page.history), key=lambda part: part[1], default=None)
-    mostly = f"{largest[0]} takes {largest[1]:.0%} of an iteration" if largest else ""
+    mostly = ""
+    if largest:
+        name, share = largest
+        mostly = f"{name} {'take' if name == 'hooks' else 'takes'} {share:.0%} of an iteration"
     return _card("Duration", duration(page.seconds), left or took, mostly)
 
 
@@ -207,15 +218,28 @@ def _slowest_card(page: RunPage) -> Markup:
 
 def _problems_card(page: RunPage) -> Markup:
     failed, warned = len(page.failures) + (page.state == "failed"), len(page.warnings)
+    missing = _missing(page.history)
+    warned += len(missing)
     words = [_many(failed, "failure"), _many(warned, "warning")]
     big = ", ".join(word for word in words if word) or "none"
-    found = _many(len(page.findings), "thing") + (" stands out" if len(page.findings) == 1 else " stand out")
     said = [page.reason if page.state == "failed" else "", *page.failures]
-    said += [*(one.text for one in page.warnings), *page.findings]
+    said += [*(one.text for one in page.warnings), *missing, *page.findings]
     worst = next((text for text in said if text), "")
     kind = "trouble" if failed else "caution" if warned else ""
-    shown = tag("a", _cut(worst, 110), href="#warnings") if worst else ""
-    return _card("Problems", big, shown, found if page.findings else "", kind=kind)
+    # Hooks also find what is no problem: only the number of it stands beside one.
+    more = ", ".join(
+        word for word in ("details" if failed or warned else "", _many(len(page.findings), "finding")) if word
+    )
+    return _card("Problems", big, _cut(worst, 110), tag("a", more, href="#warnings") if more else "", kind=kind)
+
+
+def _missing(history: History) -> list[str]:
+    """What is to be said of values that were no numbers."""
+    return [
+        f"{one.name}: {one.not_finite:,} of {one.not_finite + one.size:,} values are NaN or infinite"
+        for one in history.series.values()
+        if one.not_finite and not is_resource(one)
+    ]
 
 
 def _many(number: int, what: str) -> str:
@@ -246,11 +270,14 @@ def _curves(page: RunPage) -> Markup | str:
     # First what evaluations have measured, then losses, then whole families of numbers.
     order = sorted(
         groups,
-        key=lambda name: (all(s.kind == "train" for s in groups[name]), name in groups[name][0].name.split("/")[:-1]),
+        key=lambda name: (all(s.kind == "train" for s in groups[name]), _is_family(name, groups[name])),
     )
     shown = [_figure(name, groups[name], page) for name in order[:MOST_CHARTS]]
     besides = len(order) - len(shown)
-    parts = [tag("div", *shown, class_="charts")]
+    parts = [tag("div", *shown[:AT_ONCE], class_="charts")]
+    if shown[AT_ONCE:]:
+        summary = tag("summary", f"{_many(len(shown) - AT_ONCE, 'more chart')}")
+        parts.append(tag("details", summary, tag("div", *shown[AT_ONCE:], class_="charts small")))
     if any(point.size > 1 for group in groups.values() for one in group for point in one.points):
         parts.append(
             tag(
@@ -262,18 +289,24 @@ def _curves(page: RunPage) -> Markup | str:
     return joined(parts)
 
 
+def _is_family(name: str, group: Sequence[Series]) -> bool:
+    """Whether a group is all of the numbers below a name, as ``grad_norm/...``, and not that of the name itself."""
+    return all(name in one.name.split("/")[:-1] for one in group)
+
+
 def _figure(title: str, group: Sequence[Series], page: RunPage, *, stars: bool = True) -> Markup:
     lines = group[:MOST_LINES]
     marks = [one.best if stars and one.kind != "train" and len(one.points) > 1 else None for one in lines]
     legend = []
     for number, (one, mark) in enumerate(zip(lines, marks, strict=True)):
-        words: list[Any] = [tag("i", class_=f"key s{number % COLOURS}")]
+        words: list[Any] = []
         # A line alone has its name above it.
         words += [one.name, " "] if len(lines) > 1 or one.name != title else []
         words += ["last ", tag("b", value(one.last.value))] if one.last else []
         words += [f", best ★ {value(mark.value)}"] if mark else []
-        odd = tag("span", f", {_many(one.not_finite, 'value')} not finite", class_="odd") if one.not_finite else ""
-        legend.append(tag("li", *words, odd))
+        many = f"{', ' if one.last else ''}{_many(one.not_finite, 'value')} not finite"
+        odd = tag("span", many, class_="odd") if one.not_finite else ""
+        legend.append(tag("li", tag("i", class_=f"key s{number % COLOURS}"), tag("span", *words, odd)))
     if len(group) > len(lines):
         legend.append(tag("li", f"and {len(group) - len(lines)} more"))
     drawing = chart(lines, page.history.last_step, marks, label=f"{title} over iterations")
@@ -289,14 +322,14 @@ def _best(page: RunPage) -> Markup | str:
         file = link(one.file) if one.file else "–"
         last = value(series.last.value) if series and series.last else ""
         where = _where(one.epoch, one.step)
-        rows.append({"metric": one.metric, "best": value(one.score), "checkpoint": file, "where": where, "last": last})
+        rows.append({"metric": one.metric, "best": value(one.score), "where": where, "checkpoint": file, "last": last})
     for other in page.history.evaluated():
         if other.name in ranked or other.last is None:
             continue
         mark = other.best
         best, where = (value(mark.value), _where(mark.epoch, mark.step)) if mark else ("", "")
         rows.append(
-            {"metric": other.name, "best": best, "checkpoint": "", "where": where, "last": value(other.last.value)}
+            {"metric": other.name, "best": best, "where": where, "checkpoint": "", "last": value(other.last.value)}
         )
     return table(rows, kind="best", numbers=("best", "last")) if rows else ""
 
@@ -381,7 +414,9 @@ def _resources(page: RunPage) -> Markup | str:
     others = [item for item in groups if item not in chosen][:MOST_CHARTS]
     if others:
         inside = [_figure(name, group, page, stars=False) for name, group in others]
-        parts.append(tag("details", tag("summary", f"{len(others)} more"), tag("div", *inside, class_="charts small")))
+        parts.append(
+            tag("details", tag("summary", _many(len(others), "more chart")), tag("div", *inside, class_="charts small"))
+        )
     return tag("div", *(tag("div", part) for part in parts), class_="stack") if parts else ""
 
 
@@ -443,9 +478,8 @@ def _trouble(page: RunPage) -> Markup:
     if page.failures:
         parts += [tag("h3", "Hooks and writers that failed"), _list(page.failures)]
     if page.findings:
-        parts += [tag("h3", "What stands out"), _list(page.findings)]
-    if page.warnings:
-        lines = [_said(one) for one in page.warnings]
+        parts += [tag("h3", "What hooks have found"), _list(page.findings)]
+    if lines := [*map(_said, page.warnings), *_missing(page.history)]:
         parts += [tag("h3", "Warnings"), _list(lines)]
     return joined(parts) if parts else tag("p", "None.", class_="faint")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from ignite_hooks import BaseHook, Runner, attach_hooks, scheduled
+from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks, scheduled
 from ignite_hooks.hooks.iter_timer_hook import IterTimerHook, batch_size, eta
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
@@ -145,6 +145,21 @@ def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_p
         {"time/iter": 3.5, "time/data": 0.5, "iters_per_s": 1 / 3.5, "time/eta": 0.0}
         | {"share/data": 0.5 / 3.5, "share/hooks": 1.0 / 3.5, "share/other": 2.0 / 3.5}
     )
+
+
+def test_neither_is_what_the_last_of_the_other_hooks_does(tmp_path: Path) -> None:
+    run = timed(tmp_path, interval=5)
+    slow = working(run.hands, "after_train_iter", 1.0)
+    slow.priority = "HIGHEST"
+    run.runner.register_hook(slow)
+    run.run(5)
+    assert run.written[5]["time/data"] == 0.5
+    assert run.timer.seconds()["hooks"] == 5.0
+
+
+def test_no_configuration_can_be_further_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="-1 is not a priority"):
+        timed(tmp_path, BaseHook(priority=-1))
 
 
 @pytest.mark.parametrize("point", ["before_train_epoch", "after_train_epoch", "after_epoch", "before_epoch"])

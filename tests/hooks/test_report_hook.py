@@ -78,7 +78,10 @@ def test_the_page_is_there_from_the_start_and_is_kept_up(tmp_path: Path) -> None
         def before_train_iter(self, runner: Any) -> None:
             seen.append((runner.work_dir / REPORT).read_text())
 
-    trained(tmp_path, Reader())
+    always = ReportHook()
+    # Writing takes no time by this clock, so it may be written again whenever there is something new.
+    always.clock = lambda: 0.0
+    trained(tmp_path, cfg={"hooks": [*ALL[:-1], always, Reader()]})
     assert all("▶ running" in text for text in seen)
     assert "nothing has been evaluated yet" in seen[0]
     assert "Epoch" not in visible(seen[0])
@@ -107,6 +110,45 @@ def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
     run.trainer.run(run.data, max_epochs=1)
     # Half a second of writing is one in a hundred of fifty seconds, which are five iterations.
     assert written == [0, 6, 12, 18, 20]
+
+
+def test_what_is_loaded_for_the_first_page_does_not_put_off_the_next(tmp_path: Path) -> None:
+    hook, now, written = ReportHook(interval=1), [0.0], []
+    hook.clock = lambda: now[0]
+    page, write, takes = hook._page, hook._write, iter((10.0, *[0.001] * 99))
+
+    class Second(BaseHook):
+        def before_train_iter(self) -> None:
+            now[0] += 1.0
+
+    def loading(runner: Any) -> Any:
+        now[0] += next(takes)
+        return page(runner)
+
+    def noted(runner: Any) -> None:
+        written.append(runner.global_step)
+        write(runner)
+
+    hook._page, hook._write = loading, noted  # type: ignore[method-assign]
+    run = tiny_run(batches=3)
+    attach_hooks(run.trainer, [hook, Second()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert written[:3] == [0, 1, 2]
+
+
+def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
+    hook, now, seen = ReportHook(), [0.0], []
+    hook.clock = lambda: now[0]
+
+    class Slow(BaseHook):
+        def before_train_iter(self, runner: Any) -> None:
+            now[0] += 1.0
+            seen.append(re.search(r"(\d+) of 120 iterations", visible((runner.work_dir / REPORT).read_text())))
+
+    run = tiny_run(batches=120)
+    attach_hooks(run.trainer, [hook, Slow()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert [found and found.group(1) for found in (seen[40], seen[60], seen[110])] == ["0", "49", "99"]
 
 
 @pytest.mark.parametrize("point", ["after_train_iter", "after_epoch", "after_val_epoch"])

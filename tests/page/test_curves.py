@@ -78,6 +78,22 @@ def test_numbers_that_belong_together_stand_together() -> None:
     assert [series.name for series in history.evaluated()] == ["val/loss", "val/accuracy"]
 
 
+def test_shares_are_those_of_the_whole_run_and_not_of_its_last_iterations() -> None:
+    history = History()
+    for step in range(1, 1001):
+        long = step <= 500
+        history.add([line(step, **{"time/iter": 0.3 if long else 0.1, "share/data": 0.8 if long else 0.0})])
+        history.add([line(step, "train", **{"share/forward": 0.2 if long else 1.0, "share/hooks": 0.0})])
+    assert dict(shares(history)) == pytest.approx({"data": 0.6, "forward": 0.4}, abs=0.01)
+
+
+def test_what_is_done_in_a_second_is_not_learnt() -> None:
+    history = History()
+    history.add([line(1, **{"throughput/samples_per_s": 900.0, "throughput/tflops": 0.1})])
+    assert history.learning() == {}
+    assert list(history.resources()) == ["throughput/samples_per_s", "throughput/tflops"]
+
+
 def test_the_best_is_what_the_name_says_or_unknown() -> None:
     history = History()
     for step, value in ((1, 1.0), (2, 3.0), (3, 2.0)):

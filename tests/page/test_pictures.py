@@ -25,9 +25,9 @@ def test_the_newest_of_each_name_is_shown_and_the_others_are_counted(tmp_path: P
     drawn(tmp_path / "visualization" / "gradient_flow.png")
     drawn(tmp_path / "visualization" / "history.png")
     shown, besides = Album().look([tmp_path / "visualization"], tmp_path, 5)
-    assert [(picture.name, picture.step) for picture in shown] == [("gradient_flow", None), ("val/predictions", 300)]
+    assert [(picture.name, picture.step) for picture in shown] == [("val/predictions", 300), ("gradient_flow", None)]
     assert besides == 2
-    assert shown[1].file == "visualization/val/predictions_000300.png"
+    assert shown[0].file == "visualization/val/predictions_000300.png"
 
 
 def test_no_more_are_shown_than_asked_for_and_none_of_an_earlier_run(tmp_path: Path) -> None:
@@ -60,6 +60,15 @@ def test_what_only_looks_like_a_picture_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("<script>")
     (tmp_path / "link.png").symlink_to("/etc/hostname")
     assert Album().look([tmp_path], tmp_path, 5)[0] == []
+
+
+def test_a_large_picture_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    path = drawn(tmp_path / "large.png", size=1000)
+    path.write_bytes(path.read_bytes()[: pictures.LARGE + 1000])
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(pictures.LARGE))
+    whole = drawn(tmp_path / "whole.png")
+    shown, _ = Album().look([tmp_path], tmp_path, 5)
+    assert [one.file for one in shown] == [whole.name]
 
 
 def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,43 @@ def test_the_head_names_the_best_model_the_slowest_hook_and_the_problems() -> No
     assert '<div class="big">none</div>' in head
 
 
+def test_what_hooks_have_found_is_no_problem_and_stands_beside() -> None:
+    head = render(RunPage("run", "finished", findings=["data loading takes 43 %"])).partition("<section")[0]
+    assert '<div class="big">none</div><p>data loading takes 43 %</p><p><a href="#warnings">1 finding</a></p>' in head
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_values_that_are_no_numbers_are_a_warning(state: Any) -> None:
+    found = history("accuracy", 2)
+    found.add([{"step": 3, "epoch": 3, "kind": "train", "scalars": {"loss": None, "aux": None}, "nonfinite": ["loss"]}])
+    for step in (1, 2):
+        row = {"step": step, "epoch": step, "kind": "val", "scalars": {"dice": None}, "nonfinite": ["dice"]}
+        found.add([row])
+    text = render(RunPage("run", state, history=found))
+    head, _, below = text.partition("<section")
+    assert '<div class="big">2 warnings</div><p>loss: 1 of 3 values are NaN or infinite</p>' in head
+    assert "<li>val/dice: 2 of 2 values are NaN or infinite</li>" in below
+    assert "no finite value</text>" in below
+    assert '<span class="odd">2 values not finite</span>' in below
+
+
+def test_of_many_curves_some_are_shown_at_once() -> None:
+    many = History()
+    scalars = {f"m{n}": 1.0 for n in range(15)}
+    many.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": scalars}])
+    shown, _, folded = render(RunPage("run", history=many)).partition('id="curves"')[2].partition("<details>")
+    assert shown.count("<figure>") == 12
+    assert folded.startswith("<summary>3 more charts</summary>")
+
+
+def test_the_loss_comes_before_whole_families_of_numbers_and_with_its_parts() -> None:
+    found = History()
+    found.add([{"step": 1, "epoch": 1, "kind": "train", "scalars": {"norm/a": 1.0, "loss/aux": 1.0, "loss": 2.0}}])
+    found.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": {"loss": 1.0, "accuracy": 0.5}}])
+    text = render(RunPage("run", history=found)).partition('id="curves"')[2]
+    assert text.index("<h3>loss</h3>") < text.index("<h3>accuracy</h3>") < text.index("<h3>norm</h3>")
+
+
 def test_without_a_ranked_metric_the_best_of_an_evaluation_is_named() -> None:
     head = render(RunPage("run", "finished", history=history())).partition("<section")[0]
     assert "0.3 <small>val/accuracy</small>" in head or "0.3333 <small>val/loss</small>" in head
