@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ignite_hooks.writers.interface import Writer, as_picture, fetched, full_name
+from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, number_of
 from ignite_hooks.writers.spool import SUFFIX, Record, Spool
 
 Mode = Literal["auto", "online", "offline", "disabled"]
@@ -120,7 +120,7 @@ class BackgroundWriter(Writer):
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        numbers = {full_name(name, kind): _number(value) for name, value in fetched(scalars).items()}
+        numbers = {full_name(name, kind): number_of(value) for name, value in fetched(scalars).items()}
         self._put("scalars", step, {name: value for name, value in numbers.items() if value is not None})
 
     def write_image(self, name: str, image: Any, step: int) -> None:
@@ -427,12 +427,5 @@ def binned(values: Any, bins: int = 64) -> tuple[list[int], list[float]]:
     """A histogram: how many values lie between each edge and the next; what is not finite is left out."""
     import numpy
 
-    array = numpy.asarray(values.detach().cpu().float() if hasattr(type(values), "detach") else values).ravel()
-    counts, edges = numpy.histogram(array[numpy.isfinite(array)], bins=bins)
+    counts, edges = numpy.histogram(finite(values), bins=bins)
     return [int(count) for count in counts], [float(edge) for edge in edges]
-
-
-def _number(value: Any) -> float | int | None:
-    """A number for a tracker; anything else none."""
-    value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
-    return value if isinstance(value, (int, float)) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,39 @@ def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
     writer.close()
     assert model.training
     assert any("Linear" in node.name for node in read(tmp_path).Graph().node)
+
+
+def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> None:
+    writer = TensorboardWriter(tmp_path)
+    writer.write_scalars({"loss": 0.5, "note": "text", "vector": torch.zeros(3), "none": None, "bad": math.nan}, 1)
+    writer.write_scalars({"note": "text"}, 2)
+    writer.write_scalar("count", numpy.int64(3), 3)
+    writer.close()
+    assert scalars(tmp_path) == {
+        "loss": [(1, 0.5)],
+        "bad": [(1, pytest.approx(math.nan, nan_ok=True))],
+        "count": [(3, 3.0)],
+    }
+
+
+def test_histograms_leave_out_what_is_not_finite(tmp_path: Path) -> None:
+    """TensorBoard itself refuses a histogram of nothing, as of gradients that are all NaN."""
+    writer = TensorboardWriter(tmp_path)
+    writer.write_histogram("some", torch.tensor([1.0, 2.0, math.nan, math.inf]), 1)
+    writer.write_histogram("all", torch.full((4,), math.nan), 1)
+    writer.write_histogram("none", torch.zeros(0), 1)
+    writer.write_histogram("sparse", torch.eye(2).to_sparse(), 1)
+    writer.write_histogram("half", torch.ones(3, dtype=torch.bfloat16, requires_grad=True), 1)
+    writer.write_histogram("list", [1, 2], 1)
+    writer.close()
+    seen = read(tmp_path)
+    found = {tag: seen.Histograms(tag)[0].histogram_value for tag in seen.Tags()["histograms"]}
+    assert {tag: (values.num, values.sum) for tag, values in found.items()} == {
+        "some": (2, 3.0),
+        "sparse": (4, 2.0),
+        "half": (3, 3.0),
+        "list": (2, 3.0),
+    }
 
 
 def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
