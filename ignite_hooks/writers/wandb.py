@@ -20,7 +20,9 @@ FINISH = 10.0
 class WandbWriter(BackgroundWriter):
     """Records the run in Weights & Biases, from a thread: numbers, pictures, histograms, texts, configuration, files.
 
-    W&B's own environment variables are honoured, and a run that the script has begun is used.
+    W&B's own environment variables are honoured, and a run that the script has begun is used. Its steps only go on:
+    what comes late, as a picture that took long to draw, is with the newest step and says which it is of; where the
+    script itself logs and is ahead, each row has its step as ``iteration``.
 
     Args:
         project: The project; else ``WANDB_PROJECT``, else W&B's own default.
@@ -112,20 +114,35 @@ class WandbWriter(BackgroundWriter):
 class _Wandb(Tracker):
     def __init__(self, run: Any, ends: bool) -> None:
         self._run, self._ends = run, ends
+        # In a run that several processes share, W&B counts no steps.
+        self._shared = not ends and run.settings.mode == "shared"
+        self._at = 0
 
     def scalars(self, record: Record) -> None:
-        self._run.log(dict(record.content), step=record.step)
+        self._log(dict(record.content), record.step)
 
     def image(self, record: Record) -> None:
         import wandb
 
-        self._run.log({record.content["name"]: wandb.Image(record.content["image"])}, step=record.step)
+        late = self._ends and record.step < self._at
+        caption = f"iteration {record.step}" if late else None
+        self._log({record.content["name"]: wandb.Image(record.content["image"], caption=caption)}, record.step)
 
     def histogram(self, record: Record) -> None:
         import wandb
 
         both = record.content["counts"], record.content["edges"]
-        self._run.log({record.content["name"]: wandb.Histogram(np_histogram=both)}, step=record.step)
+        self._log({record.content["name"]: wandb.Histogram(np_histogram=both)}, record.step)
+
+    def _log(self, row: dict[str, Any], step: int) -> None:
+        """W&B throws away what belongs to a step before its own: a late picture, all of a run whose script logs too."""
+        if self._ends:
+            self._at = max(self._at, step)
+            self._run.log(row, step=self._at)
+        elif not self._shared and step < self._run.step:
+            self._run.log({**row, "iteration": step})
+        else:
+            self._run.log(row, step=step)
 
     def text(self, record: Record) -> None:
         self._run.summary[record.content["name"]] = record.content["text"]

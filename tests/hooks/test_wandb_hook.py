@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ignite_hooks.writers.wandb import WandbWriter
 from tests.hooks.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.servers import FAULTS, faulty
@@ -167,3 +168,31 @@ def test_without_a_key_or_an_answer_it_works_offline(
     said = [message for message in caplog.messages if "works offline" in message]
     assert said == [f"WandbWriter: {reason}, so it works offline, {where}"]
     assert series(tmp_path) == as_written(tmp_path)
+
+
+def test_what_belongs_to_an_earlier_step_is_kept_all_the_same(tmp_path: Path) -> None:
+    """W&B throws away what comes after a later step, as pictures do that a thread has drawn meanwhile."""
+    writer = WandbWriter(mode="offline", work_dir=tmp_path)
+    writer.write_scalars({"loss": 1.0}, 6)
+    writer.write_image("cat", PICTURE, 4)
+    writer.write_scalars({"memory": 2.0}, 5, kind="system")
+    writer.write_scalars({"loss": 0.5}, 8)
+    writer.close()
+    assert series(tmp_path) == {"loss": [(6, 1.0), (8, 0.5)], "system/memory": [(6, 2.0)]}
+    [picture] = [row["cat"] for row in history(tmp_path) if "cat" in row]
+    assert picture["caption"] == "iteration 4"
+
+
+def test_in_a_run_whose_script_logs_too_nothing_is_lost(tmp_path: Path) -> None:
+    """Every `log` of the script without a step is one more step for W&B, which may be ahead of the iterations."""
+    run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    for _ in range(20):
+        run.log({"own": 1.0})
+    train(tmp_path, {"type": "WandbHook"})
+    run.finish()
+    written = as_written(tmp_path)
+    found = series(tmp_path)
+    assert found.keys() - {"own", "iteration"} == written.keys()
+    assert [value for _, value in found["loss"]] == [value for _, value in written["loss"]]
+    rows = [row for row in history(tmp_path) if "loss" in row]
+    assert [row["iteration"] for row in rows] == [step for step, _ in written["loss"]]
