@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -11,10 +12,11 @@ from typing import Any
 from ignite_hooks.masking import Masks
 from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.spool import Record
+from ignite_hooks.writers.spool import UNSENT, Record
 
 FINISH = 10.0
 """Seconds that the end of an online run waits for W&B; what has not arrived then stays in its own file."""
+logger = logging.getLogger("ignite_hooks")
 
 
 class WandbWriter(BackgroundWriter):
@@ -77,6 +79,7 @@ class WandbWriter(BackgroundWriter):
             silent=True,
             init_timeout=5.0,
             finish_timeout=FINISH,
+            finish_timeout_raises=True,
             # SystemMonitorHook is for that.
             x_disable_stats=True,
         )
@@ -94,7 +97,7 @@ class WandbWriter(BackgroundWriter):
         self.run_id = run.id
         if self.log_code:
             run.log_code()
-        return _Wandb(run, ends=True)
+        return _Wandb(run, ends=True, unsent=Path(f"{run.settings.sync_file}{UNSENT}") if online else None)
 
     def _online(self, wandb: Any) -> bool:
         if self.mode != "auto":
@@ -112,8 +115,10 @@ class WandbWriter(BackgroundWriter):
 
 
 class _Wandb(Tracker):
-    def __init__(self, run: Any, ends: bool) -> None:
-        self._run, self._ends = run, ends
+    def __init__(self, run: Any, ends: bool, unsent: Path | None = None) -> None:
+        self._run, self._ends, self._unsent = run, ends, unsent
+        if unsent is not None:
+            unsent.touch()
         # In a run that several processes share, W&B counts no steps.
         self._shared = not ends and run.settings.mode == "shared"
         self._at = 0
@@ -158,8 +163,19 @@ class _Wandb(Tracker):
         self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
 
     def close(self, failed: bool) -> bool:
-        if self._ends:
+        if not self._ends:
+            return True
+        try:
             self._run.finish(exit_code=int(failed))
+        except TimeoutError:
+            logger.warning(
+                "%s: the end of the run has not arrived at W&B and lies in %s; 'ignite-hooks send' sends it",
+                self.name,
+                self._run.settings.sync_file,
+            )
+            return False
+        if self._unsent is not None:
+            self._unsent.unlink(missing_ok=True)
         return True
 
 
