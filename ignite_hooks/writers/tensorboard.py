@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ class TensorboardWriter(Writer):
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
         self._purge: int | None = None
         self._opened: SummaryWriter | None = None
+        self._opening = threading.Lock()
         self._summary: Any = None
         self._value: Any = None
 
@@ -94,11 +96,13 @@ class TensorboardWriter(Writer):
             opened.close()
 
     def _open(self) -> SummaryWriter:
-        if self._opened is None:
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from torch.utils.tensorboard import SummaryWriter
+        # Pictures come from threads that draw them.
+        with self._opening:
+            if self._opened is None:
+                from tensorboard.compat.proto.summary_pb2 import Summary
+                from torch.utils.tensorboard import SummaryWriter
 
-            purge, self._purge = self._purge, None
-            self._summary, self._value = Summary, Summary.Value
-            self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
-        return self._opened
+                purge, self._purge = self._purge, None
+                self._summary, self._value = Summary, Summary.Value
+                self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
+            return self._opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,33 @@ def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], 
 def test_what_is_no_picture_is_refused() -> None:
     with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
         as_picture(numpy.zeros((2, 3, 4, 5)))
+
+
+def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture is drawn in a thread while the loop writes the first numbers."""
+    import torch.utils.tensorboard as tensorboard
+
+    class Slow(tensorboard.SummaryWriter):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            opened.append(threading.current_thread().name)
+            if len(opened) == 1:
+                begun.set()
+                second.join(0.3)
+            super().__init__(*args, **more)
+
+    def draw() -> None:
+        begun.wait(30)
+        writer.write_image("cat", numpy.zeros((4, 4, 3), numpy.uint8), 1)
+
+    opened: list[str] = []
+    begun = threading.Event()
+    writer = TensorboardWriter(tmp_path)
+    monkeypatch.setattr(tensorboard, "SummaryWriter", Slow)
+    second = threading.Thread(target=draw)
+    second.start()
+    writer.write_scalar("loss", 0.5, 1)
+    second.join()
+    writer.close()
+    assert len(opened) == 1
+    seen = read(tmp_path).Tags()
+    assert (seen["scalars"], seen["images"]) == (["loss"], ["cat"])
