@@ -41,10 +41,15 @@ class Refused(ValueError):
     """The tracker does not take this record, now or later."""
 
 
+OF_A_RECORD = (Refused, ValueError, TypeError, AttributeError, LookupError)
+"""What the client of a tracker raises where it can make nothing of what it is given."""
+
+
 class Tracker:
     """What a tracker takes; one thread alone calls it.
 
-    What it raises means that nothing can be delivered now, except ``Refused``, which is about one record.
+    What it raises means that nothing can be delivered now, except what is about one record: ``Refused``, and the errors
+    in ``OF_A_RECORD`` that are none of a connection. Such a record is left out, or it would block all others.
     """
 
     vouches = True
@@ -57,10 +62,13 @@ class Tracker:
         for record in records:
             try:
                 getattr(self, record.what)(record)
-            except Refused as error:
+            except OF_A_RECORD as error:
+                # The errors of `requests` are errors of the system, and some are of values too.
+                if isinstance(error, OSError):
+                    raise
                 self.refused += 1
                 if self.refused <= 3:
-                    words = " ".join(str(error).split())
+                    words = " ".join(str(error).split())[:300]
                     logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
 
     def scalars(self, record: Record) -> None:

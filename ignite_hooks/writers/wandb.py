@@ -153,13 +153,14 @@ class _Wandb(Tracker):
         self._run.summary[record.content["name"]] = record.content["text"]
 
     def config(self, record: Record) -> None:
-        self._run.config.update(dict(record.content), allow_val_change=True)
+        named = {str(name): value for name, value in record.content.items()}
+        self._run.config.update(named, allow_val_change=True)
 
     def artifact(self, record: Record) -> None:
         path, name = Path(record.content["path"]), record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")
-        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}")
+        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}", flags=re.ASCII)
         self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
 
     def close(self, failed: bool) -> bool:

@@ -98,6 +98,34 @@ def test_what_is_refused_is_told_and_costs_nothing_else(
     assert caplog.messages == ["the tracker does not take the scalars of step 13: 13 is not a step"]
 
 
+@pytest.mark.parametrize("error", [ValueError("no such key"), TypeError("no such key"), LookupError("no such key")])
+def test_a_record_of_which_the_client_can_make_nothing_blocks_no_other(
+    error: Exception, place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
+) -> None:
+    def text(record: Record) -> None:
+        raise error
+
+    place.text = text  # type: ignore[method-assign]
+    delivery = deliver()
+    delivery.put(Record("text", 1, 1.0, {}))
+    put(delivery, 2)
+    delivery.close(SOON)
+    assert place.steps == [2]
+    assert caplog.messages == ["the tracker does not take the text of step 1: no such key"]
+
+
+def test_an_answer_that_makes_no_sense_is_no_mistake_of_a_record(place: Place) -> None:
+    class NotJSON(ValueError, OSError):
+        """As `requests.exceptions.JSONDecodeError` is."""
+
+    def text(record: Record) -> None:
+        raise NotJSON
+
+    place.text = text  # type: ignore[method-assign]
+    with pytest.raises(NotJSON):
+        place.send([Record("text", 1, 1.0, {})])
+
+
 def test_a_failure_is_tried_again(place: Place, deliver: Callable[..., Delivery]) -> None:
     delivery = deliver(retries=(0.0, 0.0, 0.0))
     place.down = True
