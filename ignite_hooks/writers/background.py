@@ -143,7 +143,7 @@ class BackgroundWriter(Writer):
         self._put("text", step, {"name": name, "text": text})
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        self._put("config", 0, dict(config))
+        self._put("config", 0, plain(config))
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         path = Path(path).absolute()
@@ -437,3 +437,12 @@ def binned(values: Any, bins: int = 64) -> tuple[list[int], list[float]]:
 
     counts, edges = numpy.histogram(finite(values), bins=bins)
     return [int(count) for count in counts], [float(edge) for edge in edges]
+
+
+def plain(value: Any) -> Any:
+    """A configuration as every tracker takes it: objects as their texts, and texts for names."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.masking import Masks
-from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers
+from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers, plain
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.spool import UNSENT, Record
 
@@ -55,7 +55,7 @@ class WandbWriter(BackgroundWriter):
         self.project, self.name, self.config, self.log_code = (
             project,
             name,
-            Masks(config).tree(dict(config or {})),
+            plain(Masks(config).tree(dict(config or {}))),
             log_code,
         )
 
@@ -153,8 +153,7 @@ class _Wandb(Tracker):
         self._run.summary[record.content["name"]] = record.content["text"]
 
     def config(self, record: Record) -> None:
-        named = {str(name): value for name, value in record.content.items()}
-        self._run.config.update(named, allow_val_change=True)
+        self._run.config.update(dict(record.content), allow_val_change=True)
 
     def artifact(self, record: Record) -> None:
         path, name = Path(record.content["path"]), record.content["name"]

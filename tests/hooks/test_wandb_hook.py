@@ -22,7 +22,8 @@ from tests.writers.servers import FAULTS, faulty
 from tests.writers.wandb_server import wandb_server
 
 wandb: Any = pytest.importorskip("wandb")
-HOOK = {"type": "WandbHook", "project": "digits", "name": "first", "config": {"batch": 8}, "log_model": True}
+CONFIG = {"batch": 8, "act": object()}
+HOOK = {"type": "WandbHook", "project": "digits", "name": "first", "config": CONFIG, "log_model": True}
 BLOCK, FILE_HEAD, HEAD = 32768, 7, 7
 
 
@@ -118,6 +119,7 @@ def test_configuration_name_and_end_are_there(folder: Path) -> None:
         if record.HasField("config"):
             config |= {item.key: json.loads(item.value_json) for item in record.config.update}
     assert config["batch"] == 8
+    assert config["act"].startswith("<object")
     assert config["tracker"] == {"api_key": "***"}
     assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
     assert [record.exit.exit_code for record in everything if record.HasField("exit")] == [0]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ignite_hooks.writers import background
-from ignite_hooks.writers.background import BackgroundWriter, Delivery, Refused, Tracker, answers, binned
+from ignite_hooks.writers.background import BackgroundWriter, Delivery, Refused, Tracker, answers, binned, plain
 from ignite_hooks.writers.spool import Record, Spool
 from tests.writers.servers import FAULTS, faulty, unreachable
 
@@ -354,3 +354,13 @@ def test_the_line_about_being_offline_says_what_to_do(tmp_path: Path, caplog: py
         f"'ignite-hooks send {tmp_path}' sends it later"
     ]
     assert background.PATIENCE == 2.0
+
+
+def test_a_configuration_holds_nothing_but_names_numbers_and_texts(tmp_path: Path) -> None:
+    """W&B takes neither an object nor a number as a name, and would have no configuration at all."""
+    assert plain({"net": {"path": tmp_path, 3: (1, None)}, "lr": 0.1, "on": True, "device": torch.device("cpu")}) == {
+        "net": {"path": str(tmp_path), "3": [1, None]},
+        "lr": 0.1,
+        "on": True,
+        "device": "cpu",
+    }
