@@ -147,7 +147,7 @@ def crossed(step: int, interval: int, every: int) -> bool:
 
 
 def write_histograms(place: Writer, model: Any, step: int) -> None:
-    """The weights of a model, and the gradients that its last step has left."""
+    """The weights of a model, and the gradients that its last step has left; of a sharded one this rank's part."""
     for name, weight in model.named_parameters() if hasattr(model, "named_parameters") else ():
         place.write_histogram(f"weights/{name}", weight, step)
         if weight.grad is not None:

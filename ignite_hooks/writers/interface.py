@@ -108,9 +108,11 @@ def number_of(value: Any) -> float | int | None:
 
 
 def finite(values: Any) -> Any:
-    """What is finite of an array, a tensor of any kind, or a list, in one row."""
+    """What is finite of an array, a list or a tensor, in one row; of a sharded tensor the part that is here."""
     import numpy
 
+    if hasattr(type(values), "to_local"):
+        values = values.to_local()
     if hasattr(type(values), "detach"):
         dense = values.detach().to_dense() if values.is_sparse else values.detach()
         values = dense.cpu().float()
