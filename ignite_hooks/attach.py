@@ -102,7 +102,14 @@ def attach_hooks(
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    writer = ManyWriters([JsonlWriter(folder / "metrics.jsonl"), *writers] if rank() == 0 else [], masks)
+    record = JsonlWriter(folder / "metrics.jsonl")
+    # Who names this file, which is always written, would have every line twice.
+    others = [
+        other
+        for other in writers
+        if not (isinstance(other, JsonlWriter) and other.path.resolve() == record.path.resolve())
+    ]
+    writer = ManyWriters([record, *others] if rank() == 0 else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
     runner.masks = masks

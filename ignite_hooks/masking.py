@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 MASK = "***"
-SECRET_WORDS = frozenset({"key", "apikey", "token", "password", "passwd", "secret", "credentials", "webhook"})
+VAULTS = frozenset({"secret", "secrets", "password", "passwords", "credentials"})
+"""All that stands under such a name is secret, however it is called there."""
+SECRET_WORDS = VAULTS | {"key", "apikey", "token", "passwd", "webhook"}
 SHORTEST = 8
 """Texts shorter than this are masked where they stand under a secret name, but not looked for elsewhere."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")
@@ -91,7 +93,7 @@ class Masks:
             clean = self.text(value)
             return value if clean == value else clean
         if isinstance(value, Mapping):
-            masked = {key: self.tree(item, str(key), by_name=by_name) for key, item in value.items()}
+            masked = {key: self.tree(item, _within(name, key), by_name=by_name) for key, item in value.items()}
             return masked if any(masked[key] is not item for key, item in value.items()) else value
         if isinstance(value, (list, tuple)):
             items = [self.tree(item, name, by_name=by_name) for item in value]
@@ -104,7 +106,7 @@ class Masks:
             self._note(value.reveal(), certain=True)
         elif isinstance(value, Mapping):
             for key, item in value.items():
-                self._learn(item, str(key))
+                self._learn(item, _within(name, key))
         elif isinstance(value, (list, tuple)):
             for item in value:
                 self._learn(item, name)
@@ -128,9 +130,16 @@ def is_secret(name: str) -> bool:
         >>> [is_secret(name) for name in ("api_key", "apiKey", "PASSWORD", "monkey", "num_tokens", "keep_best")]
         [True, True, True, False, False, False]
     """
-    return not SECRET_WORDS.isdisjoint(
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_")
-    )
+    return not SECRET_WORDS.isdisjoint(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_")
+
+
+def _within(above: str, key: object) -> str:
+    """What something in a mapping is called: as the mapping, where all of that is secret."""
+    return str(key) if VAULTS.isdisjoint(_words(above)) else above
 
 
 def _can_be_secret(name: str, value: Any) -> bool:

@@ -163,6 +163,8 @@ class Saves:
     def _tell(self, runner: Runner, ended: _UnderWay) -> None:
         if ended.error is None:
             runner.checkpoint = ended.state
+            # A run that is killed goes on from here: what was written before has to be where it belongs.
+            runner.writer.flush()
             try:
                 runner.call_hook("after_save_checkpoint", checkpoint=ended.state, path=ended.path)
             finally:

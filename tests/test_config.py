@@ -673,6 +673,14 @@ def test_writers_by_name_by_mapping_and_as_objects(tmp_path: Path) -> None:
     assert [row["scalars"] for row in read_jsonl(tmp_path / "out/metrics.jsonl")] == [{"loss": 0.5}]
 
 
+@pytest.mark.parametrize("path", ["metrics.jsonl", "./sub/../metrics.jsonl"])
+def test_the_file_that_is_always_written_is_not_written_twice(path: str, tmp_path: Path) -> None:
+    runner = attach({"hooks": [], "writers": [{"type": "JsonlWriter", "path": path}]}, work_dir="out")
+    runner.writer.write_scalar("loss", 0.5, 3)
+    runner.close_outputs()
+    assert [row["scalars"] for row in read_jsonl(tmp_path / "out/metrics.jsonl")] == [{"loss": 0.5}]
+
+
 def test_one_writer_needs_no_list() -> None:
     for cfg in ({"writers": "MemoryWriter"}, {"writer": {"type": "MemoryWriter"}}, {"writer": MemoryWriter()}):
         runner = attach({"hooks": [], **cfg})

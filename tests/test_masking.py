@@ -146,3 +146,15 @@ def test_secrets_are_forgotten_with_their_run(tmp_path: Path) -> None:
     del runner, run
     gc.collect()
     assert masked(own) == own
+
+
+def test_all_that_stands_in_a_place_for_secrets_is_one() -> None:
+    config = {
+        "secrets": {"wandb": "canary-1f2e3d4c", "more": [{"mail": "canary-5b6a7988"}]},
+        "credentials": {"a": "x"},
+    }
+    masks = Masks(config)
+    assert masks.tree(config) == {"secrets": {"wandb": "***", "more": [{"mail": "***"}]}, "credentials": {"a": "***"}}
+    assert masks.text("canary-1f2e3d4c and canary-5b6a7988") == "*** and ***"
+    tokens = {"token": {"type": "BertTokenizer2"}, "keys": ["image1234"]}
+    assert Masks(tokens).tree(tokens) == tokens

@@ -14,6 +14,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, CheckpointError, HookError, attach_hooks
 from ignite_hooks.store import FolderStore
 from ignite_hooks.store.files import HashingFile
+from ignite_hooks.writers.memory import MemoryWriter
 from tests.ranks import run_ranks
 
 PERIODIC = {"type": "CheckpointHook", "by_epoch": False, "interval": 2, "save_best": False}
@@ -51,6 +52,21 @@ def training(folder: Path, *hooks: Any, **options: Any) -> tuple[Any, Engine, to
 
 
 DATA = [torch.ones(2, 3)] * 6
+
+
+def test_what_was_written_before_a_checkpoint_is_flushed_with_it(tmp_path: Path) -> None:
+    """A run that is killed goes on from its checkpoint, and would leave a gap in a place that is behind."""
+
+    class Flushed(MemoryWriter):
+        def flush(self) -> None:
+            reached.append([step for _, step, _, _ in self.lines][-1])
+
+    reached: list[int] = []
+    hooks = [{**PERIODIC, "async_save": False}, {"type": "LoggerHook", "interval": 1}]
+    trainer = Engine(lambda engine, batch: 0.5)
+    attach_hooks(trainer, {"hooks": hooks, "writers": [Flushed()]}, work_dir=tmp_path, model=torch.nn.Linear(1, 1))
+    trainer.run(DATA, max_epochs=1)
+    assert reached == [2, 4, 6, 6], "that at the end included"
 
 
 @pytest.fixture

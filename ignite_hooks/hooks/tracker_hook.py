@@ -66,6 +66,9 @@ class TrackerHook(BaseHook):
         self._writer = self.make_writer(runner.work_dir)
         pictures_every = self.image_interval if self.log_images else None
         self._place = runner.writer.join(self._writer, pictures_every=pictures_every)  # type: ignore[attr-defined]
+        if not runner.resume_from and not runner.global_step:
+            # The other writers were told before this one was there.
+            self._place.began_anew()
         if isinstance(config, Mapping) and config:
             self._place.write_config(config)
         self._place.write_text("plan", str(runner.plan), 0)
@@ -147,7 +150,7 @@ def crossed(step: int, interval: int, every: int) -> bool:
 
 
 def write_histograms(place: Writer, model: Any, step: int) -> None:
-    """The weights of a model, and the gradients that its last step has left."""
+    """The weights of a model, and the gradients that its last step has left; of a sharded one this rank's part."""
     for name, weight in model.named_parameters() if hasattr(model, "named_parameters") else ():
         place.write_histogram(f"weights/{name}", weight, step)
         if weight.grad is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ignite_hooks.writers.interface import Writer, as_picture, fetched, full_name
+from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, number_of
 from ignite_hooks.writers.spool import SUFFIX, Record, Spool
 
 Mode = Literal["auto", "online", "offline", "disabled"]
@@ -41,10 +41,15 @@ class Refused(ValueError):
     """The tracker does not take this record, now or later."""
 
 
+OF_A_RECORD = (Refused, ValueError, TypeError, AttributeError, LookupError)
+"""What the client of a tracker raises where it can make nothing of what it is given."""
+
+
 class Tracker:
     """What a tracker takes; one thread alone calls it.
 
-    What it raises means that nothing can be delivered now, except ``Refused``, which is about one record.
+    What it raises means that nothing can be delivered now, except what is about one record: ``Refused``, and the errors
+    in ``OF_A_RECORD`` that are none of a connection. Such a record is left out, or it would block all others.
     """
 
     vouches = True
@@ -57,10 +62,13 @@ class Tracker:
         for record in records:
             try:
                 getattr(self, record.what)(record)
-            except Refused as error:
+            except OF_A_RECORD as error:
+                # The errors of `requests` are errors of the system, and some are of values too.
+                if isinstance(error, OSError):
+                    raise
                 self.refused += 1
                 if self.refused <= 3:
-                    words = " ".join(str(error).split())
+                    words = " ".join(str(error).split())[:300]
                     logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
 
     def scalars(self, record: Record) -> None:
@@ -120,7 +128,7 @@ class BackgroundWriter(Writer):
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        numbers = {full_name(name, kind): _number(value) for name, value in fetched(scalars).items()}
+        numbers = {full_name(name, kind): number_of(value) for name, value in fetched(scalars).items()}
         self._put("scalars", step, {name: value for name, value in numbers.items() if value is not None})
 
     def write_image(self, name: str, image: Any, step: int) -> None:
@@ -135,7 +143,7 @@ class BackgroundWriter(Writer):
         self._put("text", step, {"name": name, "text": text})
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        self._put("config", 0, dict(config))
+        self._put("config", 0, plain(config))
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         path = Path(path).absolute()
@@ -427,12 +435,14 @@ def binned(values: Any, bins: int = 64) -> tuple[list[int], list[float]]:
     """A histogram: how many values lie between each edge and the next; what is not finite is left out."""
     import numpy
 
-    array = numpy.asarray(values.detach().cpu().float() if hasattr(type(values), "detach") else values).ravel()
-    counts, edges = numpy.histogram(array[numpy.isfinite(array)], bins=bins)
+    counts, edges = numpy.histogram(finite(values), bins=bins)
     return [int(count) for count in counts], [float(edge) for edge in edges]
 
 
-def _number(value: Any) -> float | int | None:
-    """A number for a tracker; anything else none."""
-    value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
-    return value if isinstance(value, (int, float)) else None
+def plain(value: Any) -> Any:
+    """A configuration as every tracker takes it: objects as their texts, and texts for names."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

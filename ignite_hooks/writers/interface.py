@@ -101,6 +101,25 @@ def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def number_of(value: Any) -> float | int | None:
+    """A number for a place that takes nothing else; anything else is none."""
+    value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
+    return value if isinstance(value, (int, float)) else None
+
+
+def finite(values: Any) -> Any:
+    """What is finite of an array, a list or a tensor, in one row; of a sharded tensor the part that is here."""
+    import numpy
+
+    if hasattr(type(values), "to_local"):
+        values = values.to_local()
+    if hasattr(type(values), "detach"):
+        dense = values.detach().to_dense() if values.is_sparse else values.detach()
+        values = dense.cpu().float()
+    array = numpy.asarray(values).ravel()
+    return array[numpy.isfinite(array)]
+
+
 def as_picture(image: Any) -> Any:
     """A picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
     import numpy

@@ -47,7 +47,7 @@ class _Member:
 def takes_picture(member: _Member, step: int) -> bool:
     """All pictures of a step, or none of them."""
     every, last = member.pictures_every, member.pictures_at
-    return every is not None and (last is None or step == last or step - last >= every)
+    return every is not None and (last is None or step == last or abs(step - last) >= every)
 
 
 class ManyWriters(Writer):

@@ -142,7 +142,7 @@ class _MLflow(Tracker):
 
     def image(self, record: Record) -> None:
         name, picture = record.content["name"], record.content["image"]
-        self._client.log_image(self._run_id, picture, key=_name(name), step=record.step)
+        self._client.log_image(self._run_id, picture, key=_plain(_name(name)), step=record.step)
 
     def text(self, record: Record) -> None:
         name = re.sub(r"[^\w.-]", "_", record.content["name"])
@@ -151,10 +151,10 @@ class _MLflow(Tracker):
     def config(self, record: Record) -> None:
         from mlflow.entities import Param
 
-        flat = [Param(_name(name), str(value)[:LONGEST_PARAMETER]) for name, value in flattened(record.content)]
+        named = {_name(name): str(value)[:LONGEST_PARAMETER] for name, value in reversed(flattened(record.content))}
         known = self._client.get_run(self._run_id).data.params
         # A parameter cannot change.
-        flat = [parameter for parameter in flat if parameter.key not in known]
+        flat = [Param(name, value) for name, value in reversed(named.items()) if name not in known]
         for start in range(0, len(flat), PARAMETERS_AT_ONCE):
             self._client.log_batch(self._run_id, params=flat[start : start + PARAMETERS_AT_ONCE])
         whole = json.dumps(record.content, indent=2, ensure_ascii=False, default=str)
@@ -201,5 +201,23 @@ def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any
 
 
 def _name(name: str) -> str:
-    """The name with what MLflow takes."""
-    return re.sub(r"[^\w\-. :/]", "_", name)[:250]
+    """The name with what MLflow takes, which has to be a path within a folder.
+
+    Example:
+        >>> _name("val/f1(macro)"), _name("./data//train/"), _name("..")
+        ('val/f1_macro_', 'data/train', '_')
+    """
+    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", ".."))[:250].rstrip("/") or "_"
+
+
+def _plain(name: str) -> str:
+    """A name for a picture, in which MLflow takes no letters but those of ASCII: others by their numbers.
+
+    Example:
+        >>> _plain("val/\u732b 1")
+        'val/_732b 1'
+    """
+    return re.sub(
+        r"[^\w\-. /]", lambda found: "_" if found[0].isascii() else f"_{ord(found[0]):x}", name, flags=re.ASCII
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.background import BackgroundWriter
-from ignite_hooks.writers.spool import SUFFIX, Record, Spool
+from ignite_hooks.writers.spool import SUFFIX, UNSENT, Record, Spool
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -28,9 +28,14 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
         yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
     for path in sorted(folder.rglob("clearml-offline-*.zip")):
         yield path, lambda path=path: _send_clearml(path)  # type: ignore[misc]
-    for path in sorted(folder.rglob("wandb/offline-run-*/*.wandb")):
-        if not path.with_name(f"{path.name}.synced").exists():
-            yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
+    offline = [
+        path
+        for path in folder.rglob("wandb/offline-run-*/*.wandb")
+        if not path.with_name(f"{path.name}.synced").exists()
+    ]
+    ended_early = [path.with_suffix("") for path in folder.rglob(f"wandb/run-*/*.wandb{UNSENT}")]
+    for path in sorted([*offline, *ended_early]):
+        yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
 
 
 def _send_spool(path: Path, make: Callable[..., Any]) -> str:
@@ -91,10 +96,12 @@ def _send_clearml(path: Path) -> str:
 
 
 def _send_wandb(path: Path) -> str:
-    environment = {**os.environ, "WANDB_MODE": "online"}
-    command = [sys.executable, "-m", "wandb", "sync", str(path.parent)]
+    # Else it leaves a folder where this was called.
+    environment = {**os.environ, "WANDB_MODE": "online", "WANDB_DIR": str(path.parents[2].absolute())}
+    command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(path.parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     words = (done.stderr or done.stdout).strip().splitlines()
     if done.returncode or not path.with_name(f"{path.name}.synced").exists():
         raise ConnectionError(words[-1] if words else f"wandb sync ended with {done.returncode}")
+    path.with_name(f"{path.name}{UNSENT}").unlink(missing_ok=True)
     return "sent to W&B"

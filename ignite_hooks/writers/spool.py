@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 SUFFIX = ".spool"
+UNSENT = ".unsent"
+"""Ends the name of a mark beside a tracker's own file, for as long as not all of that is known to have arrived."""
 KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact"})
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.writers.interface import Writer, as_picture, fetched, full_name, installed
+from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, installed, number_of
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -19,7 +20,7 @@ MOST_WAITING = 1000
 
 
 class TensorboardWriter(Writer):
-    """Writes event files that TensorBoard shows; a resume hides the steps that come again.
+    """Writes event files that TensorBoard shows: numbers and no other values. A resume hides the steps that come again.
 
     Args:
         log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
@@ -31,6 +32,7 @@ class TensorboardWriter(Writer):
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
         self._purge: int | None = None
         self._opened: SummaryWriter | None = None
+        self._opening = threading.Lock()
         self._summary: Any = None
         self._value: Any = None
 
@@ -40,7 +42,8 @@ class TensorboardWriter(Writer):
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        numbers = {full_name(name, kind): float(value) for name, value in fetched(scalars).items()}
+        found = {full_name(name, kind): number_of(value) for name, value in fetched(scalars).items()}
+        numbers = {name: float(value) for name, value in found.items() if value is not None}
         if not numbers:
             return
         opened = self._open()
@@ -53,7 +56,9 @@ class TensorboardWriter(Writer):
         self._open().add_image(name, as_picture(image), step, dataformats="HWC")
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
-        self._open().add_histogram(name, values, step)
+        # TensorBoard raises where nothing is left, and a run whose gradients are NaN would lose all of this place.
+        if len(kept := finite(values)):
+            self._open().add_histogram(name, kept, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
         self._open().add_text(name, text, step)
@@ -91,11 +96,13 @@ class TensorboardWriter(Writer):
             opened.close()
 
     def _open(self) -> SummaryWriter:
-        if self._opened is None:
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from torch.utils.tensorboard import SummaryWriter
+        # Pictures come from threads that draw them.
+        with self._opening:
+            if self._opened is None:
+                from tensorboard.compat.proto.summary_pb2 import Summary
+                from torch.utils.tensorboard import SummaryWriter
 
-            purge, self._purge = self._purge, None
-            self._summary, self._value = Summary, Summary.Value
-            self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
-        return self._opened
+                purge, self._purge = self._purge, None
+                self._summary, self._value = Summary, Summary.Value
+                self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
+            return self._opened

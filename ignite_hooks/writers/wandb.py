@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -9,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.masking import Masks
-from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers
+from ignite_hooks.writers.background import BackgroundWriter, Mode, Refused, Tracker, answers, plain
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.spool import Record
+from ignite_hooks.writers.spool import UNSENT, Record
 
 FINISH = 10.0
 """Seconds that the end of an online run waits for W&B; what has not arrived then stays in its own file."""
+logger = logging.getLogger("ignite_hooks")
 
 
 class WandbWriter(BackgroundWriter):
     """Records the run in Weights & Biases, from a thread: numbers, pictures, histograms, texts, configuration, files.
 
-    W&B's own environment variables are honoured, and a run that the script has begun is used.
+    W&B's own environment variables are honoured, and a run that the script has begun is used. Its steps only go on:
+    what comes late, as a picture that took long to draw, is with the newest step and says which it is of; where the
+    script itself logs and is ahead, each row has its step as ``iteration``.
 
     Args:
         project: The project; else ``WANDB_PROJECT``, else W&B's own default.
@@ -51,7 +55,7 @@ class WandbWriter(BackgroundWriter):
         self.project, self.name, self.config, self.log_code = (
             project,
             name,
-            Masks(config).tree(dict(config or {})),
+            plain(Masks(config).tree(dict(config or {}))),
             log_code,
         )
 
@@ -75,6 +79,7 @@ class WandbWriter(BackgroundWriter):
             silent=True,
             init_timeout=5.0,
             finish_timeout=FINISH,
+            finish_timeout_raises=True,
             # SystemMonitorHook is for that.
             x_disable_stats=True,
         )
@@ -92,7 +97,7 @@ class WandbWriter(BackgroundWriter):
         self.run_id = run.id
         if self.log_code:
             run.log_code()
-        return _Wandb(run, ends=True)
+        return _Wandb(run, ends=True, unsent=Path(f"{run.settings.sync_file}{UNSENT}") if online else None)
 
     def _online(self, wandb: Any) -> bool:
         if self.mode != "auto":
@@ -110,22 +115,39 @@ class WandbWriter(BackgroundWriter):
 
 
 class _Wandb(Tracker):
-    def __init__(self, run: Any, ends: bool) -> None:
-        self._run, self._ends = run, ends
+    def __init__(self, run: Any, ends: bool, unsent: Path | None = None) -> None:
+        self._run, self._ends, self._unsent = run, ends, unsent
+        if unsent is not None:
+            unsent.touch()
+        # In a run that several processes share, W&B counts no steps.
+        self._shared = not ends and run.settings.mode == "shared"
+        self._at = 0
 
     def scalars(self, record: Record) -> None:
-        self._run.log(dict(record.content), step=record.step)
+        self._log(dict(record.content), record.step)
 
     def image(self, record: Record) -> None:
         import wandb
 
-        self._run.log({record.content["name"]: wandb.Image(record.content["image"])}, step=record.step)
+        late = self._ends and record.step < self._at
+        caption = f"iteration {record.step}" if late else None
+        self._log({record.content["name"]: wandb.Image(record.content["image"], caption=caption)}, record.step)
 
     def histogram(self, record: Record) -> None:
         import wandb
 
         both = record.content["counts"], record.content["edges"]
-        self._run.log({record.content["name"]: wandb.Histogram(np_histogram=both)}, step=record.step)
+        self._log({record.content["name"]: wandb.Histogram(np_histogram=both)}, record.step)
+
+    def _log(self, row: dict[str, Any], step: int) -> None:
+        """W&B throws away what belongs to a step before its own: a late picture, all of a run whose script logs too."""
+        if self._ends:
+            self._at = max(self._at, step)
+            self._run.log(row, step=self._at)
+        elif not self._shared and step < self._run.step:
+            self._run.log({**row, "iteration": step})
+        else:
+            self._run.log(row, step=step)
 
     def text(self, record: Record) -> None:
         self._run.summary[record.content["name"]] = record.content["text"]
@@ -137,12 +159,23 @@ class _Wandb(Tracker):
         path, name = Path(record.content["path"]), record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")
-        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}")
+        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}", flags=re.ASCII)
         self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
 
     def close(self, failed: bool) -> bool:
-        if self._ends:
+        if not self._ends:
+            return True
+        try:
             self._run.finish(exit_code=int(failed))
+        except TimeoutError:
+            logger.warning(
+                "%s: the end of the run has not arrived at W&B and lies in %s; 'ignite-hooks send' sends it",
+                self.name,
+                self._run.settings.sync_file,
+            )
+            return False
+        if self._unsent is not None:
+            self._unsent.unlink(missing_ok=True)
         return True
 
 

@@ -117,6 +117,14 @@ def test_a_resume_hides_what_comes_again(tmp_path: Path) -> None:
     assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
 
 
+def test_a_run_that_begins_anew_in_the_same_folder_hides_the_one_before(tmp_path: Path) -> None:
+    train(tmp_path, {"type": "TensorBoardHook"}, epochs=3)
+    train(tmp_path, {"type": "TensorBoardHook"}, epochs=2)
+    assert [step for step, _ in as_written(tmp_path)["loss"]] == [2, 4, 6, 8]
+    found = scalars(tmp_path / "tensorboard")
+    assert found["loss"] == [(step, pytest.approx(value)) for step, value in as_written(tmp_path)["loss"]]
+
+
 @pytest.mark.parametrize(
     ("batch", "found"),
     [

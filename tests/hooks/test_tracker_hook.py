@@ -13,6 +13,9 @@ from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.hooks.tracker_hook import TrackerHook, crossed
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
+from tests.ranks import run_ranks
+from tests.sharded import Training
+from tests.writers.test_tensorboard import read
 
 PICTURE = numpy.zeros((4, 4, 3), numpy.uint8)
 
@@ -90,3 +93,21 @@ def test_it_begins_with_configuration_and_plan_and_ends_with_a_summary(tmp_path:
 @pytest.mark.parametrize(("interval", "every", "steps"), [(1, 3, [3, 6, 9]), (4, 6, [8]), (3, 2, [3, 6, 9])])
 def test_a_multiple_is_crossed_at_the_next_firing(interval: int, every: int, steps: list[int]) -> None:
     assert [step for step in range(interval, 10, interval) if crossed(step, interval, every)] == steps
+
+
+def sharded_in_each_process(folder: str) -> list[Any]:
+    hook = {"type": "TensorBoardHook", "interval": 1, "log_histograms": True, "histogram_interval": 1}
+    training = Training(folder, hook)
+    training.run(1)
+    return [training.runner.writer.failures(), sorted(map(str, Path(folder).glob("tensorboard/*")))]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_histograms_of_a_sharded_model_are_those_of_the_first_part(tmp_path: Path) -> None:
+    (failures, files), (others, _) = run_ranks(sharded_in_each_process, str(tmp_path))
+    assert failures == others == {}
+    assert len(files) == 1
+    seen = read(tmp_path / "tensorboard")
+    assert [event.step for event in seen.Scalars("loss")] == [1, 2, 3]
+    # Of 6 rows of 4 weights the first of two ranks has half.
+    assert seen.Histograms("weights/0.weight")[0].histogram_value.num == 12

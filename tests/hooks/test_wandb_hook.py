@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +15,15 @@ from typing import Any
 
 import pytest
 
+from ignite_hooks.writers.wandb import WandbWriter
 from tests.hooks.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.servers import FAULTS, faulty
+from tests.writers.wandb_server import wandb_server
 
 wandb: Any = pytest.importorskip("wandb")
-HOOK = {"type": "WandbHook", "project": "digits", "name": "first", "config": {"batch": 8}, "log_model": True}
+CONFIG = {"batch": 8, "act": object()}
+HOOK = {"type": "WandbHook", "project": "digits", "name": "first", "config": CONFIG, "log_model": True}
 BLOCK, FILE_HEAD, HEAD = 32768, 7, 7
 
 
@@ -113,6 +119,7 @@ def test_configuration_name_and_end_are_there(folder: Path) -> None:
         if record.HasField("config"):
             config |= {item.key: json.loads(item.value_json) for item in record.config.update}
     assert config["batch"] == 8
+    assert config["act"].startswith("<object")
     assert config["tracker"] == {"api_key": "***"}
     assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
     assert [record.exit.exit_code for record in everything if record.HasField("exit")] == [0]
@@ -167,3 +174,76 @@ def test_without_a_key_or_an_answer_it_works_offline(
     said = [message for message in caplog.messages if "works offline" in message]
     assert said == [f"WandbWriter: {reason}, so it works offline, {where}"]
     assert series(tmp_path) == as_written(tmp_path)
+
+
+def test_what_belongs_to_an_earlier_step_is_kept_all_the_same(tmp_path: Path) -> None:
+    """W&B throws away what comes after a later step, as pictures do that a thread has drawn meanwhile."""
+    writer = WandbWriter(mode="offline", work_dir=tmp_path)
+    writer.write_scalars({"loss": 1.0}, 6)
+    writer.write_image("cat", PICTURE, 4)
+    writer.write_scalars({"memory": 2.0}, 5, kind="system")
+    writer.write_scalars({"loss": 0.5}, 8)
+    writer.close()
+    assert series(tmp_path) == {"loss": [(6, 1.0), (8, 0.5)], "system/memory": [(6, 2.0)]}
+    [picture] = [row["cat"] for row in history(tmp_path) if "cat" in row]
+    assert picture["caption"] == "iteration 4"
+
+
+def test_in_a_run_whose_script_logs_too_nothing_is_lost(tmp_path: Path) -> None:
+    """Every `log` of the script without a step is one more step for W&B, which may be ahead of the iterations."""
+    run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    for _ in range(20):
+        run.log({"own": 1.0})
+    train(tmp_path, {"type": "WandbHook"})
+    run.finish()
+    written = as_written(tmp_path)
+    found = series(tmp_path)
+    assert found.keys() - {"own", "iteration"} == written.keys()
+    assert [value for _, value in found["loss"]] == [value for _, value in written["loss"]]
+    rows = [row for row in history(tmp_path) if "loss" in row]
+    assert [row["iteration"] for row in rows] == [step for step, _ in written["loss"]]
+
+
+ONLINE = """
+import sys
+import ignite_hooks.writers.wandb as module
+
+module.FINISH = 2.0
+writer = module.WandbWriter("digits", mode="online", work_dir=sys.argv[1])
+for step in range(1, 11):
+    writer.write_scalars({"loss": step / 2}, step)
+    if step == 5:
+        sys.stdin.readline()
+writer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_server_was_not_told_before_it_failed_is_sent_later(tmp_path: Path, fails: bool) -> None:
+    def send() -> str:
+        command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path)]
+        where = {"cwd": elsewhere, "env": environment}
+        return subprocess.run(command, **where, capture_output=True, text=True, check=True).stdout
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with wandb_server() as server:
+        environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
+        command = [sys.executable, "-W", "ignore", "-c", ONLINE, str(tmp_path)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+        ) as process:
+            assert server.begun.wait(60)
+            server.down = fails
+            _, said = process.communicate("\n", timeout=120)
+        assert process.returncode == 0, said
+        assert ("the end of the run has not arrived at W&B and lies in" in said) == fails
+        server.down = False
+        if fails:
+            assert server.rows.keys() < set(range(1, 11))
+            assert send().endswith(".wandb: sent to W&B\n")
+        assert {step: row["loss"] for step, row in server.rows.items()} == {step: step / 2 for step in range(1, 11)}
+        assert "nothing waits to be sent" in send()
+        assert list(elsewhere.iterdir()) == []

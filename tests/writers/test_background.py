@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ignite_hooks.writers import background
-from ignite_hooks.writers.background import BackgroundWriter, Delivery, Refused, Tracker, answers, binned
+from ignite_hooks.writers.background import BackgroundWriter, Delivery, Refused, Tracker, answers, binned, plain
 from ignite_hooks.writers.spool import Record, Spool
 from tests.writers.servers import FAULTS, faulty, unreachable
 
@@ -96,6 +96,34 @@ def test_what_is_refused_is_told_and_costs_nothing_else(
     delivery.close(SOON)
     assert place.steps == [12, 14]
     assert caplog.messages == ["the tracker does not take the scalars of step 13: 13 is not a step"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no such key"), TypeError("no such key"), LookupError("no such key")])
+def test_a_record_of_which_the_client_can_make_nothing_blocks_no_other(
+    error: Exception, place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
+) -> None:
+    def text(record: Record) -> None:
+        raise error
+
+    place.text = text  # type: ignore[method-assign]
+    delivery = deliver()
+    delivery.put(Record("text", 1, 1.0, {}))
+    put(delivery, 2)
+    delivery.close(SOON)
+    assert place.steps == [2]
+    assert caplog.messages == ["the tracker does not take the text of step 1: no such key"]
+
+
+def test_an_answer_that_makes_no_sense_is_no_mistake_of_a_record(place: Place) -> None:
+    class NotJSON(ValueError, OSError):
+        """As `requests.exceptions.JSONDecodeError` is."""
+
+    def text(record: Record) -> None:
+        raise NotJSON
+
+    place.text = text  # type: ignore[method-assign]
+    with pytest.raises(NotJSON):
+        place.send([Record("text", 1, 1.0, {})])
 
 
 def test_a_failure_is_tried_again(place: Place, deliver: Callable[..., Delivery]) -> None:
@@ -326,3 +354,13 @@ def test_the_line_about_being_offline_says_what_to_do(tmp_path: Path, caplog: py
         f"'ignite-hooks send {tmp_path}' sends it later"
     ]
     assert background.PATIENCE == 2.0
+
+
+def test_a_configuration_holds_nothing_but_names_numbers_and_texts(tmp_path: Path) -> None:
+    """W&B takes neither an object nor a number as a name, and would have no configuration at all."""
+    assert plain({"net": {"path": tmp_path, 3: (1, None)}, "lr": 0.1, "on": True, "device": torch.device("cpu")}) == {
+        "net": {"path": str(tmp_path), "3": [1, None]},
+        "lr": 0.1,
+        "on": True,
+        "device": "cpu",
+    }

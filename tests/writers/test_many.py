@@ -268,3 +268,15 @@ def test_failures_of_what_has_left_stay_known() -> None:
     place.write_scalar("loss", 0.5, 1)
     many.leave(place)
     assert many.failures()["Flaky#2"]["count"] == 1
+
+
+def test_a_picture_that_comes_late_or_in_another_run_is_no_less_a_picture() -> None:
+    """Each hook draws in a thread of its own, and a second run counts from 1 again."""
+    memory = MemoryWriter()
+    many = ManyWriters([memory])
+    spaced = MemoryWriter()
+    many.join(spaced, pictures_every=100)
+    for step in (500, 510, 500, 1, 2):
+        many.write_image("cat", None, step)
+    assert [step for _, _, step in memory.images] == [500, 510, 500, 1, 2]
+    assert [step for _, _, step in spaced.images] == [500, 500, 1]

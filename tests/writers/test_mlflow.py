@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from ignite_hooks.writers.mlflow import MLflowWriter, flattened
@@ -65,3 +66,23 @@ def test_a_password_in_an_address_is_not_written_down(tmp_path: Path) -> None:
 )
 def test_a_configuration_becomes_parameters(config: Any, flat: Any) -> None:
     assert flattened(config) == flat
+
+
+def test_no_name_blocks_what_comes_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """MLflow refuses a whole batch for one name that is no path, and pictures whose names are not of ASCII."""
+    import mlflow
+
+    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path)
+    names = ["损失", "a//b", "../x", "/y/", "f(1)", "", "."]
+    writer.write_config({**dict.fromkeys(names, 1), "f)1)": 2, 3: 4})
+    for name in names:
+        writer.write_scalar(name, 1.0, 1)
+        writer.write_image(name, numpy.zeros((2, 2, 3), numpy.uint8), 1)
+        writer.write_text(name, "x", 1)
+    writer.write_scalar("last", 1.0, 1)
+    writer.close()
+    assert [found.getMessage() for found in caplog.records if found.name == "ignite_hooks"] == []
+    found = mlflow.MlflowClient(writer.tracking_uri).get_run(writer.run_id)
+    assert found.data.metrics.keys() == {"损失", "a/b", "x", "y", "f_1_", "_", "last"}
+    assert found.data.params["f_1_"] == "1"
+    assert not list(tmp_path.glob("*.spool"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,39 @@ def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
     writer.close()
     assert model.training
     assert any("Linear" in node.name for node in read(tmp_path).Graph().node)
+
+
+def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> None:
+    writer = TensorboardWriter(tmp_path)
+    writer.write_scalars({"loss": 0.5, "note": "text", "vector": torch.zeros(3), "none": None, "bad": math.nan}, 1)
+    writer.write_scalars({"note": "text"}, 2)
+    writer.write_scalar("count", numpy.int64(3), 3)
+    writer.close()
+    assert scalars(tmp_path) == {
+        "loss": [(1, 0.5)],
+        "bad": [(1, pytest.approx(math.nan, nan_ok=True))],
+        "count": [(3, 3.0)],
+    }
+
+
+def test_histograms_leave_out_what_is_not_finite(tmp_path: Path) -> None:
+    """TensorBoard itself refuses a histogram of nothing, as of gradients that are all NaN."""
+    writer = TensorboardWriter(tmp_path)
+    writer.write_histogram("some", torch.tensor([1.0, 2.0, math.nan, math.inf]), 1)
+    writer.write_histogram("all", torch.full((4,), math.nan), 1)
+    writer.write_histogram("none", torch.zeros(0), 1)
+    writer.write_histogram("sparse", torch.eye(2).to_sparse(), 1)
+    writer.write_histogram("half", torch.ones(3, dtype=torch.bfloat16, requires_grad=True), 1)
+    writer.write_histogram("list", [1, 2], 1)
+    writer.close()
+    seen = read(tmp_path)
+    found = {tag: seen.Histograms(tag)[0].histogram_value for tag in seen.Tags()["histograms"]}
+    assert {tag: (values.num, values.sum) for tag, values in found.items()} == {
+        "some": (2, 3.0),
+        "sparse": (4, 2.0),
+        "half": (3, 3.0),
+        "list": (2, 3.0),
+    }
 
 
 def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
@@ -124,3 +159,33 @@ def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], 
 def test_what_is_no_picture_is_refused() -> None:
     with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
         as_picture(numpy.zeros((2, 3, 4, 5)))
+
+
+def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture is drawn in a thread while the loop writes the first numbers."""
+    import torch.utils.tensorboard as tensorboard
+
+    class Slow(tensorboard.SummaryWriter):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            opened.append(threading.current_thread().name)
+            if len(opened) == 1:
+                begun.set()
+                second.join(0.3)
+            super().__init__(*args, **more)
+
+    def draw() -> None:
+        begun.wait(30)
+        writer.write_image("cat", numpy.zeros((4, 4, 3), numpy.uint8), 1)
+
+    opened: list[str] = []
+    begun = threading.Event()
+    writer = TensorboardWriter(tmp_path)
+    monkeypatch.setattr(tensorboard, "SummaryWriter", Slow)
+    second = threading.Thread(target=draw)
+    second.start()
+    writer.write_scalar("loss", 0.5, 1)
+    second.join()
+    writer.close()
+    assert len(opened) == 1
+    seen = read(tmp_path).Tags()
+    assert (seen["scalars"], seen["images"]) == (["loss"], ["cat"])
