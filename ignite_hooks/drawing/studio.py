@@ -18,7 +18,7 @@ from ignite_hooks.drawing.layout import as_pixels, save
 Backend = Literal["matplotlib", "pillow"]
 
 WAITING = 4
-"""So many pictures wait to be drawn at most; each holds its images in memory."""
+"""Where so many pictures wait to be drawn, no further look is taken; each picture holds its images in memory."""
 
 
 class Album(Protocol):
@@ -31,8 +31,8 @@ class Album(Protocol):
 class Studio:
     """Makes pictures of functions that draw them, in a thread of its own that lives until ``close``.
 
-    A picture that comes while the queue is full is left out: training is never held up. What a drawing raises
-    is raised by the next ``draw``, or by ``close``.
+    A picture that comes while the queue is full is left out: training is never held up. The pictures of one look are
+    drawn all or left out all. What a drawing raises is raised by the next ``draw``, or by ``close``.
 
     Args:
         name: Of the thread.
@@ -65,12 +65,16 @@ class Studio:
         self._told = False
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[int, Callable[[], Any]]] = {}
+        self._look: tuple[str, bool] | None = None
 
-    def draw(self, name: str, step: int, paint: Callable[[], Any], *, replace: bool = False) -> bool:
+    def draw(
+        self, name: str, step: int, paint: Callable[[], Any], *, replace: bool = False, look: str | None = None
+    ) -> bool:
         """Have a picture, or a figure, drawn and kept as ``name`` of this step; False where it was left out.
 
         With ``replace`` its file takes the place of the one before, which is not drawn at all if it is still waiting.
-        With ``show`` it is drawn at once: windows belong to the main thread.
+        Pictures with the same ``look`` share the fate of its first. With ``show`` a picture is drawn at once: windows
+        belong to the main thread.
         """
         if self._show is not None:
             self._make(name, step, paint, replace)
@@ -78,7 +82,7 @@ class Studio:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"{self.name} draws", daemon=True)
             self._thread.start()
-        taken = self._enqueue(name, step, paint, replace)
+        taken = self._enqueue(name, step, paint, replace, look)
         if not taken:
             self.left_out += 1
             if self.left_out == 1:
@@ -92,7 +96,7 @@ class Studio:
         self._raise()
         return taken
 
-    def _enqueue(self, name: str, step: int, paint: Callable[[], Any], replace: bool) -> bool:
+    def _enqueue(self, name: str, step: int, paint: Callable[[], Any], replace: bool, look: str | None) -> bool:
         task = partial(self._make_newest, name) if replace else partial(self._make, name, step, paint)
         with self._lock:
             waits = replace and name in self._newest
@@ -100,11 +104,18 @@ class Studio:
                 self._newest[name] = step, paint
             if waits:
                 return True
-            if self._queue.qsize() >= WAITING:
+            if not self._has_room(look):
                 self._newest.pop(name, None)
                 return False
         self._queue.put(task)
         return True
+
+    def _has_room(self, look: str | None) -> bool:
+        if look is not None and self._look is not None and self._look[0] == look:
+            return self._look[1]
+        room = self._queue.qsize() < WAITING
+        self._look = None if look is None else (look, room)
+        return room
 
     def wait(self) -> None:
         """Return when everything that was waiting is drawn."""

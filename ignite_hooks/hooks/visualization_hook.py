@@ -86,7 +86,7 @@ class _Pictures(BaseHook):
         elif len(samples):
             title = f"{where}, iteration {runner.global_step}, epoch {runner.trainer.state.epoch}"
             for name, paint in self._paintings(runner, samples, title):
-                self._studio.draw(f"{where}/{name}", runner.global_step, paint)
+                self._studio.draw(f"{where}/{name}", runner.global_step, paint, look=f"{where} {runner.global_step}")
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         """The pictures by name, as functions that have all they need and are called in another thread."""

@@ -83,6 +83,22 @@ def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog
     ]
 
 
+def test_the_pictures_of_one_look_are_drawn_all_or_left_out_all(tmp_path: Path) -> None:
+    gate, studio = Gate(), Studio("test", folder=tmp_path)
+    studio.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    first = [studio.draw(f"layer_{n}", 1, paint, look="train 1") for n in range(3 * WAITING)]
+    second = [studio.draw(f"layer_{n}", 2, paint, look="train 2") for n in range(3 * WAITING)]
+    gate.open.set()
+    studio.wait()
+    assert all(first)
+    assert not any(second)
+    assert not studio.draw("late", 2, paint, look="train 2"), "though there is room by now"
+    assert studio.draw("layer_0", 3, paint, look="train 3")
+    studio.close()
+    assert len(list(tmp_path.iterdir())) == 1 + 3 * WAITING + 1
+
+
 def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
     gate, album = Gate(), MemoryWriter()
     studio = Studio("test", folder=tmp_path, album=album)
