@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         # One by one: a model may have a `train` of its own that does more.
         for module in modules:
             module.training = False
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=devices), _without_compiling():
             yield
     finally:
         random.setstate(python)
@@ -60,6 +61,15 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                 module._buffers[name] = buffer
                 if buffer is not None and before is not None and not torch.equal(buffer, before):
                     buffer.copy_(before)
+
+
+def _without_compiling() -> contextlib.AbstractContextManager[Any]:
+    """Within: compiled parts run as they were written, since their code calls no hooks and fits no other mode."""
+    # What compiles has imported it, which takes seconds.
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def predictions(model: nn.Module, images: Any) -> Any:
@@ -244,6 +254,8 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
         watched = {name: _named(found, name) for name in layers}
     with undisturbed(model), torch.no_grad(), _outputs_of(watched) as seen:
         model(_to_device_of(model, images))
+    if not seen:
+        raise ValueError(f"none of the layers {shown(list(watched), 200)} took part, or put out a tensor: name others")
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
 
 
@@ -275,10 +287,14 @@ def most_active(maps: Tensor, count: int) -> Tensor:
 
 def plain_module(model: nn.Module) -> nn.Module:
     """The model itself, where it is wrapped for several devices, which a look at a few images is not for."""
-    while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        model = model.module
-    # What torch.compile made keeps the module it was made from; compiled code does not call hooks.
-    return getattr(model, "_orig_mod", model)
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        # What torch.compile made keeps the module it was made from.
+        elif isinstance(compiled_from := getattr(model, "_orig_mod", None), nn.Module):
+            model = compiled_from
+        else:
+            return model
 
 
 def _cuda_is_in_use() -> bool:
@@ -470,5 +486,8 @@ def _weights(
         scores = (
             scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask.float()
         )
-    weights = scores.softmax(-1)
+    # As torch does: what may look at nothing takes nothing.
+    weights = scores.softmax(-1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
+    if weights.ndim > 4:
+        return weights.flatten(0, -4)
     return weights if weights.ndim == 4 else weights[:, None] if weights.ndim == 3 else weights[None, None]

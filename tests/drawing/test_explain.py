@@ -38,6 +38,17 @@ def small_cnn(inplace: bool = False) -> nn.Sequential:
     )
 
 
+class Idle(nn.Module):
+    """Has a convolution that takes no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.Conv2d(1, 1, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
 class Drawing(nn.Module):
     """Draws numbers, counts its calls and replaces a buffer, in evaluation mode too."""
 
@@ -258,6 +269,31 @@ def test_attention_weights_are_those_that_torch_weighs_with(masked: str) -> None
     torch.testing.assert_close(found @ values, functional.scaled_dot_product_attention(query, key, value, **how))
 
 
+def test_windows_are_many_images_of_the_same_heads() -> None:
+    class Windows(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(x, x, x)
+
+    found = attention_maps(Windows(), torch.rand(2, 3, 4, 5, 8))[""]
+    assert found.shape == (6, 4, 5, 5)
+    torch.testing.assert_close(found.sum(-1), torch.ones(6, 4, 5))
+
+
+def test_a_token_that_may_look_nowhere_has_no_attention_and_spoils_no_other() -> None:
+    seen = torch.ones(5, 5, dtype=torch.bool)
+    seen[2] = False
+
+    class Block(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=seen)
+
+    maps = attention_maps(Block(), torch.rand(2, 5, 8))
+    (weights,) = maps.values()
+    assert weights.sum(-1)[:, :, 2].eq(0).all()
+    torch.testing.assert_close(weights.sum(-1)[:, :, [0, 1, 3, 4]], torch.ones(*weights.shape[:2], 4))
+    torch.testing.assert_close(rollout(maps).sum(-1), torch.ones(2, 5))
+
+
 def test_a_layer_that_attends_twice_is_there_twice() -> None:
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -283,6 +319,7 @@ def test_a_token_layer_that_is_named_has_a_cam() -> None:
         (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples is a whole number of at least 1"),
         (lambda: rollout({}), "no attention maps"),
         (lambda: feature_maps(nn.Linear(2, 2), torch.rand(1, 2)), "has no convolution: name the layers"),
+        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] took part"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_clear_error(call: Any, message: str) -> None:
@@ -308,6 +345,36 @@ def test_wrapped_models_are_looked_at_themselves() -> None:
     model = small_cnn()
     assert plain_module(nn.DataParallel(model)) is model
     assert plain_module(torch.compile(model, backend="eager")) is model
+    assert plain_module(torch.compile(nn.DataParallel(model), backend="eager")) is model
+
+
+class Compiled(nn.Module):
+    """A part of it is compiled, and knows nothing of hooks that come later."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = torch.compile(body, backend="eager")
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.body(images)
+        return found
+
+
+def test_a_model_that_is_compiled_in_part_is_looked_into_without_being_compiled_anew() -> None:
+    model, images = small_cnn().eval(), torch.rand(2, 1, 8, 8)
+    compiled = Compiled(model)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            compiled(images)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert torch.equal(grad_cam(compiled, images), grad_cam(model, images))
+    assert torch.equal(saliency(compiled, images), saliency(model, images))
+    assert len(feature_maps(compiled, images)) == 2
+    assert torch.equal(predictions(compiled, images), predictions(model, images))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
+
+    model.compile(backend="eager")
+    assert torch.equal(grad_cam(compiled, images), grad_cam(model, images))
 
 
 def test_undisturbed_restores_after_a_failure() -> None:
