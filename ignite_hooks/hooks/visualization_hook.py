@@ -165,7 +165,7 @@ class VisualizationHook(_Pictures):
         asked = self._answered(runner, samples)
         chosen = reading.ranked(asked.prediction, asked.truth, self.order, self.max_samples)
         own = self._copied(asked, chosen)
-        note = "" if self.order == "first" else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
+        note = "" if isinstance(chosen, int) else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
         if "predictions" in self.contents:
             yield "predictions", partial(self._paint_predictions, own, title, note)
         if looks := [content for content in self.contents if content != "predictions"]:
