@@ -379,16 +379,18 @@ def model_of(runner: Runner) -> Any:
 
 
 def decided_pixels(prediction: Any, images: Any) -> Any:
-    """The class of each pixel where there are scores N x C x H x W, in the size of the images."""
-    if getattr(prediction, "ndim", 0) != 4 or prediction.shape[1] == 1 or not hasattr(prediction, "is_floating_point"):
+    """The class of each pixel for scores N x C x H x W, in the size of the images; of a single class its score."""
+    if getattr(prediction, "ndim", 0) != 4 or not hasattr(prediction, "is_floating_point"):
         return prediction
     if prediction.is_floating_point() and getattr(images, "ndim", 0) == 4:
         from torch.nn.functional import interpolate
 
-        size = tuple(images.shape[2:] if images.shape[1] in (1, 3, 4) else images.shape[1:3])
+        from ignite_hooks.drawing.images import layout_of
+
+        size = tuple(images.shape[2:] if layout_of(images.shape[1:]) == "NCHW" else images.shape[1:3])
         if tuple(prediction.shape[2:]) != size:
             prediction = interpolate(prediction.float(), size, mode="bilinear", align_corners=False)
-        return prediction.nan_to_num(nan=-1e30).argmax(1)
+        return prediction if prediction.shape[1] == 1 else prediction.nan_to_num(nan=-1e30).argmax(1)
     return prediction
 
 

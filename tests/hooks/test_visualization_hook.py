@@ -480,6 +480,18 @@ def test_masks_of_every_usual_form_are_drawn_beside_each_other(tmp_path: Path, f
     assert form == "one-hot" or (128, 128, 128) in colours_of(picture), "what is ignored"
 
 
+@pytest.mark.parametrize("classes", [1, 4])
+@pytest.mark.parametrize("shape", [(7, 32, 32), (32, 32, 7), (1, 32, 32), (32, 32, 3), (12, 32, 48), (32, 48, 12)])
+def test_masks_of_any_resolution_fit_images_of_any_channels_and_layout(
+    tmp_path: Path, shape: tuple[int, int, int], classes: int
+) -> None:
+    size = shape[1:] if shape[0] < shape[2] or shape[1] == shape[2] else shape[:2]
+    truth = torch.zeros(2, *size, dtype=torch.long)
+    scores = torch.randn(2, classes, size[0] // 4, size[1] // 4)
+    name, _ = detected(tmp_path, SegVisualizationHook(interval=1), lambda *_: scores, (torch.rand(2, *shape), truth))
+    assert name == "train/masks"
+
+
 def test_a_segmentation_model_is_asked_where_the_outputs_have_no_prediction(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1))
     batch = torch.rand(2, 3, 16, 16), torch.zeros(2, 16, 16, dtype=torch.long)
