@@ -13,10 +13,9 @@ from ignite_hooks.drawing import masks as masking
 from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
-from ignite_hooks.drawing.layout import Tile, fitted, sheet
-from ignite_hooks.drawing.look import PAPER, RIGHT, WRONG, font, name_of, readable
+from ignite_hooks.drawing.layout import ROOM_OF_MARK, Tile, fitted, sheet
+from ignite_hooks.drawing.look import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
 
-ROOM_OF_MARK = 12
 MOST_HEADS = 8
 MOST_IMAGES_OF_ATTENTION = 4
 
@@ -52,7 +51,7 @@ def classification(
             text, probability = _named(answers[index], class_names), ""
             if sure is not None:
                 probability = f"{'' if sure[index] >= score_thr else '?'} ({sure[index]:.2f})"
-            room = picture.shape[1] - ROOM_OF_MARK - font().getlength(probability)
+            room = max(picture.shape[1], SMALLEST_SIDE) - ROOM_OF_MARK - font().getlength(probability)
             caption.append(fitted(text, max(room, 0)) + probability)
         if true is not None:
             caption.append(f"true: {_named(true[index], class_names)}")
@@ -166,7 +165,7 @@ def detections(
     style = style or BoxStyle()
     tiles = []
     for index, picture in enumerate(images):
-        true = None if truth is None else Boxes.read(truth[index])
+        true = None if truth is None else Boxes.read(truth[index], truth=True)
         found = None if prediction is None else Boxes.read(prediction[index]).above(score_thr)
         sides, words = detection(picture, true, found, style=style, at_iou=at_iou)
         tiles.append(Tile(beside(sides), [words] if words else []))
