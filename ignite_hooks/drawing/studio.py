@@ -223,9 +223,13 @@ class Shown:
             self._in_line(name, pixels)
         elif has_display():
             (self._in_window if self._backend == "matplotlib" else self._in_viewer)(name, pixels)
-        elif not self._warned:
+        else:
+            self._warn("there is no display and no notebook here")
+
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
             self._warned = True
-            self._logger.warning("show: there is no display and no notebook here, so pictures are not shown")
+            self._logger.warning("show: %s, so pictures are not shown", reason)
 
     def _in_line(self, name: str, pixels: Any) -> None:
         import io
@@ -245,11 +249,18 @@ class Shown:
     def _in_window(self, name: str, pixels: Any) -> None:
         # A window needs pyplot, and whoever asks for one has its event loop anyway.
         from matplotlib import pyplot
+        from matplotlib.backend_bases import NonGuiException
 
         figure = pyplot.figure(name, figsize=(pixels.shape[1] / 100, pixels.shape[0] / 100), dpi=100)
         figure.clear()
         figure.figimage(pixels)
-        figure.show()
+        try:
+            manager: Any = figure.canvas.manager
+            manager.show()
+        except NonGuiException as error:  # matplotlib was told to do without windows, or the display does not answer
+            pyplot.close(figure)
+            self._warn(f"matplotlib opens no window here ({error})")
+            return
         figure.canvas.draw_idle()
         figure.canvas.flush_events()
 

@@ -209,6 +209,28 @@ def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monke
     assert shown == [("new", b"\x89PNG"), ("update", b"\x89PNG"), ("new", b"\x89PNG")]
 
 
+def test_where_matplotlib_can_open_no_window_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from matplotlib import pyplot
+
+    monkeypatch.setenv("DISPLAY", ":99")
+    before = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    studio = Studio("test", folder=tmp_path, show=True)
+    for step in (1, 2):
+        studio.draw("a", step, paint)
+    studio.close()
+    assert not pyplot.get_fignums(), "nothing is kept of a window that did not open"
+    pyplot.switch_backend(before)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "show: matplotlib opens no window here (FigureCanvasAgg is non-interactive, and thus cannot be shown), "
+        "so pictures are not shown"
+    )
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize("backend", ["matplotlib", "pillow"])
 def test_with_a_display_a_window_opens(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
