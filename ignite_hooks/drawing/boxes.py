@@ -250,15 +250,16 @@ def label_place(
     y = max(0, min(round(top), inside[1] - high))
     x = max(0, min(round(left), inside[0] - wide))
     places.append((x, y, x + wide, y + high))
-    return min(places, key=lambda place: label_overlap(place, taken))
+    free = (place for place in places if not label_overlap(place, taken))
+    return next(free, None) or min(places, key=lambda place: label_overlap(place, taken))
 
 
 def label_overlap(place: Area, taken: Sequence[Area]) -> int:
     """How many pixels of other labels a label hides."""
     return sum(
-        max(0, min(place[2], other[2]) - max(place[0], other[0]))
-        * max(0, min(place[3], other[3]) - max(place[1], other[1]))
+        (min(place[2], other[2]) - max(place[0], other[0])) * (min(place[3], other[3]) - max(place[1], other[1]))
         for other in taken
+        if place[0] < other[2] and other[0] < place[2] and place[1] < other[3] and other[1] < place[3]
     )
 
 
@@ -268,8 +269,9 @@ def label_of(boxes: Boxes, index: int, style: BoxStyle, room: float) -> str:
     name = readable(name_of(label, style.class_names), str(label))
     score = "" if boxes.scores is None else f" {boxes.scores[index]:.2f}"
     face = font(name + score, LABEL_SIZE)
-    if face.getlength(name + score) > room - 6:
-        name = fitted(name, room - 6 - face.getlength(score), LABEL_SIZE)
+    if face.getlength(name + score) <= room - 6:
+        return name + score
+    name = fitted(name, room - 6 - face.getlength(score), LABEL_SIZE)
     return fitted((name + score).strip(), room - 6, LABEL_SIZE)
 
 
