@@ -18,7 +18,7 @@ from ignite_hooks.drawing.layout import as_pixels, save
 Backend = Literal["matplotlib", "pillow"]
 
 WAITING = 4
-"""Where so many pictures wait to be drawn, no further look is taken; each picture holds its images in memory."""
+"""So many looks wait to be drawn at most; the pictures of each hold its images in memory."""
 
 
 class Album(Protocol):
@@ -59,13 +59,16 @@ class Studio:
         self._show = Shown(backend, logger or logging.getLogger("ignite_hooks")) if show else None
         self._logger = logger or logging.getLogger("ignite_hooks")
         # Written in C: putting something into it never hands the interpreter to the thread that waits for it.
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[object, Callable[[], None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._errors: list[Exception] = []
         self._told = False
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[int, Callable[[], Any]]] = {}
-        self._look: tuple[str, bool] | None = None
+        self._waiting: dict[object, int] = {}
+        """How many pictures of each look wait."""
+        self._answered: tuple[object, bool] = (None, False)
+        """The look that came last, and whether it was taken."""
 
     def draw(
         self, name: str, step: int, paint: Callable[[], Any], *, replace: bool = False, look: str | None = None
@@ -104,24 +107,21 @@ class Studio:
                 self._newest[name] = step, paint
             if waits:
                 return True
-            if not self._has_room(look):
+            key: object = look if look is not None else object()
+            if self._answered[0] != key:
+                self._answered = key, len(self._waiting) < WAITING
+            if not self._answered[1]:
                 self._newest.pop(name, None)
                 return False
-        self._queue.put(task)
+            self._waiting[key] = self._waiting.get(key, 0) + 1
+        self._queue.put((key, task))
         return True
-
-    def _has_room(self, look: str | None) -> bool:
-        if look is not None and self._look is not None and self._look[0] == look:
-            return self._look[1]
-        room = self._queue.qsize() < WAITING
-        self._look = None if look is None else (look, room)
-        return room
 
     def wait(self) -> None:
         """Return when everything that was waiting is drawn."""
         if self._thread is not None:
             done = threading.Event()
-            self._queue.put(done.set)
+            self._queue.put((None, done.set))
             done.wait()
 
     def nothing_to_draw(self, reason: str) -> None:
@@ -148,12 +148,18 @@ class Studio:
 
     def _work(self) -> None:
         _never_interrupt_others()
-        while (task := self._queue.get()) is not None:
+        while (waited := self._queue.get()) is not None:
+            look, task = waited
+            with self._lock:
+                if look in self._waiting:
+                    self._waiting[look] -= 1
+                    if not self._waiting[look]:
+                        del self._waiting[look]
             try:
                 task()
             except Exception as error:
                 self._errors.append(error)
-            del task  # and with it the images it holds
+            del waited, task  # and with them the images they hold
 
     def _make_newest(self, name: str) -> None:
         with self._lock:

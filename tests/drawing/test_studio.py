@@ -87,16 +87,18 @@ def test_the_pictures_of_one_look_are_drawn_all_or_left_out_all(tmp_path: Path) 
     gate, studio = Gate(), Studio("test", folder=tmp_path)
     studio.draw("gate", 0, gate)
     assert gate.begun.wait(60)
-    first = [studio.draw(f"layer_{n}", 1, paint, look="train 1") for n in range(3 * WAITING)]
-    second = [studio.draw(f"layer_{n}", 2, paint, look="train 2") for n in range(3 * WAITING)]
+    for look in range(1, WAITING + 1):
+        assert all(studio.draw(f"layer_{n}", look, paint, look=f"train {look}") for n in range(6))
+    left_out = [studio.draw(f"layer_{n}", 9, paint, look="train 9") for n in range(6)]
     gate.open.set()
     studio.wait()
-    assert all(first)
-    assert not any(second)
-    assert not studio.draw("late", 2, paint, look="train 2"), "though there is room by now"
-    assert studio.draw("layer_0", 3, paint, look="train 3")
+    assert not any(left_out)
+    assert not studio.draw("late", 9, paint, look="train 9"), "though there is room by now"
+    assert studio.draw("layer_0", 10, paint, look="train 10")
+    studio.wait()
+    assert studio.draw("layer_1", 10, paint, look="train 10")
     studio.close()
-    assert len(list(tmp_path.iterdir())) == 1 + 3 * WAITING + 1
+    assert len(list(tmp_path.iterdir())) == 1 + 6 * WAITING + 2
 
 
 def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
