@@ -405,7 +405,8 @@ def _classes(logits: Tensor) -> Tensor:
 
 def _score(logits: Tensor, target: Target) -> Tensor:
     """The sum of the scores of the wanted classes: images do not act on each other."""
-    wanted = _classes(logits) if target is None else torch.as_tensor(target, device=logits.device)
+    # A clone, as of the images: it may have been made in inference mode.
+    wanted = _classes(logits) if target is None else torch.as_tensor(target, device=logits.device).clone()
     wanted = wanted.long().reshape(-1).expand(len(logits)) if wanted.numel() == 1 else wanted.long().reshape(-1)
     if len(wanted) != len(logits):
         raise ValueError(f"{len(logits)} images have {len(wanted)} targets: give one, or one for each")

@@ -195,14 +195,14 @@ class VisualizationHook(_Pictures):
     def _cam(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         from ignite_hooks.drawing import explain
 
-        maps = getattr(explain, self.cam)(model, inputs, layer=self.layer).cpu()
+        maps = getattr(explain, self.cam)(model, inputs, target=predicted(own), layer=self.layer).cpu()
         named = {"grad_cam": "Grad-CAM", "layer_cam": "Layer-CAM"}[self.cam]
         yield "cam", partial(self._paint_heat, own, maps, title, f"{named} of the predicted class")
 
     def _gradient(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         from ignite_hooks.drawing.explain import saliency
 
-        maps = saliency(model, inputs, samples=self.smooth).cpu()
+        maps = saliency(model, inputs, target=predicted(own), samples=self.smooth).cpu()
         note = f"{'SmoothGrad' if self.smooth > 1 else 'gradient'} of the predicted class"
         yield "gradient", partial(self._paint_heat, own, maps, title, note)
 
@@ -366,6 +366,16 @@ class SegVisualizationHook(_Pictures):
             ignore_index=self.ignore_index,
             title=title,
         )
+
+
+def predicted(own: Samples) -> Any:
+    """The classes that captions name, where the outputs hold scores: those of a step in training mode may be others
+    than the model gives when it is asked; None where it has to be asked.
+    """
+    scores = own.prediction
+    if getattr(scores, "ndim", 0) != 2 or scores.shape[1] < 2:
+        return None
+    return scores.argmax(1)
 
 
 def model_of(runner: Runner) -> Any:

@@ -302,6 +302,15 @@ def test_a_layer_that_attends_twice_is_there_twice() -> None:
     assert list(attention_maps(Twice(), torch.rand(1, 2, 3, 4))) == ["", "#2"]
 
 
+@pytest.mark.parametrize("look", [grad_cam, layer_cam, saliency])
+def test_what_was_made_in_inference_mode_can_be_looked_at(look: Any) -> None:
+    model, images = small_cnn(), torch.rand(2, 1, 8, 8)
+    expected = look(model, images, target=torch.tensor([1, 0]))
+    with torch.inference_mode():
+        found = look(model, images.clone(), target=torch.tensor([1, 0]))
+    assert torch.equal(found, expected)
+
+
 def test_a_token_layer_that_is_named_has_a_cam() -> None:
     model = WithTokens("layer")
     assert grad_cam(model, torch.rand(2, 1, 8, 8), layer="encoder").shape == (2, 8, 8)

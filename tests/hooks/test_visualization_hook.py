@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ignite_hooks import ConfigError, Runner, attach_hooks
+from ignite_hooks.drawing import explain
 from ignite_hooks.drawing.look import MISSED, RIGHT, WRONG
 from ignite_hooks.hooks.visualization_hook import DetVisualizationHook, SegVisualizationHook, VisualizationHook
 from ignite_hooks.writers.memory import MemoryWriter
@@ -170,6 +171,28 @@ def test_every_content_is_drawn_in_training_and_evaluation(tmp_path: Path) -> No
         one = Run(tmp_path / content, VisualizationHook(interval=4, contents=[content], smooth=2)).train(epochs=1)
         seen = {name for name, _ in one.drawn}
         assert seen == {f"{where}/{n}" for where in ("train", "val") for n in names if n.startswith(content)}
+
+
+@pytest.mark.parametrize("content", ["cam", "gradient"])
+def test_what_is_looked_at_is_the_class_that_the_caption_names(
+    tmp_path: Path, content: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    name = {"cam": "grad_cam", "gradient": "saliency"}[content]
+    plain = getattr(explain, name)
+
+    def look(*given: Any, **named: Any) -> Any:
+        asked.append(named["target"])
+        return plain(*given, **named)
+
+    monkeypatch.setattr(explain, name, look)
+    scores = torch.eye(3)[[2, 0, 1, 1, 2, 2, 0, 1]]
+    hook = VisualizationHook(interval=4, contents=[content], max_samples=5, smooth=1)
+    Run(tmp_path / "scores", hook, output=lambda *_: scores).train(epochs=1)
+    assert asked[0].tolist() == [2, 0, 1, 1, 2]
+    hook = VisualizationHook(interval=4, contents=[content], draw_pred=False, smooth=1)
+    Run(tmp_path / "nothing", hook, output=lambda *_: scores).train(epochs=1)
+    assert asked[-1] is None, "the one that the model predicts"
 
 
 @pytest.mark.parametrize(
