@@ -80,7 +80,7 @@ def predictions(model: nn.Module, images: Any) -> Any:
         torch.Size([2, 48])
     """
     with undisturbed(model), torch.inference_mode():
-        return model(_to_device_of(model, images))
+        return model(_as_taken_by(model, images))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -210,7 +210,7 @@ def attention_maps(model: nn.Module, images: Any) -> dict[str, Tensor]:
     """
     model = plain_module(model)
     with undisturbed(model), torch.no_grad(), _module_names(model) as stack, _AttentionWatch(stack) as watch:
-        model(_to_device_of(model, images))
+        model(_as_taken_by(model, images))
         seen: dict[str, Tensor] = watch.seen
     return seen
 
@@ -253,7 +253,7 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
     else:
         watched = {name: _named(found, name) for name in layers}
     with undisturbed(model), torch.no_grad(), _outputs_of(watched) as seen:
-        model(_to_device_of(model, images))
+        model(_as_taken_by(model, images))
     if not seen:
         raise ValueError(f"none of the layers {shown(list(watched), 200)} took part, or put out a tensor: name others")
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
@@ -311,19 +311,23 @@ def _with_gradients(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
         raise ValueError(f"images are a tensor of N x C x H x W, not {shown(getattr(images, 'shape', images))}")
     with torch.inference_mode(False), torch.enable_grad(), undisturbed(model):
         # A clone: tensors made in inference mode can have no gradient.
-        inputs = _to_device_of(model, images.detach().clone())
-        if not inputs.is_floating_point():
-            inputs = inputs.float()
-        yield inputs.requires_grad_()
+        inputs = images.detach().clone()
+        yield _as_taken_by(model, inputs if inputs.is_floating_point() else inputs.float()).requires_grad_()
 
 
-def _to_device_of(model: nn.Module, images: Any) -> Any:
+def _as_taken_by(model: nn.Module, images: Any) -> Any:
+    """The images on the device and, where they are no whole numbers, in the precision of a model."""
     first = next((tensor for part in (model.parameters(), model.buffers()) for tensor in part), None)
     if first is None:
         return images
-    if isinstance(images, (list, tuple)):
-        return [image.to(first.device) if isinstance(image, Tensor) else image for image in images]
-    return images.to(first.device) if isinstance(images, Tensor) else images
+
+    def moved(image: Any) -> Any:
+        if not isinstance(image, Tensor):
+            return image
+        both = image.is_floating_point() and first.is_floating_point()
+        return image.to(first.device, first.dtype if both else image.dtype)
+
+    return [moved(image) for image in images] if isinstance(images, (list, tuple)) else moved(images)
 
 
 def _layers(model: nn.Module, layer: str | nn.Module | None) -> dict[str, nn.Module]:

@@ -311,6 +311,17 @@ def test_what_was_made_in_inference_mode_can_be_looked_at(look: Any) -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("given", [torch.uint8, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.float32])
+def test_images_get_the_precision_of_the_model(dtype: torch.dtype, given: torch.dtype) -> None:
+    model, images = small_cnn().to(dtype), (torch.rand(2, 1, 8, 8) * 3).to(given)
+    assert grad_cam(model, images).dtype == torch.float32 or dtype == torch.float64
+    assert saliency(model, images, samples=2).isfinite().all()
+    if given != torch.uint8:
+        assert predictions(model, images).dtype == dtype
+        assert {maps.dtype for maps in feature_maps(model, images).values()} == {dtype}
+
+
 def test_a_token_layer_that_is_named_has_a_cam() -> None:
     model = WithTokens("layer")
     assert grad_cam(model, torch.rand(2, 1, 8, 8), layer="encoder").shape == (2, 8, 8)
