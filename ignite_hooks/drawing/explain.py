@@ -73,13 +73,14 @@ def _without_compiling() -> contextlib.AbstractContextManager[Any]:
 
 
 def predictions(model: nn.Module, images: Any) -> Any:
-    """What the model makes of images, in inference mode, moved to its device.
+    """What the model makes of images, without gradients and in evaluation mode, moved to its device.
 
     Example:
         >>> predictions(nn.Flatten(), torch.zeros(2, 3, 4, 4)).shape
         torch.Size([2, 48])
     """
-    with undisturbed(model), torch.inference_mode():
+    # Not `inference_mode`: what a model keeps of this call, as positions, would fail in the backward of the training.
+    with undisturbed(model), torch.no_grad():
         return model(_as_taken_by(model, images))
 
 

@@ -38,6 +38,19 @@ def small_cnn(inplace: bool = False) -> nn.Sequential:
     )
 
 
+class Keeping(nn.Module):
+    """Keeps what it calculated for images of a shape, as models keep positions, for the next of this shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_cnn()
+        self.kept: dict[Any, Tensor] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.inner(images)
+        return found * self.kept.setdefault(images.shape, torch.ones_like(found.detach()))
+
+
 class Idle(nn.Module):
     """Has a convolution that takes no part."""
 
@@ -300,6 +313,14 @@ def test_a_layer_that_attends_twice_is_there_twice() -> None:
             return sum(functional.scaled_dot_product_attention(x, x, x) for _ in range(2))  # type: ignore[return-value]
 
     assert list(attention_maps(Twice(), torch.rand(1, 2, 3, 4))) == ["", "#2"]
+
+
+@pytest.mark.parametrize("look", [predictions, grad_cam, saliency, attention_maps, feature_maps])
+def test_what_a_model_keeps_of_a_look_can_be_trained_with(look: Any) -> None:
+    model, images = Keeping(), torch.rand(2, 1, 8, 8)
+    look(model, images)
+    assert len(model.kept) == 1
+    model(images).sum().backward()
 
 
 @pytest.mark.parametrize("look", [grad_cam, layer_cam, saliency])
