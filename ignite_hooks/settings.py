@@ -445,6 +445,8 @@ def in_words(annotation: Any) -> str:
     Example:
         >>> in_words(int | None), in_words(Literal["min", "max"]), in_words(list[str])
         ('a whole number or null', "'min' or 'max'", 'a list of texts')
+        >>> in_words(list[str | list[int]]), in_words(list[Annotated[float, Ge(0)]])
+        ('a list of texts or lists of whole numbers', 'a list of numbers of at least 0')
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in _WORDS or origin is Callable:
@@ -480,4 +482,8 @@ def _or(words: Sequence[str]) -> str:
 
 
 def _several(words: str) -> str:
-    return words.removeprefix("a ") + "s" if words.startswith("a ") else words
+    return re.sub(rf"\b(?:{'|'.join(word for word in _WORDS.values() if word.startswith('a '))})\b", _plural, words)
+
+
+def _plural(found: re.Match[str]) -> str:
+    return f"{found[0].removeprefix('a ')}s"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
+from ignite_hooks.drawing.layout import fitted
 from ignite_hooks.drawing.look import (
     MISSED,
     RIGHT,
@@ -27,6 +28,7 @@ from ignite_hooks.errors import shown
 
 BOX_NAMES = ("boxes", "bboxes")
 INSIDE = ("pred_instances", "gt_instances")
+LABEL_SIZE = TEXT_SIZE - 2
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,15 @@ class Boxes:
         return f"Boxes({len(self)})"
 
     @classmethod
-    def read(cls, given: Any) -> Boxes:
+    def read(cls, given: Any, *, truth: bool = False) -> Boxes:
         """Boxes in the form of torchvision (``boxes, labels, scores``), of MMDetection (``bboxes``, also as
         attributes and in ``pred_instances``), or an array of 4, 5 (and score) or 6 (and class) columns.
+
+        Where there are both, those of the prediction are read, or with ``truth`` those of ``gt_instances``.
         """
         if isinstance(given, cls):
             return given
-        for name in INSIDE:
+        for name in reversed(INSIDE) if truth else INSIDE:
             inner = _part(given, name)
             if inner is not None:
                 return cls.read(inner)
@@ -201,18 +205,18 @@ def draw_boxes(
     height, width = picture.shape[:2]
     image = Image.fromarray(picture)
     draw = ImageDraw.Draw(image)
-    size = TEXT_SIZE - 2
     labels: list[tuple[tuple[float, float, float, float], str, Colour]] = []
     for index, (corners, label) in enumerate(zip(boxes.corners, boxes.labels, strict=True)):
         colour = colours[index] if colours is not None else style.colour(int(label), colour_of(int(label)))
         left, right = sorted(np.clip(corners[[0, 2]], 0, width - 1).tolist())
         top, bottom = sorted(np.clip(corners[[1, 3]], 0, height - 1).tolist())
         _rectangle(draw, (left, top, right, bottom), colour, style.thickness, dashed is not None and dashed[index])
-        labels.append(((left, top, right, bottom), _label(boxes, index, style), colour))
+        room = max(right - left, width / 2, min(width, 100))
+        labels.append(((left, top, right, bottom), label_of(boxes, index, style, room), colour))
     taken: list[Area] = []
     for box, text, colour in labels:
-        face = font(text, size)
-        place = label_place(box, (int(face.getlength(text)) + 6, size + 4), (width, height), taken)
+        face = font(text, LABEL_SIZE)
+        place = label_place(box, (int(face.getlength(text)) + 6, LABEL_SIZE + 4), (width, height), taken)
         taken.append(place)
         draw.rectangle((place[0], place[1], place[2] - 1, place[3] - 1), colour)
         ink = ink_on(colour) if style.text_colour is None else as_colour(style.text_colour)
@@ -246,17 +250,29 @@ def label_place(
     y = max(0, min(round(top), inside[1] - high))
     x = max(0, min(round(left), inside[0] - wide))
     places.append((x, y, x + wide, y + high))
-    return next((place for place in places if not any(_overlap(place, other) for other in taken)), places[0])
+    free = (place for place in places if not label_overlap(place, taken))
+    return next(free, None) or min(places, key=lambda place: label_overlap(place, taken))
 
 
-def _overlap(one: Area, other: Area) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def label_overlap(place: Area, taken: Sequence[Area]) -> int:
+    """How many pixels of other labels a label hides."""
+    return sum(
+        (min(place[2], other[2]) - max(place[0], other[0])) * (min(place[3], other[3]) - max(place[1], other[1]))
+        for other in taken
+        if place[0] < other[2] and other[0] < place[2] and place[1] < other[3] and other[1] < place[3]
+    )
 
 
-def _label(boxes: Boxes, index: int, style: BoxStyle) -> str:
+def label_of(boxes: Boxes, index: int, style: BoxStyle, room: float) -> str:
+    """The name and the score of a box; a name that is too wide is shortened, so that the score can be read."""
     label = int(boxes.labels[index])
     name = readable(name_of(label, style.class_names), str(label))
-    return name if boxes.scores is None else f"{name} {boxes.scores[index]:.2f}"
+    score = "" if boxes.scores is None else f" {boxes.scores[index]:.2f}"
+    face = font(name + score, LABEL_SIZE)
+    if face.getlength(name + score) <= room - 6:
+        return name + score
+    name = fitted(name, room - 6 - face.getlength(score), LABEL_SIZE)
+    return fitted((name + score).strip(), room - 6, LABEL_SIZE)
 
 
 def _rectangle(

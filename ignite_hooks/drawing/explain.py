@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         # One by one: a model may have a `train` of its own that does more.
         for module in modules:
             module.training = False
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=devices), _without_compiling():
             yield
     finally:
         random.setstate(python)
@@ -62,15 +63,25 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(before)
 
 
+def _without_compiling() -> contextlib.AbstractContextManager[Any]:
+    """Within: compiled parts run as they were written, since their code calls no hooks and fits no other mode."""
+    # What compiles has imported it, which takes seconds.
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
 def predictions(model: nn.Module, images: Any) -> Any:
-    """What the model makes of images, in inference mode, moved to its device.
+    """What the model makes of images, without gradients and in evaluation mode, moved to its device.
 
     Example:
         >>> predictions(nn.Flatten(), torch.zeros(2, 3, 4, 4)).shape
         torch.Size([2, 48])
     """
-    with undisturbed(model), torch.inference_mode():
-        return model(_to_device_of(model, images))
+    # Not `inference_mode`: what a model keeps of this call, as positions, would fail in the backward of the training.
+    with undisturbed(model), torch.no_grad():
+        return model(_as_taken_by(model, images))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -200,7 +211,7 @@ def attention_maps(model: nn.Module, images: Any) -> dict[str, Tensor]:
     """
     model = plain_module(model)
     with undisturbed(model), torch.no_grad(), _module_names(model) as stack, _AttentionWatch(stack) as watch:
-        model(_to_device_of(model, images))
+        model(_as_taken_by(model, images))
         seen: dict[str, Tensor] = watch.seen
     return seen
 
@@ -243,7 +254,9 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
     else:
         watched = {name: _named(found, name) for name in layers}
     with undisturbed(model), torch.no_grad(), _outputs_of(watched) as seen:
-        model(_to_device_of(model, images))
+        model(_as_taken_by(model, images))
+    if not seen:
+        raise ValueError(f"none of the layers {shown(list(watched), 200)} took part, or put out a tensor: name others")
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
 
 
@@ -275,10 +288,14 @@ def most_active(maps: Tensor, count: int) -> Tensor:
 
 def plain_module(model: nn.Module) -> nn.Module:
     """The model itself, where it is wrapped for several devices, which a look at a few images is not for."""
-    while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        model = model.module
-    # What torch.compile made keeps the module it was made from; compiled code does not call hooks.
-    return getattr(model, "_orig_mod", model)
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        # What torch.compile made keeps the module it was made from.
+        elif isinstance(compiled_from := getattr(model, "_orig_mod", None), nn.Module):
+            model = compiled_from
+        else:
+            return model
 
 
 def _cuda_is_in_use() -> bool:
@@ -295,19 +312,23 @@ def _with_gradients(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
         raise ValueError(f"images are a tensor of N x C x H x W, not {shown(getattr(images, 'shape', images))}")
     with torch.inference_mode(False), torch.enable_grad(), undisturbed(model):
         # A clone: tensors made in inference mode can have no gradient.
-        inputs = _to_device_of(model, images.detach().clone())
-        if not inputs.is_floating_point():
-            inputs = inputs.float()
-        yield inputs.requires_grad_()
+        inputs = images.detach().clone()
+        yield _as_taken_by(model, inputs if inputs.is_floating_point() else inputs.float()).requires_grad_()
 
 
-def _to_device_of(model: nn.Module, images: Any) -> Any:
+def _as_taken_by(model: nn.Module, images: Any) -> Any:
+    """The images on the device and, where they are no whole numbers, in the precision of a model."""
     first = next((tensor for part in (model.parameters(), model.buffers()) for tensor in part), None)
     if first is None:
         return images
-    if isinstance(images, (list, tuple)):
-        return [image.to(first.device) if isinstance(image, Tensor) else image for image in images]
-    return images.to(first.device) if isinstance(images, Tensor) else images
+
+    def moved(image: Any) -> Any:
+        if not isinstance(image, Tensor):
+            return image
+        both = image.is_floating_point() and first.is_floating_point()
+        return image.to(first.device, first.dtype if both else image.dtype)
+
+    return [moved(image) for image in images] if isinstance(images, (list, tuple)) else moved(images)
 
 
 def _layers(model: nn.Module, layer: str | nn.Module | None) -> dict[str, nn.Module]:
@@ -389,7 +410,8 @@ def _classes(logits: Tensor) -> Tensor:
 
 def _score(logits: Tensor, target: Target) -> Tensor:
     """The sum of the scores of the wanted classes: images do not act on each other."""
-    wanted = _classes(logits) if target is None else torch.as_tensor(target, device=logits.device)
+    # A clone, as of the images: it may have been made in inference mode.
+    wanted = _classes(logits) if target is None else torch.as_tensor(target, device=logits.device).clone()
     wanted = wanted.long().reshape(-1).expand(len(logits)) if wanted.numel() == 1 else wanted.long().reshape(-1)
     if len(wanted) != len(logits):
         raise ValueError(f"{len(logits)} images have {len(wanted)} targets: give one, or one for each")
@@ -470,5 +492,8 @@ def _weights(
         scores = (
             scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask.float()
         )
-    weights = scores.softmax(-1)
+    # As torch does: what may look at nothing takes nothing.
+    weights = scores.softmax(-1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
+    if weights.ndim > 4:
+        return weights.flatten(0, -4)
     return weights if weights.ndim == 4 else weights[:, None] if weights.ndim == 3 else weights[None, None]

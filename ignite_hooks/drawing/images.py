@@ -14,6 +14,7 @@ from ignite_hooks.errors import shown
 Picture = NDArray[np.uint8]
 Layout = Literal["auto", "NCHW", "NHWC"]
 Numbers = float | Sequence[float]
+USUAL_CHANNELS = (3, 1, 4)
 
 
 def as_images(
@@ -31,7 +32,8 @@ def as_images(
             One channel is grey, of four the first three are shown, of two or many the mean.
         mean: What was subtracted, by channel, of 1 or of 255; None: values outside of 0 to 1 are stretched to fit.
         std: What was divided by.
-        layout: Where the channels are; auto looks for a dimension of 3, 1 or 4, else takes the smaller one.
+        layout: Where the channels are; auto takes two equal dimensions in a row for the image, else looks for one of
+            3, 1 or 4, else takes the smaller one.
         limit: How many images are wanted at most.
 
     Pixels that are not finite are shown in magenta.
@@ -81,17 +83,32 @@ def _channels_last(image: NDArray[Any], layout: Layout) -> NDArray[Any]:
     if image.ndim == 2:
         return image[:, :, None]
     if layout == "auto":
-        first, last = image.shape[0], image.shape[2]
-        usual = next((n for n in (3, 1, 4) if n in (first, last)), min(first, last))
-        layout = "NCHW" if first == usual else "NHWC"
+        layout = layout_of(image.shape)
     return image.transpose(1, 2, 0) if layout == "NCHW" else image
+
+
+def layout_of(shape: Sequence[int]) -> Layout:
+    """Where the channels are, from the shape of one image.
+
+    Example:
+        >>> layout_of((3, 40, 60)), layout_of((40, 60, 7)), layout_of((7, 4, 4))
+        ('NCHW', 'NHWC', 'NCHW')
+    """
+    first, middle, last = shape
+    if middle == last != first and middle > 1:
+        return "NCHW"
+    if first == middle != last and first not in USUAL_CHANNELS:
+        return "NHWC"
+    usual = next((n for n in USUAL_CHANNELS if n in (first, last)), min(first, last))
+    return "NCHW" if first == usual else "NHWC"
 
 
 def _denormalised(image: NDArray[Any], mean: Numbers | None, std: Numbers | None) -> NDArray[Any]:
     if image.dtype.kind != "f":
         return image
     added, factor = (
-        _by_channel(name, values, image.shape[2]) for name, values in (("mean", mean or 0.0), ("std", std or 1.0))
+        _by_channel(name, values, image.shape[2])
+        for name, values in (("mean", 0.0 if mean is None else mean), ("std", 1.0 if std is None else std))
     )
     found = image * factor + added
     # Some normalise from 0 to 255, and their means say so.

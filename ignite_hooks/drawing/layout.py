@@ -11,10 +11,24 @@ from typing import Any
 import numpy as np
 
 from ignite_hooks.drawing.images import Picture
-from ignite_hooks.drawing.look import FAINT, GAP, INK, PAPER, TEXT_SIZE, TITLE_SIZE, Colour, font, readable
+from ignite_hooks.drawing.look import (
+    FAINT,
+    GAP,
+    INK,
+    PAPER,
+    SMALLEST_SIDE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    Colour,
+    font,
+    readable,
+)
 
 MARGIN = 12
+ROOM_OF_MARK = 12
 FRAME = 3
+ROOM_OF_TEXT = 240
+"""So wide is a sheet of narrow pictures, where its words need it."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +70,20 @@ def sheet(
     lines = max((len(tile.caption) for tile in tiles), default=0)
     frame = FRAME if any(tile.colour for tile in tiles) else 0
     line_height = TEXT_SIZE + 4
-    width = max((picture.shape[1] for picture in shown), default=240) + 2 * frame
+    width = max((picture.shape[1] for picture in shown), default=ROOM_OF_TEXT) + 2 * frame
+    if width < SMALLEST_SIDE:
+        captions = [text for tile in tiles for text in tile.caption]
+        width = max(width, min(ROOM_OF_TEXT, _widest(captions) + ROOM_OF_MARK))
     rows = [shown[at : at + columns] for at in range(0, len(shown), columns)]
     heights = [max(picture.shape[0] for picture in row) + 2 * frame + lines * line_height + 2 for row in rows]
     columns = min(columns, max(1, len(tiles)))
+    note = note if tiles else note or "nothing to show"
     inner = columns * width + (columns - 1) * GAP
-    header = _wrapped(title, inner, TITLE_SIZE)
-    notes = _wrapped(note if tiles else note or "nothing to show", inner, TEXT_SIZE)
+    if inner < ROOM_OF_TEXT:
+        inner = max(inner, min(ROOM_OF_TEXT, max(_widest([title], TITLE_SIZE), _widest([note]))))
+    header = wrapped(title, inner, TITLE_SIZE)
+    notes = wrapped(note, inner, TEXT_SIZE)
+    legend = [(fitted(name, inner - 16), colour) for name, colour in legend]
     top = MARGIN + len(header) * (TITLE_SIZE + 6) + len(notes) * line_height + (4 if header or notes else 0)
     places, foot = _legend_places(legend, inner)
     height = top + sum(heights) + GAP * max(0, len(rows) - 1) + foot + MARGIN
@@ -118,17 +139,31 @@ def fitted(text: str, width: float, size: int = TEXT_SIZE) -> str:
     return ""
 
 
-def _wrapped(text: str, width: int, size: int) -> list[str]:
-    """Words in lines; a word alone that is too long is cut."""
+def wrapped(text: str, width: float, size: int) -> list[str]:
+    """Words in lines; a word alone that is too long goes on in the next.
+
+    Example:
+        >>> wrapped("backbone.layer4 of all", 80, 13)
+        ['backbone.la', 'yer4 of all']
+    """
     lines: list[str] = []
     text = readable(text)
+    face = font(text, size)
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
-        if lines and font(text, size).getlength(longer) <= width:
+        if lines and face.getlength(longer) <= width:
             lines[-1] = longer
-        else:
-            lines.append(fitted(word, width, size))
+            continue
+        while len(word) > 1 and face.getlength(word) > width:
+            end = next((n for n in range(len(word) - 1, 1, -1) if face.getlength(word[:n]) <= width), 1)
+            lines.append(word[:end])
+            word = word[end:]
+        lines.append(word)
     return lines
+
+
+def _widest(texts: Sequence[str], size: int = TEXT_SIZE) -> int:
+    return max((math.ceil(font(text, size).getlength(text)) for text in map(readable, texts)), default=0)
 
 
 def _legend_places(legend: Sequence[tuple[str, Colour]], width: int) -> tuple[list[tuple[int, int]], int]:

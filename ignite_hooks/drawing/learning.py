@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ignite_hooks.drawing.look import INK, LINE, PALETTE, PAPER, font_file, readable
+from ignite_hooks.drawing.look import INK, LINE, PALETTE, PAPER, Colour, font_file, readable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,10 +63,11 @@ def curves(
         _prepare(axes, group, "iteration")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         axes.set_xlim(0, last * 1.04)
-        for number, name in enumerate(names):
+        colours = _colours_of(names)
+        for name in names:
             points = np.array(thinned(history[name], MOST_POINTS), np.float64).reshape(-1, 2)
             points[~np.isfinite(points)] = np.nan
-            colour = _part(PALETTE[number % len(PALETTE)])
+            colour = _part(colours[name])
             few = len(points) <= 30
             axes.plot(
                 points[:, 0],
@@ -79,8 +80,14 @@ def curves(
             )
             if best and name in best and np.isfinite(best[name]).all():
                 axes.plot(*best[name], color=colour, marker="*", markersize=12, linestyle="none")
-                axes.annotate(f"{best[name][1]:.4g}", best[name], (0, 7), textcoords="offset points", fontsize=8)
-        if len(names) > 1:
+                axes.margins(y=0.2)
+                side = "right" if best[name][0] > last / 2 else "left"
+                told = f"{best[name][1]:.4g}"
+                axes.annotate(told, best[name], (0, 7), textcoords="offset points", fontsize=8, ha=side)
+        if not any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
+            axes.set_yticks([])
+            axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", fontsize=8)
+        if len(names) > 1 or _who(names[0]) != "train":
             legend = axes.legend(fontsize=8, frameon=False)
             for text in legend.get_texts():
                 _set_font(text, 8)
@@ -161,6 +168,16 @@ def thinned(points: Sequence[Any], most: int) -> list[Any]:
 def _who(name: str) -> str:
     plain = name.replace("/", "_")
     return next((prefix.rstrip("_") for prefix in PREFIXES if plain.startswith(prefix)), "train")
+
+
+def _colours_of(names: Sequence[str]) -> dict[str, Colour]:
+    """One colour for each evaluator in all pictures; what would have the same takes the next."""
+    found: dict[str, Colour] = {}
+    for name in names:
+        wanted = {"train": 0, "val": 1, "test": 2}[_who(name)]
+        order = [*PALETTE[wanted:], *PALETTE[:wanted]]
+        found[name] = next((colour for colour in order if colour not in found.values()), order[0])
+    return found
 
 
 def _write(write: Any, text: str, **how: Any) -> None:

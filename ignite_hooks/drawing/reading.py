@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ignite_hooks.errors import shown
 
@@ -113,8 +115,12 @@ def _of_outputs(outputs: Any, count: int) -> tuple[Any, Any]:
         prediction, truth = _named(outputs, PREDICTIONS), _named(outputs, TARGETS)
     elif isinstance(outputs, (list, tuple)) and len(outputs) == 2 and not isinstance(outputs[0], Mapping):
         prediction, truth = outputs
+        if count == 2 and not _fits(prediction, count) and _of_each_image(outputs):
+            prediction, truth = outputs, None
     else:
         prediction, truth = outputs, None
+        if isinstance(outputs, (list, tuple)) and not _of_each_image(outputs):
+            prediction = None
     return (prediction if _fits(prediction, count) else None), (truth if _fits(truth, count) else None)
 
 
@@ -138,6 +144,18 @@ def _fits(value: Any, count: int) -> bool:
     if _is_array(value):
         return len(value.shape) > 0 and value.shape[0] == count
     return isinstance(value, (list, tuple)) and len(value) == count
+
+
+def _of_each_image(parts: Sequence[Any]) -> bool:
+    """Whether these are one thing for each image; the scores, classes and loss of a batch of three are not."""
+    if isinstance(parts, tuple) and any(isinstance(part, (int, float)) or _is_number(part) for part in parts):
+        return False
+    held = [part for part in parts if not (_is_array(part) and 0 in part.shape)]
+    return len({len(part.shape) if _is_array(part) else type(part) for part in held}) <= 1
+
+
+def _is_number(value: Any) -> bool:
+    return _is_array(value) and len(value.shape) == 0
 
 
 def _is_array(value: Any) -> bool:
@@ -184,7 +202,8 @@ def own(value: Any) -> Any:
 
 def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | Tensor | int:
     """Which samples come first: the ``first``, the ``worst`` (least probability of the truth), the most ``uncertain``
-    (least distance between the two best classes). Where that is not known, the first.
+    (least distance between the two best classes). Where that is not known, the first; a truth that is no class of the
+    model, such as an ignored one, comes last.
 
     Example:
         >>> scores = torch.tensor([[0.0, 9.0], [0.0, 1.0], [9.0, 0.0]])
@@ -192,14 +211,32 @@ def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | 
         ([2, 1], [1])
     """
     scores = torch.as_tensor(prediction) if _is_array(prediction) else None
-    if by == "first" or scores is None or scores.ndim != 2 or scores.shape[1] < 2 or not scores.is_floating_point():
+    if by == "first" or scores is None or scores.ndim not in (1, 2) or not scores.is_floating_point():
         return count
-    scores = scores.detach().float().nan_to_num()
+    shares = _log_shares(scores.detach().float().nan_to_num())
     if by == "uncertain":
-        best = scores.softmax(1).topk(2, 1).values
+        best = shares.exp().topk(2, 1).values
         return (best[:, 0] - best[:, 1]).argsort(stable=True)[:count]
     if not _is_array(truth):
         return count
     true = torch.as_tensor(truth).detach().to(scores.device)
-    true = true.argmax(1) if true.ndim == 2 and true.shape[1] > 1 else true.reshape(-1).long()
-    return scores.log_softmax(1).gather(1, true[:, None])[:, 0].argsort(stable=True)[:count]
+    true = true.argmax(1) if true.ndim == 2 and true.shape[1] > 1 else true.reshape(-1)
+    if len(true) != len(shares) or (true.is_floating_point() and bool((true != true.round()).any())):
+        return count
+    true = true.long()
+    known = (true >= 0) & (true < shares.shape[1])
+    of_truth = shares.gather(1, true.clamp(0, shares.shape[1] - 1)[:, None])[:, 0]
+    return of_truth.masked_fill(~known, math.inf).argsort(stable=True)[:count]
+
+
+def _log_shares(scores: Tensor) -> Tensor:
+    """The logarithm of the probability of each class, N x C, from logits or probabilities, of a single class too."""
+    probable = bool(((scores >= -1e-4) & (scores <= 1 + 1e-4)).all())
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        one = scores.reshape(-1)
+        if probable and bool(((one > 0) & (one < 1)).any()):
+            return torch.stack([1 - one, one], 1).clamp_min(0).log()
+        return functional.logsigmoid(torch.stack([-one, one], 1))
+    if probable and torch.allclose(scores.sum(1), torch.ones_like(scores[:, 0]), atol=1e-2):
+        return scores.clamp_min(0).log()
+    return scores.log_softmax(1)

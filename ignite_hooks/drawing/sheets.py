@@ -13,10 +13,10 @@ from ignite_hooks.drawing import masks as masking
 from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
-from ignite_hooks.drawing.layout import Tile, fitted, sheet
-from ignite_hooks.drawing.look import PAPER, RIGHT, WRONG, font, name_of, readable
+from ignite_hooks.drawing.layout import ROOM_OF_MARK, Tile, fitted, sheet
+from ignite_hooks.drawing.look import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
 
-ROOM_OF_MARK = 12
+NO_ANSWER = "not a number"
 MOST_HEADS = 8
 MOST_IMAGES_OF_ATTENTION = 4
 
@@ -43,21 +43,29 @@ def classification(
         note: A fainter line under it.
     """
     true = None if truth is None else _answers(truth, len(images))
-    answers, sure = (None, None) if prediction is None else decided(as_array(prediction), len(images))
+    answers, sure = None, None
+    if prediction is not None:
+        array = as_array(prediction)
+        # A truth that is not whole is no class, and neither is what should be like it.
+        are_numbers = true is not None and true.dtype.kind == "f" and array.size == len(array)
+        answers, sure = (_answers(array, len(images)), None) if are_numbers else decided(array, len(images))
     tiles = []
     for index, picture in enumerate(images):
         picture = resized(picture)
         caption, colour = [], None
         if answers is not None:
             text, probability = _named(answers[index], class_names), ""
-            if sure is not None:
+            lost = sure is not None and math.isnan(sure[index])
+            if lost:
+                text = NO_ANSWER
+            elif sure is not None:
                 probability = f"{'' if sure[index] >= score_thr else '?'} ({sure[index]:.2f})"
-            room = picture.shape[1] - ROOM_OF_MARK - font().getlength(probability)
+            room = max(picture.shape[1], SMALLEST_SIDE) - ROOM_OF_MARK - font().getlength(probability)
             caption.append(fitted(text, max(room, 0)) + probability)
         if true is not None:
             caption.append(f"true: {_named(true[index], class_names)}")
             if answers is not None and answers.dtype.kind in "iu" and true.dtype.kind in "iu":
-                colour = RIGHT if answers[index] == true[index] else WRONG
+                colour = RIGHT if answers[index] == true[index] and not lost else WRONG
         tiles.append(Tile(picture, caption, colour))
     seen = {tile.colour for tile in tiles}
     legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
@@ -66,6 +74,8 @@ def classification(
 
 def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
     """The class of each image with its probability; where there are none, the numbers as they are.
+
+    The probability is not a number where a score is not.
 
     Example:
         >>> decided(np.array([[0.2, 0.8], [0.9, 0.1]]), 2)
@@ -76,7 +86,8 @@ def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray
         raise ValueError(f"{count} images have {len(prediction)} predictions")
     if scores is None:
         return _answers(prediction, count), None
-    return scores.argmax(1), scores.max(1)
+    lost = np.isnan(prediction.reshape(len(prediction), -1)).any(1)
+    return scores.argmax(1), np.where(lost, np.nan, scores.max(1))
 
 
 def probabilities_of(prediction: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -137,7 +148,11 @@ def said(prediction: Any, count: int, class_names: Sequence[str] | None = None) 
     """
     answers, sure = decided(as_array(prediction), count)
     names = [_named(answer, class_names) for answer in answers[:count]]
-    return names if sure is None else [f"{name} ({share:.2f})" for name, share in zip(names, sure, strict=False)]
+    if sure is None:
+        return names
+    return [
+        NO_ANSWER if math.isnan(share) else f"{name} ({share:.2f})" for name, share in zip(names, sure, strict=False)
+    ]
 
 
 def detections(
@@ -166,7 +181,7 @@ def detections(
     style = style or BoxStyle()
     tiles = []
     for index, picture in enumerate(images):
-        true = None if truth is None else Boxes.read(truth[index])
+        true = None if truth is None else Boxes.read(truth[index], truth=True)
         found = None if prediction is None else Boxes.read(prediction[index]).above(score_thr)
         sides, words = detection(picture, true, found, style=style, at_iou=at_iou)
         tiles.append(Tile(beside(sides), [words] if words else []))
@@ -221,6 +236,8 @@ def segmentations(
         if len(pair) == 2:
             row.append(masking.difference(pair[0], pair[1], ignore_index))
             caption = [f"{masking.agreement(pair[0], pair[1], ignore_index):.1%} of the pixels are right"]
+            if (pair[0] == ignore_index).all():
+                caption = ["every pixel is ignored"]
         scale = scale_of(picture, largest=320)
         tiles.append(Tile(beside([resized(part, scale) for part in row]), caption))
     shown = ["image"] + ["truth"] * (truth is not None) + ["prediction"] * (prediction is not None)

@@ -18,7 +18,7 @@ from ignite_hooks.drawing.layout import as_pixels, save
 Backend = Literal["matplotlib", "pillow"]
 
 WAITING = 4
-"""So many pictures wait to be drawn at most; each holds its images in memory."""
+"""So many looks wait to be drawn at most; the pictures of each hold its images in memory."""
 
 
 class Album(Protocol):
@@ -31,8 +31,8 @@ class Album(Protocol):
 class Studio:
     """Makes pictures of functions that draw them, in a thread of its own that lives until ``close``.
 
-    A picture that comes while the queue is full is left out: training is never held up. What a drawing raises
-    is raised by the next ``draw``, or by ``close``.
+    A picture that comes while the queue is full is left out: training is never held up. The pictures of one look are
+    drawn all or left out all. What a drawing raises is raised by the next ``draw``, or by ``close``.
 
     Args:
         name: Of the thread.
@@ -59,18 +59,25 @@ class Studio:
         self._show = Shown(backend, logger or logging.getLogger("ignite_hooks")) if show else None
         self._logger = logger or logging.getLogger("ignite_hooks")
         # Written in C: putting something into it never hands the interpreter to the thread that waits for it.
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[object, Callable[[], None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._errors: list[Exception] = []
         self._told = False
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[int, Callable[[], Any]]] = {}
+        self._waiting: dict[object, int] = {}
+        """How many pictures of each look wait."""
+        self._answered: tuple[object, bool] = (None, False)
+        """The look that came last, and whether it was taken."""
 
-    def draw(self, name: str, step: int, paint: Callable[[], Any], *, replace: bool = False) -> bool:
+    def draw(
+        self, name: str, step: int, paint: Callable[[], Any], *, replace: bool = False, look: str | None = None
+    ) -> bool:
         """Have a picture, or a figure, drawn and kept as ``name`` of this step; False where it was left out.
 
         With ``replace`` its file takes the place of the one before, which is not drawn at all if it is still waiting.
-        With ``show`` it is drawn at once: windows belong to the main thread.
+        Pictures with the same ``look`` share the fate of its first. With ``show`` a picture is drawn at once: windows
+        belong to the main thread.
         """
         if self._show is not None:
             self._make(name, step, paint, replace)
@@ -78,7 +85,7 @@ class Studio:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"{self.name} draws", daemon=True)
             self._thread.start()
-        taken = self._enqueue(name, step, paint, replace)
+        taken = self._enqueue(name, step, paint, replace, look)
         if not taken:
             self.left_out += 1
             if self.left_out == 1:
@@ -92,7 +99,7 @@ class Studio:
         self._raise()
         return taken
 
-    def _enqueue(self, name: str, step: int, paint: Callable[[], Any], replace: bool) -> bool:
+    def _enqueue(self, name: str, step: int, paint: Callable[[], Any], replace: bool, look: str | None) -> bool:
         task = partial(self._make_newest, name) if replace else partial(self._make, name, step, paint)
         with self._lock:
             waits = replace and name in self._newest
@@ -100,17 +107,21 @@ class Studio:
                 self._newest[name] = step, paint
             if waits:
                 return True
-            if self._queue.qsize() >= WAITING:
+            key: object = look if look is not None else object()
+            if self._answered[0] != key:
+                self._answered = key, len(self._waiting) < WAITING
+            if not self._answered[1]:
                 self._newest.pop(name, None)
                 return False
-        self._queue.put(task)
+            self._waiting[key] = self._waiting.get(key, 0) + 1
+        self._queue.put((key, task))
         return True
 
     def wait(self) -> None:
         """Return when everything that was waiting is drawn."""
         if self._thread is not None:
             done = threading.Event()
-            self._queue.put(done.set)
+            self._queue.put((None, done.set))
             done.wait()
 
     def nothing_to_draw(self, reason: str) -> None:
@@ -137,12 +148,18 @@ class Studio:
 
     def _work(self) -> None:
         _never_interrupt_others()
-        while (task := self._queue.get()) is not None:
+        while (waited := self._queue.get()) is not None:
+            look, task = waited
+            with self._lock:
+                if look in self._waiting:
+                    self._waiting[look] -= 1
+                    if not self._waiting[look]:
+                        del self._waiting[look]
             try:
                 task()
             except Exception as error:
                 self._errors.append(error)
-            del task  # and with it the images it holds
+            del waited, task  # and with them the images they hold
 
     def _make_newest(self, name: str) -> None:
         with self._lock:
@@ -212,9 +229,13 @@ class Shown:
             self._in_line(name, pixels)
         elif has_display():
             (self._in_window if self._backend == "matplotlib" else self._in_viewer)(name, pixels)
-        elif not self._warned:
+        else:
+            self._warn("there is no display and no notebook here")
+
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
             self._warned = True
-            self._logger.warning("show: there is no display and no notebook here, so pictures are not shown")
+            self._logger.warning("show: %s, so pictures are not shown", reason)
 
     def _in_line(self, name: str, pixels: Any) -> None:
         import io
@@ -234,11 +255,18 @@ class Shown:
     def _in_window(self, name: str, pixels: Any) -> None:
         # A window needs pyplot, and whoever asks for one has its event loop anyway.
         from matplotlib import pyplot
+        from matplotlib.backend_bases import NonGuiException
 
         figure = pyplot.figure(name, figsize=(pixels.shape[1] / 100, pixels.shape[0] / 100), dpi=100)
         figure.clear()
         figure.figimage(pixels)
-        figure.show()
+        try:
+            manager: Any = figure.canvas.manager
+            manager.show()
+        except NonGuiException as error:  # matplotlib was told to do without windows, or the display does not answer
+            pyplot.close(figure)
+            self._warn(f"matplotlib opens no window here ({error})")
+            return
         figure.canvas.draw_idle()
         figure.canvas.flush_events()
 

@@ -90,4 +90,4 @@ class FeatureMapHook(BaseHook):
             channels = explain.most_active(maps[0], self.max_features).tolist()
             note = f"layer {name}: the {len(channels)} most active of {maps.shape[1]} channels"
             paint = partial(sheets.features, maps[0][channels].cpu(), channels, title=title, note=note)
-            self._studio.draw(f"feature_map/{name}", runner.global_step, paint)
+            self._studio.draw(f"feature_map/{name}", runner.global_step, paint, look=f"train {runner.global_step}")

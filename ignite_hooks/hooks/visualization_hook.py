@@ -86,7 +86,7 @@ class _Pictures(BaseHook):
         elif len(samples):
             title = f"{where}, iteration {runner.global_step}, epoch {runner.trainer.state.epoch}"
             for name, paint in self._paintings(runner, samples, title):
-                self._studio.draw(f"{where}/{name}", runner.global_step, paint)
+                self._studio.draw(f"{where}/{name}", runner.global_step, paint, look=f"{where} {runner.global_step}")
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         """The pictures by name, as functions that have all they need and are called in another thread."""
@@ -165,7 +165,7 @@ class VisualizationHook(_Pictures):
         asked = self._answered(runner, samples)
         chosen = reading.ranked(asked.prediction, asked.truth, self.order, self.max_samples)
         own = self._copied(asked, chosen)
-        note = "" if self.order == "first" else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
+        note = "" if isinstance(chosen, int) else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
         if "predictions" in self.contents:
             yield "predictions", partial(self._paint_predictions, own, title, note)
         if looks := [content for content in self.contents if content != "predictions"]:
@@ -195,14 +195,14 @@ class VisualizationHook(_Pictures):
     def _cam(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         from ignite_hooks.drawing import explain
 
-        maps = getattr(explain, self.cam)(model, inputs, layer=self.layer).cpu()
+        maps = getattr(explain, self.cam)(model, inputs, target=predicted(own), layer=self.layer).cpu()
         named = {"grad_cam": "Grad-CAM", "layer_cam": "Layer-CAM"}[self.cam]
         yield "cam", partial(self._paint_heat, own, maps, title, f"{named} of the predicted class")
 
     def _gradient(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         from ignite_hooks.drawing.explain import saliency
 
-        maps = saliency(model, inputs, samples=self.smooth).cpu()
+        maps = saliency(model, inputs, target=predicted(own), samples=self.smooth).cpu()
         note = f"{'SmoothGrad' if self.smooth > 1 else 'gradient'} of the predicted class"
         yield "gradient", partial(self._paint_heat, own, maps, title, note)
 
@@ -368,6 +368,16 @@ class SegVisualizationHook(_Pictures):
         )
 
 
+def predicted(own: Samples) -> Any:
+    """The classes that captions name, where the outputs hold scores: those of a step in training mode may be others
+    than the model gives when it is asked; None where it has to be asked.
+    """
+    scores = own.prediction
+    if getattr(scores, "ndim", 0) != 2 or scores.shape[1] < 2:
+        return None
+    return scores.argmax(1)
+
+
 def model_of(runner: Runner) -> Any:
     """The model, or an error that says how to get on without."""
     if runner.model is None:
@@ -379,16 +389,18 @@ def model_of(runner: Runner) -> Any:
 
 
 def decided_pixels(prediction: Any, images: Any) -> Any:
-    """The class of each pixel where there are scores N x C x H x W, in the size of the images."""
-    if getattr(prediction, "ndim", 0) != 4 or prediction.shape[1] == 1 or not hasattr(prediction, "is_floating_point"):
+    """The class of each pixel for scores N x C x H x W, in the size of the images; of a single class its score."""
+    if getattr(prediction, "ndim", 0) != 4 or not hasattr(prediction, "is_floating_point"):
         return prediction
     if prediction.is_floating_point() and getattr(images, "ndim", 0) == 4:
         from torch.nn.functional import interpolate
 
-        size = tuple(images.shape[2:] if images.shape[1] in (1, 3, 4) else images.shape[1:3])
+        from ignite_hooks.drawing.images import layout_of
+
+        size = tuple(images.shape[2:] if layout_of(images.shape[1:]) == "NCHW" else images.shape[1:3])
         if tuple(prediction.shape[2:]) != size:
             prediction = interpolate(prediction.float(), size, mode="bilinear", align_corners=False)
-        return prediction.nan_to_num(nan=-1e30).argmax(1)
+        return prediction if prediction.shape[1] == 1 else prediction.nan_to_num(nan=-1e30).argmax(1)
     return prediction
 
 

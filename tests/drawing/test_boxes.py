@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from ignite_hooks.drawing.boxes import Boxes, BoxStyle, detection, draw_boxes, iou, label_place, match
-from ignite_hooks.drawing.look import MISSED, RIGHT, WRONG
+from ignite_hooks.drawing.boxes import (
+    Boxes,
+    BoxStyle,
+    detection,
+    draw_boxes,
+    iou,
+    label_of,
+    label_overlap,
+    label_place,
+    match,
+)
+from ignite_hooks.drawing.look import MISSED, RIGHT, TEXT_SIZE, WRONG, font
+from ignite_hooks.drawing.sheets import detections
 
 CORNERS = [[1.0, 2.0, 30.0, 40.0], [5.0, 5.0, 9.0, 9.0]]
 
@@ -32,6 +43,18 @@ def test_boxes_are_read_in_every_usual_form(given: Any) -> None:
     assert boxes.labels.tolist() == [3, 1]
     assert boxes.scores is not None
     assert boxes.scores.tolist() == [0.5, 0.25]
+
+
+def test_a_sample_that_holds_both_gives_its_truth_where_the_truth_is_wanted() -> None:
+    """MMDetection writes predictions into the samples of the batch."""
+    sample = SimpleNamespace(
+        gt_instances=SimpleNamespace(bboxes=CORNERS, labels=[3, 1]),
+        pred_instances=SimpleNamespace(bboxes=CORNERS[:1], labels=[3], scores=[0.5]),
+    )
+    assert len(Boxes.read(sample)) == 1
+    assert len(Boxes.read(sample, truth=True)) == 2
+    one_missed = detections([np.zeros((60, 60, 3), np.uint8)], [sample], [sample])
+    assert (one_missed == MISSED).all(-1).sum() > 200, "not only in the legend"
 
 
 @pytest.mark.parametrize("empty", [[], torch.zeros(0, 4), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0)}])
@@ -127,6 +150,25 @@ def test_labels_stay_inside_the_picture_and_apart_from_each_other() -> None:
     alone = label_place((10, 30, 60, 70), (35, 15), (200, 200), [])
     second = label_place((10, 30, 60, 70), (35, 15), (200, 200), [alone])
     assert second[1] >= alone[3] or second[0] >= alone[2], "the second label goes elsewhere"
+
+
+def test_where_no_place_is_free_a_label_hides_as_little_as_it_can() -> None:
+    taken = [(0, 0, 100, 40), (0, 40, 100, 58), (0, 62, 100, 100)]
+    place = label_place((10, 40, 60, 70), (30, 15), (100, 100), taken)
+    hidden = [label_overlap(place, taken) for place in ((10, 25, 40, 40), place)]
+    assert hidden[1] < hidden[0]
+
+
+@pytest.mark.parametrize("wide", [20, 34, 60, 224, 600])
+def test_a_label_is_shortened_to_fit_and_keeps_its_score(wide: int) -> None:
+    style = BoxStyle(class_names=["a bicycle with a name that goes on and on " * 3])
+    boxes = Boxes.read({"boxes": [[0, 0, 10, 10]], "labels": [0], "scores": [0.87]})
+    text = label_of(boxes, 0, style, wide)
+    assert font(text, TEXT_SIZE - 2).getlength(text) <= wide - 6
+    assert text.endswith("0.87") or wide < 34
+    assert wide < 100 or text.startswith("a bic")
+    whole = label_of(boxes, 0, BoxStyle(class_names=["dog"]), 224)
+    assert whole == "dog 0.87"
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (20, 20)])

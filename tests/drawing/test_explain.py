@@ -38,6 +38,30 @@ def small_cnn(inplace: bool = False) -> nn.Sequential:
     )
 
 
+class Keeping(nn.Module):
+    """Keeps what it calculated for images of a shape, as models keep positions, for the next of this shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_cnn()
+        self.kept: dict[Any, Tensor] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.inner(images)
+        return found * self.kept.setdefault(images.shape, torch.ones_like(found.detach()))
+
+
+class Idle(nn.Module):
+    """Has a convolution that takes no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.Conv2d(1, 1, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
 class Drawing(nn.Module):
     """Draws numbers, counts its calls and replaces a buffer, in evaluation mode too."""
 
@@ -258,12 +282,65 @@ def test_attention_weights_are_those_that_torch_weighs_with(masked: str) -> None
     torch.testing.assert_close(found @ values, functional.scaled_dot_product_attention(query, key, value, **how))
 
 
+def test_windows_are_many_images_of_the_same_heads() -> None:
+    class Windows(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(x, x, x)
+
+    found = attention_maps(Windows(), torch.rand(2, 3, 4, 5, 8))[""]
+    assert found.shape == (6, 4, 5, 5)
+    torch.testing.assert_close(found.sum(-1), torch.ones(6, 4, 5))
+
+
+def test_a_token_that_may_look_nowhere_has_no_attention_and_spoils_no_other() -> None:
+    seen = torch.ones(5, 5, dtype=torch.bool)
+    seen[2] = False
+
+    class Block(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=seen)
+
+    maps = attention_maps(Block(), torch.rand(2, 5, 8))
+    (weights,) = maps.values()
+    assert weights.sum(-1)[:, :, 2].eq(0).all()
+    torch.testing.assert_close(weights.sum(-1)[:, :, [0, 1, 3, 4]], torch.ones(*weights.shape[:2], 4))
+    torch.testing.assert_close(rollout(maps).sum(-1), torch.ones(2, 5))
+
+
 def test_a_layer_that_attends_twice_is_there_twice() -> None:
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return sum(functional.scaled_dot_product_attention(x, x, x) for _ in range(2))  # type: ignore[return-value]
 
     assert list(attention_maps(Twice(), torch.rand(1, 2, 3, 4))) == ["", "#2"]
+
+
+@pytest.mark.parametrize("look", [predictions, grad_cam, saliency, attention_maps, feature_maps])
+def test_what_a_model_keeps_of_a_look_can_be_trained_with(look: Any) -> None:
+    model, images = Keeping(), torch.rand(2, 1, 8, 8)
+    look(model, images)
+    assert len(model.kept) == 1
+    model(images).sum().backward()
+
+
+@pytest.mark.parametrize("look", [grad_cam, layer_cam, saliency])
+def test_what_was_made_in_inference_mode_can_be_looked_at(look: Any) -> None:
+    model, images = small_cnn(), torch.rand(2, 1, 8, 8)
+    expected = look(model, images, target=torch.tensor([1, 0]))
+    with torch.inference_mode():
+        found = look(model, images.clone(), target=torch.tensor([1, 0]))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("given", [torch.uint8, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.float32])
+def test_images_get_the_precision_of_the_model(dtype: torch.dtype, given: torch.dtype) -> None:
+    model, images = small_cnn().to(dtype), (torch.rand(2, 1, 8, 8) * 3).to(given)
+    assert grad_cam(model, images).dtype == torch.float32 or dtype == torch.float64
+    assert saliency(model, images, samples=2).isfinite().all()
+    if given != torch.uint8:
+        assert predictions(model, images).dtype == dtype
+        assert {maps.dtype for maps in feature_maps(model, images).values()} == {dtype}
 
 
 def test_a_token_layer_that_is_named_has_a_cam() -> None:
@@ -283,6 +360,7 @@ def test_a_token_layer_that_is_named_has_a_cam() -> None:
         (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples is a whole number of at least 1"),
         (lambda: rollout({}), "no attention maps"),
         (lambda: feature_maps(nn.Linear(2, 2), torch.rand(1, 2)), "has no convolution: name the layers"),
+        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] took part"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_clear_error(call: Any, message: str) -> None:
@@ -308,6 +386,36 @@ def test_wrapped_models_are_looked_at_themselves() -> None:
     model = small_cnn()
     assert plain_module(nn.DataParallel(model)) is model
     assert plain_module(torch.compile(model, backend="eager")) is model
+    assert plain_module(torch.compile(nn.DataParallel(model), backend="eager")) is model
+
+
+class Compiled(nn.Module):
+    """A part of it is compiled, and knows nothing of hooks that come later."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = torch.compile(body, backend="eager")
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.body(images)
+        return found
+
+
+def test_a_model_that_is_compiled_in_part_is_looked_into_without_being_compiled_anew() -> None:
+    model, images = small_cnn().eval(), torch.rand(2, 1, 8, 8)
+    compiled = Compiled(model)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            compiled(images)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert torch.equal(grad_cam(compiled, images), grad_cam(model, images))
+    assert torch.equal(saliency(compiled, images), saliency(model, images))
+    assert len(feature_maps(compiled, images)) == 2
+    assert torch.equal(predictions(compiled, images), predictions(model, images))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
+
+    model.compile(backend="eager")
+    assert torch.equal(grad_cam(compiled, images), grad_cam(model, images))
 
 
 def test_undisturbed_restores_after_a_failure() -> None:

@@ -39,6 +39,30 @@ def test_every_channel_count_layout_and_type_gives_a_picture(channels: int, dtyp
 
 
 @pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((7, 4, 4), (4, 4)),
+        ((12, 8, 8), (8, 8)),
+        ((8, 8, 12), (8, 8)),
+        ((3, 8, 8), (8, 8)),
+        ((8, 8, 3), (8, 8)),
+        ((1, 1, 28), (1, 28)),
+        ((1, 28, 1), (28, 1)),
+        ((3, 3, 40), (3, 40)),
+    ],
+)
+def test_a_square_is_the_image_and_what_is_left_are_channels(shape: Any, size: Any) -> None:
+    assert as_images(np.zeros((2, *shape)))[0].shape == (*size, 3)
+
+
+def test_mean_and_std_may_be_arrays() -> None:
+    images = torch.tensor([0.0, 1.0, -1.0]).reshape(1, 3, 1, 1).expand(1, 3, 2, 2)
+    for kind in (list, np.array, torch.tensor):
+        found = as_images(images, mean=kind([0.5, 0.5, 0.5]), std=kind([0.1, 0.2, 0.3]))
+        assert found[0][0, 0].tolist() == [128, 179, 51]
+
+
+@pytest.mark.parametrize(
     ("values", "expected"),
     [
         ([0.0, 0.5, 1.0], [0, 128, 255]),

@@ -9,17 +9,44 @@ import pytest
 from PIL import Image
 
 from ignite_hooks import drawing
-from ignite_hooks.drawing.layout import Tile, fitted, sheet
+from ignite_hooks.drawing.layout import MARGIN, Tile, fitted, sheet, wrapped
+from ignite_hooks.drawing.look import PAPER, font
 
 PICTURE = np.full((20, 30, 3), 90, np.uint8)
 
 
 @pytest.mark.parametrize("width", [0, 5, 30, 100, 1000])
 def test_text_is_cut_to_fit(width: int) -> None:
-    from ignite_hooks.drawing.look import font
-
     text = fitted("a caption of some length", width)
     assert font(text).getlength(text) <= width
+
+
+def test_narrow_pictures_have_room_for_their_captions_and_the_words_above() -> None:
+    narrow = np.full((200, 20, 3), 90, np.uint8)
+    plain, told = sheet([Tile(narrow)]), sheet([Tile(narrow, ["automobile (0.93)"])])
+    assert told.shape[1] >= plain.shape[1] + font().getlength("automobile (0.93)") - 20
+    assert sheet([Tile(narrow, ["a word " * 99])]).shape[1] <= 300
+    one_line = sheet([Tile(narrow)], title="val, iteration 3, epoch 1")
+    assert one_line.shape[0] == sheet([Tile(narrow)], title="val").shape[0]
+    assert sheet([Tile(narrow)], note="a word " * 99).shape[1] <= 300
+
+
+def test_what_is_written_ends_before_the_margin() -> None:
+    word = "backbone.layer4.0.bottleneck.conv2.depthwise"
+    for whole in (
+        sheet([Tile(PICTURE)], title=word),
+        sheet([Tile(PICTURE)], note=word),
+        sheet([Tile(PICTURE)], legend=[(word * 3, (0, 0, 0)), ("b", (0, 0, 0))]),
+        sheet([Tile(PICTURE, [word])]),
+    ):
+        assert (whole[:, -MARGIN:] == PAPER).all()
+
+
+def test_a_word_that_is_too_long_goes_on_in_the_next_line() -> None:
+    word = "backbone.layer4.0.bottleneck.conv2.depthwise"
+    assert "".join(wrapped(word, 100, 13)) == word
+    assert wrapped(f"layer {word}:", 100, 13)[0].startswith("layer")
+    assert "".join(wrapped("abc", 1, 13)) == "abc"
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from ignite_hooks.drawing.reading import as_samples, copy_of, prediction_of, ran
 X, Y = torch.rand(2, 3, 8, 8), torch.tensor([1, 0])
 SCORES = torch.rand(2, 5)
 ARRAY = np.array([1, 0])
+TABLES = [torch.rand(4, 6), torch.rand(0, 6)]
+FOUND = [SimpleNamespace(bboxes=torch.rand(n, 4)) for n in (1, 3)]
 BOXES = [{"boxes": torch.rand(1, 4), "labels": torch.tensor([n])} for n in range(2)]
 
 
@@ -32,6 +35,11 @@ BOXES = [{"boxes": torch.rand(1, 4), "labels": torch.tensor([n])} for n in range
         ((list(X), BOXES), (BOXES, BOXES), BOXES, BOXES),
         ([(X[0], BOXES[0]), (X[1], BOXES[1])], None, BOXES, None),
         ((X.numpy(), ARRAY), None, ARRAY, None),
+        ((X, Y), (0.5, 0.9), Y, None),
+        ((X, Y), (torch.tensor(0.5), torch.tensor(0.9)), Y, None),
+        ((X, Y), ({"logits": SCORES}, Y), Y, None),
+        ((X, BOXES), TABLES, BOXES, TABLES),
+        ((X, BOXES), FOUND, BOXES, FOUND),
     ],
 )
 def test_what_a_step_knows_is_found_in_the_usual_places(batch: Any, outputs: Any, truth: Any, prediction: Any) -> None:
@@ -39,6 +47,11 @@ def test_what_a_step_knows_is_found_in_the_usual_places(batch: Any, outputs: Any
     assert len(found) == 2
     assert found.truth is truth or (isinstance(truth, list) and found.truth == truth)
     assert found.prediction is prediction
+
+
+@pytest.mark.parametrize("outputs", [(0.5, 0.9, 0.1), (torch.rand(3, 5), torch.zeros(3), torch.tensor(0.5))])
+def test_three_things_of_a_batch_are_no_predictions_of_three_images(outputs: Any) -> None:
+    assert read((torch.rand(3, 3, 8, 8), torch.zeros(3)), outputs).prediction is None
 
 
 @pytest.mark.parametrize("batch", [None, 7, "text", {}, {"caption": ["a"]}, []])
@@ -92,6 +105,14 @@ def test_a_copy_is_a_copy(value: Any, chosen: Any) -> None:
         (torch.tensor([0, 1]), torch.tensor([1, 1]), "worst", 2),
         (BOXES, BOXES, "uncertain", 2),
         (None, None, "first", 2),
+        (torch.tensor([[9.0, 0.0], [0.0, 9.0], [0.0, 0.0]]), torch.tensor([0, -100, 0]), "worst", [2, 0]),
+        (torch.tensor([[9.0, 0.0], [0.0, 9.0], [0.0, 0.0]]), torch.tensor([0, 255, 0]), "worst", [2, 0]),
+        (torch.tensor([[9.0, 0.0], [0.0, 9.0]]), torch.tensor([0, 1, 1]), "worst", 2),
+        (torch.tensor([3.0, -1.0, 0.5]), torch.tensor([1.0, 1.0, 0.0]), "worst", [1, 2]),
+        (torch.tensor([[3.0], [-1.0], [0.5]]), torch.tensor([[1.0], [1.0], [0.0]]), "worst", [1, 2]),
+        (torch.tensor([0.9, 0.4, 0.1]), None, "uncertain", [1, 0]),
+        (torch.tensor([[0.3, 0.7, 0.0], [0.31, 0.35, 0.34]]), torch.tensor([0, 0]), "worst", [0, 1]),
+        (torch.tensor([[0.60, 0.40], [0.58, 0.42]]), torch.tensor([0.5, 1.5]), "worst", 2),
     ],
 )
 def test_the_worst_and_the_most_uncertain_come_first_where_that_is_known(

@@ -12,9 +12,11 @@ import pytest
 from PIL import Image
 
 from ignite_hooks import drawing
+from ignite_hooks.drawing import layout, sheets
 from ignite_hooks.drawing.images import Picture
 from ignite_hooks.drawing.layout import as_pixels
-from ignite_hooks.drawing.sheets import decided, patches_seen
+from ignite_hooks.drawing.look import RIGHT, WRONG
+from ignite_hooks.drawing.sheets import decided, patches_seen, said
 
 REFERENCES = Path(__file__).parent / "references"
 
@@ -188,6 +190,41 @@ def test_classes_and_probabilities_come_from_logits_and_from_probabilities(
     said, how_sure = decided(np.array(prediction), 1)
     assert said.tolist() == classes
     assert (None if how_sure is None else how_sure.tolist()) == (None if sure is None else pytest.approx(sure))
+
+
+def captions_of(draw: Callable[[], Picture], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The captions of a sheet, with the colours of their frames."""
+    seen: list[Any] = []
+
+    def sheet(tiles: Any, **more: Any) -> Picture:
+        seen.extend((list(tile.caption), tile.colour) for tile in tiles)
+        return layout.sheet(tiles, **more)
+
+    monkeypatch.setattr(sheets, "sheet", sheet)
+    draw()
+    return seen
+
+
+def test_a_prediction_that_is_not_a_number_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [[np.nan, np.nan], [0.0, np.nan], [np.log(9.0), 0.0]]
+    assert captions_of(lambda: drawing.classification(shapes(3), [0, 0, 0], scores), monkeypatch) == [
+        (["not a number", "true: 0"], WRONG),
+        (["not a number", "true: 0"], WRONG),
+        (["0 (0.90)", "true: 0"], RIGHT),
+    ]
+    assert said(np.array(scores), 3, ["cat", "dog"]) == ["not a number", "not a number", "cat (0.90)"]
+
+
+@pytest.mark.parametrize("given", [[2.25, -0.5], [[2.25], [-0.5]]])
+def test_numbers_are_compared_with_numbers(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = captions_of(lambda: drawing.classification(shapes(2), [2.5, 0.0], given), monkeypatch)
+    assert captions == [(["2.25", "true: 2.5"], None), (["-0.5", "true: 0"], None)]
+
+
+def test_where_no_pixel_counts_none_is_said_to_be_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored, guess = np.full((1, 48, 48), 255), np.zeros((1, 48, 48))
+    captions = captions_of(lambda: drawing.segmentations(shapes(1), ignored, guess), monkeypatch)
+    assert captions == [(["every pixel is ignored"], None)]
 
 
 @pytest.mark.parametrize(("tokens", "side"), [(16, 4), (17, 4), (50, 7), (18, None), (2, None)])

@@ -83,6 +83,24 @@ def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog
     ]
 
 
+def test_the_pictures_of_one_look_are_drawn_all_or_left_out_all(tmp_path: Path) -> None:
+    gate, studio = Gate(), Studio("test", folder=tmp_path)
+    studio.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    for look in range(1, WAITING + 1):
+        assert all(studio.draw(f"layer_{n}", look, paint, look=f"train {look}") for n in range(6))
+    left_out = [studio.draw(f"layer_{n}", 9, paint, look="train 9") for n in range(6)]
+    gate.open.set()
+    studio.wait()
+    assert not any(left_out)
+    assert not studio.draw("late", 9, paint, look="train 9"), "though there is room by now"
+    assert studio.draw("layer_0", 10, paint, look="train 10")
+    studio.wait()
+    assert studio.draw("layer_1", 10, paint, look="train 10")
+    studio.close()
+    assert len(list(tmp_path.iterdir())) == 1 + 6 * WAITING + 2
+
+
 def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
     gate, album = Gate(), MemoryWriter()
     studio = Studio("test", folder=tmp_path, album=album)
@@ -191,6 +209,28 @@ def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monke
     studio.draw("a", 2, paint)
     studio.draw("b", 2, paint)
     assert shown == [("new", b"\x89PNG"), ("update", b"\x89PNG"), ("new", b"\x89PNG")]
+
+
+def test_where_matplotlib_can_open_no_window_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from matplotlib import pyplot
+
+    monkeypatch.setenv("DISPLAY", ":99")
+    before = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    studio = Studio("test", folder=tmp_path, show=True)
+    for step in (1, 2):
+        studio.draw("a", step, paint)
+    studio.close()
+    assert not pyplot.get_fignums(), "nothing is kept of a window that did not open"
+    pyplot.switch_backend(before)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "show: matplotlib opens no window here (FigureCanvasAgg is non-interactive, and thus cannot be shown), "
+        "so pictures are not shown"
+    )
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("backend", ["matplotlib", "pillow"])

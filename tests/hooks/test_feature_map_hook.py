@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ignite.engine import create_supervised_trainer
+from ignite.engine import Events, create_supervised_trainer
 from torch import nn
 
 from ignite_hooks import Runner, attach_hooks
+from ignite_hooks.drawing import sheets
 from ignite_hooks.hooks.feature_map_hook import FeatureMapHook
 from ignite_hooks.writers.memory import MemoryWriter
 
@@ -33,6 +35,30 @@ def test_each_convolution_has_a_picture_when_due(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "visualization" / "feature_map" / "2_000004.png").exists()
     assert runner.report().failures == {}
+
+
+def test_no_layer_of_a_look_is_left_out_while_the_first_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_over = threading.Event()
+    plain = sheets.features
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        assert handed_over.wait(60)
+        return plain(*given, **named)
+
+    monkeypatch.setattr(sheets, "features", slowly)
+    model = nn.Sequential(*[nn.Conv2d(2, 2, 1) for _ in range(9)], nn.Flatten(), nn.Linear(32, 3))
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.cross_entropy)
+    hook = FeatureMapHook(frequency=1, layers=[str(n) for n in range(9)])
+    attach_hooks(trainer, [hook], model=model, work_dir=tmp_path)
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def _() -> None:
+        handed_over.set()
+
+    trainer.run([(torch.rand(2, 2, 4, 4), torch.zeros(2, dtype=torch.long))], max_epochs=1)
+    assert len(list((tmp_path / "visualization" / "feature_map").iterdir())) == 9
 
 
 def test_named_layers_alone_are_drawn(tmp_path: Path) -> None:

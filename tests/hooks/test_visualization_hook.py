@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ignite_hooks import ConfigError, Runner, attach_hooks
+from ignite_hooks.drawing import explain
 from ignite_hooks.drawing.look import MISSED, RIGHT, WRONG
 from ignite_hooks.hooks.visualization_hook import DetVisualizationHook, SegVisualizationHook, VisualizationHook
 from ignite_hooks.writers.memory import MemoryWriter
@@ -165,12 +166,33 @@ CONTENTS = ["predictions", "feature_map", "attention", "cam", "gradient"]
 def test_every_content_is_drawn_in_training_and_evaluation(tmp_path: Path) -> None:
     run = Run(tmp_path, VisualizationHook(interval=4, contents=CONTENTS, smooth=2)).train(epochs=1)
     names = ["predictions", "feature_map/0", "feature_map/4", "attention", "cam", "gradient"]
-    # More than wait at a time are left out: two looks of six pictures each come within milliseconds here.
-    assert {name for name, _ in run.drawn} <= {f"{where}/{name}" for where in ("train", "val") for name in names}
+    assert {name for name, _ in run.drawn} == {f"{where}/{name}" for where in ("train", "val") for name in names}
     for content in CONTENTS:
         one = Run(tmp_path / content, VisualizationHook(interval=4, contents=[content], smooth=2)).train(epochs=1)
         seen = {name for name, _ in one.drawn}
         assert seen == {f"{where}/{n}" for where in ("train", "val") for n in names if n.startswith(content)}
+
+
+@pytest.mark.parametrize("content", ["cam", "gradient"])
+def test_what_is_looked_at_is_the_class_that_the_caption_names(
+    tmp_path: Path, content: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    name = {"cam": "grad_cam", "gradient": "saliency"}[content]
+    plain = getattr(explain, name)
+
+    def look(*given: Any, **named: Any) -> Any:
+        asked.append(named["target"])
+        return plain(*given, **named)
+
+    monkeypatch.setattr(explain, name, look)
+    scores = torch.eye(3)[[2, 0, 1, 1, 2, 2, 0, 1]]
+    hook = VisualizationHook(interval=4, contents=[content], max_samples=5, smooth=1)
+    Run(tmp_path / "scores", hook, output=lambda *_: scores).train(epochs=1)
+    assert asked[0].tolist() == [2, 0, 1, 1, 2]
+    hook = VisualizationHook(interval=4, contents=[content], draw_pred=False, smooth=1)
+    Run(tmp_path / "nothing", hook, output=lambda *_: scores).train(epochs=1)
+    assert asked[-1] is None, "the one that the model predicts"
 
 
 @pytest.mark.parametrize(
@@ -478,6 +500,18 @@ def test_masks_of_every_usual_form_are_drawn_beside_each_other(tmp_path: Path, f
     assert name == "train/masks"
     assert {WRONG, (16, 32, 48), (255, 255, 255)} <= colours_of(picture)
     assert form == "one-hot" or (128, 128, 128) in colours_of(picture), "what is ignored"
+
+
+@pytest.mark.parametrize("classes", [1, 4])
+@pytest.mark.parametrize("shape", [(7, 32, 32), (32, 32, 7), (1, 32, 32), (32, 32, 3), (12, 32, 48), (32, 48, 12)])
+def test_masks_of_any_resolution_fit_images_of_any_channels_and_layout(
+    tmp_path: Path, shape: tuple[int, int, int], classes: int
+) -> None:
+    size = shape[1:] if shape[0] < shape[2] or shape[1] == shape[2] else shape[:2]
+    truth = torch.zeros(2, *size, dtype=torch.long)
+    scores = torch.randn(2, classes, size[0] // 4, size[1] // 4)
+    name, _ = detected(tmp_path, SegVisualizationHook(interval=1), lambda *_: scores, (torch.rand(2, *shape), truth))
+    assert name == "train/masks"
 
 
 def test_a_segmentation_model_is_asked_where_the_outputs_have_no_prediction(tmp_path: Path) -> None:
