@@ -12,7 +12,7 @@ from annotated_types import Ge
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
-from ignite_hooks.points import ITERATION_POINTS, Priority, point_named
+from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
 from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
 from ignite_hooks.schedule import NEVER, When
 
@@ -86,7 +86,12 @@ class ProfilerHook(BaseHook):
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
 
-    point_priority: ClassVar[Mapping[str, int]] = {"before_train_step": 100, "after_train_step": 100}
+    point_priority: ClassVar[Mapping[str, int]] = {
+        "before_train_iter": Outside.PROFILER,
+        "after_train_iter": Outside.PROFILER,
+        "before_train_step": 100,
+        "after_train_step": 100,
+    }
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = dict(self.schedule or {})

@@ -147,6 +147,20 @@ def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_p
     )
 
 
+@pytest.mark.parametrize("timer_comes", ["first", "last"])
+@pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
+def test_nor_is_what_the_outermost_of_the_others_does(tmp_path: Path, point: str, timer_comes: str) -> None:
+    """A checkpoint, say, is saved after everything else, whichever hook is named first."""
+    hands, timer = Hands(), IterTimerHook(interval=5)
+    timer.clock = hands
+    other = working(hands, point, 1.0)
+    other.priority = "HIGHEST"
+    hooks = [timer, other] if timer_comes == "first" else [other, timer]
+    attach_hooks(trainer := Engine(lambda engine, batch: hands.turn(2.0)), hooks, work_dir=tmp_path)
+    trainer.run(Data(hands, 5, 1.0))
+    assert timer.seconds() == {"data": 2.5, "hooks": 5.0, "other": 10.0}
+
+
 @pytest.mark.parametrize("point", ["before_train_epoch", "after_train_epoch", "after_epoch", "before_epoch"])
 def test_what_happens_between_epochs_is_in_no_iteration(tmp_path: Path, point: str) -> None:
     run = timed(tmp_path, interval=6)

@@ -287,3 +287,16 @@ def test_the_plan_says_where_it_looks(tmp_path: Path) -> None:
     run = tiny_run()
     runner = attach_hooks(run.trainer, [hook], work_dir=tmp_path)
     assert "3 iters after 3, 2 x" in str(runner.plan)
+
+
+@pytest.mark.parametrize("timer_comes", [0, 1])
+def test_it_looks_at_what_all_others_do_but_for_the_timer_which_does_not_take_it_for_data(
+    tmp_path: Path, timer_comes: int
+) -> None:
+    hooks: list[Any] = [ProfilerHook(schedule={"active": 3}), {"type": "CheckpointHook", "save_best": False}]
+    hooks.insert(timer_comes, "IterTimerHook")
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, hooks, work_dir=tmp_path, **run.services)
+    first, second, *_ = [slot.hook for slot in runner.plan.at("before_train_iter")]
+    *_, last_but_one, last = [slot.hook for slot in runner.plan.at("after_train_iter")]
+    assert [first, second, last_but_one, last] == ["IterTimerHook", "ProfilerHook", "ProfilerHook", "IterTimerHook"]
