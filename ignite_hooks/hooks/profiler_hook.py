@@ -39,16 +39,18 @@ class ProfileSchedule(TypedDict, total=False):
 class Looks(When):
     """Every iteration that is looked at and none that is only waited through, which then costs nothing."""
 
-    next_look: Callable[[int], int] = field(default=lambda n: n + 1, compare=False, repr=False)
-    """The iteration after the n-th in which there is something to do."""
+    next_look: Callable[[int], int] | None = field(default=None, compare=False, repr=False)
+    """The iteration after the n-th in which there is something to do; None: all of them."""
 
-    always = False
+    @property
+    def always(self) -> bool:
+        return self.next_look is None
 
     def due(self, n: int) -> bool:
-        return self.next_look(n - 1) == n
+        return self.following(n - 1) == n
 
     def following(self, n: int) -> int:
-        return self.next_look(n)
+        return n + 1 if self.next_look is None else self.next_look(n)
 
 
 @settings
@@ -126,7 +128,7 @@ class ProfilerHook(BaseHook):
     @property
     def when(self) -> When:
         """The schedule of this hook is of another kind: its iterations follow from its state."""
-        return When() if self.by_epoch else Looks(next_look=self._next_look)
+        return Looks() if self.by_epoch else Looks(next_look=self._next_look)
 
     def _next_look(self, n: int) -> int:
         if self._torch is not None or self._began_at is None:

@@ -289,6 +289,19 @@ def test_the_plan_says_where_it_looks(tmp_path: Path) -> None:
     assert "3 iters after 3, 2 x" in str(runner.plan)
 
 
+@pytest.mark.parametrize("by_epoch", [False, True])
+def test_a_budget_leaves_it_alone_as_its_schedule_has_no_interval(tmp_path: Path, by_epoch: bool) -> None:
+    schedule: Any = {"active": 1, "repeat": 2} if by_epoch else {"wait": 4, "active": 1, "repeat": 21}
+    hook = ProfilerHook(schedule=schedule, by_epoch=by_epoch, profile_iters=400, export_chrome_trace=False)
+    run = tiny_run(batches=53)
+    runner = attach_hooks(run.trainer, {"hooks": [hook], "overhead_budget": 1e-6}, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    assert runner.report().slowed == {}
+    assert "slowed" not in str(runner.plan)
+    seen = (tmp_path / "profile" / "profile_report.md").read_text().splitlines()[0]
+    assert seen == f"# Profile of {104 if by_epoch else 21} iterations"
+
+
 @pytest.mark.parametrize("timer_comes", [0, 1])
 def test_it_looks_at_what_all_others_do_but_for_the_timer_which_does_not_take_it_for_data(
     tmp_path: Path, timer_comes: int
