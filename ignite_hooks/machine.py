@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -41,6 +42,13 @@ def memory_of_process() -> dict[str, float]:
         except psutil.NoSuchProcess:
             continue  # it has ended in the meantime
     return {"memory/process_mb": mine.memory_info().rss / MB, "memory/children_mb": children / MB}
+
+
+def give_back() -> None:
+    """Give memory that is not in use any more back to the machine, where the C library knows how."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Machine:

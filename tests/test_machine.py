@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ignite_hooks.machine import Gpus, Machine, Sampler, Trend, memory_of_machine, memory_of_process, visible
+from ignite_hooks.machine import Gpus, Machine, Sampler, Trend, give_back, memory_of_machine, memory_of_process, visible
 
 ROOT = Path(__file__).parent.parent
 
@@ -128,6 +129,19 @@ def test_memory_counts_the_processes_that_were_started() -> None:
         child.stdin.close()
     assert during["memory/children_mb"] - before["memory/children_mb"] > 40
     assert set(memory_of_machine()) >= {"memory/available_mb", "memory/used_mb", "memory/swap_percent"}
+
+
+def test_memory_that_is_free_again_is_given_back() -> None:
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("this C library has no malloc_trim")
+    # Blocks too small to be given back on their own, and one at the end that keeps the others from being.
+    blocks = [b"x" * 100_000 for _ in range(1000)]
+    last = b"x" * 100_000
+    full = memory_of_process()["memory/process_mb"]
+    del blocks
+    give_back()
+    assert full - memory_of_process()["memory/process_mb"] > 80
+    assert last
 
 
 # -- the thread ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
@@ -11,6 +12,7 @@ from annotated_types import Ge
 
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.machine import give_back
 from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
 from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
@@ -259,6 +261,8 @@ class ProfilerHook(BaseHook):
             self._recording = True
             profiler.step()
         profiler.stop()
+        if self.with_stack:
+            profiler.profiler.kineto_results = Readable(profiler.profiler.kineto_results)
         try:
             if self._seen > 0:
                 self._read(runner, profiler, known, now)
@@ -314,14 +318,44 @@ class ProfilerHook(BaseHook):
         return draw_profile(phases, [(o.name, o.time * each) for o in dearest if o.time > 0])
 
 
+class Readable:
+    """What torch has recorded, without events whose names cannot be read.
+
+    It remembers where the name of a Python function is, and not what it says: that of a module which is loaded
+    meanwhile is freed once its code has run, and what stands there then is often no text.
+    """
+
+    def __init__(self, recorded: Any) -> None:
+        self._recorded = recorded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._recorded, name)
+
+    def events(self) -> list[Any]:
+        """Those with a name."""
+        return [event for event in self._recorded.events() if has_name(event)]
+
+
+def has_name(event: Any) -> bool:
+    """Whether the name of an event can be read."""
+    try:
+        event.name()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def let_go(profiler: Any) -> None:
     """Free what torch's profiler has recorded.
 
     It refers to itself, and would be freed by some garbage collection long afterwards. By then the weak references to
-    tensors that it holds have been seen to write into memory that belongs to something else.
+    tensors that it holds have been seen to write into memory that belongs to something else. Its events, hundreds of
+    megabytes of them, refer to each other; memory that were kept for more of them would hide a leak for long.
     """
     profiler.action_map.clear()
     profiler.profiler = None
+    gc.collect()
+    give_back()
 
 
 def read(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:
