@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 MB = 2**20
@@ -134,10 +135,17 @@ class Gpus:
         except pynvml.NVMLError as error:
             return str(error)
         self._nvml = pynvml
-        count = int(pynvml.nvmlDeviceGetCount())
-        chosen = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), count)
-        self._handles = {number: pynvml.nvmlDeviceGetHandleByIndex(number) for number in chosen}
-        return None if self._handles else "there is none"
+        reason = "there is none"
+        try:
+            chosen = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), int(pynvml.nvmlDeviceGetCount()))
+        except pynvml.NVMLError as error:
+            return str(error)
+        for number in chosen:
+            try:
+                self._handles[number] = pynvml.nvmlDeviceGetHandleByIndex(number)
+            except pynvml.NVMLError as error:
+                reason = str(error)  # one that is lost or not ours has no readings; the others have
+        return None if self._handles else reason
 
     def read(self) -> dict[str, float]:
         """What each GPU says of itself; what one cannot say is left out."""
@@ -173,14 +181,16 @@ class Gpus:
 def visible(given: str | None, count: int) -> list[int]:
     """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves a process, all where it names them otherwise.
 
+    As for CUDA, what follows a number that is none of a GPU does not count.
+
     Example:
-        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("GPU-8ae0", 2), visible("5", 2)
+        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("GPU-8ae0", 2), visible("-1", 2)
         ([1, 3], [0, 1], [], [0, 1], [])
     """
     parts = [part.strip() for part in given.split(",")] if given else []
-    if given is None or not all(part.isdigit() for part in parts):
+    if given is None or any(part.startswith(("GPU-", "MIG-")) for part in parts):
         return list(range(count))
-    return [int(part) for part in parts if int(part) < count]
+    return [int(part) for part in takewhile(lambda part: part.isdigit() and int(part) < count, parts)]
 
 
 # -- many looks ------------------------------------------------------------------------------------------------

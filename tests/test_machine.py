@@ -76,9 +76,26 @@ def test_the_real_pynvml_tells_of_each_gpu_what_it_knows(
     assert left == "0", "the library is closed as often as it was opened"
 
 
+def test_a_gpu_that_is_lost_leaves_the_others(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="1")
+    assert (opened, json.loads(found), left) == ("None", FIRST, "0")
+
+
+def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="all")
+    assert (opened, found, left) == ("GPU is lost", "{}", "0")
+
+
 def test_no_gpu_that_may_be_seen_is_said_so(driver: Path) -> None:
     opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
     assert (opened, found, left) == ("there is none", "{}", "0")
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("-1", []), ("0,-1,1", [0]), ("1,7,0", [1]), ("", []), ("NoDevFiles", []), ("GPU-8ae0", [0, 1])]
+)
+def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
+    assert visible(given, 2) == seen
 
 
 @pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])
