@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -32,7 +33,7 @@ def memory_of_machine() -> dict[str, float]:
 
 
 def memory_of_process() -> dict[str, float]:
-    """Resident memory of this process, and of those it has started, such as the workers of a loader; in MB."""
+    """Resident memory of this process, its peak, and that of those it has started, as loader workers; in MB."""
     import psutil
 
     mine = psutil.Process()
@@ -42,7 +43,21 @@ def memory_of_process() -> dict[str, float]:
             children += child.memory_info().rss
         except psutil.NoSuchProcess:
             continue  # it has ended in the meantime
-    return {"memory/process_mb": mine.memory_info().rss / MB, "memory/children_mb": children / MB}
+    now = mine.memory_info().rss / MB
+    return {
+        "memory/process_mb": now,
+        "memory/process_peak_mb": max(now, peak_of_process()),
+        "memory/children_mb": children / MB,
+    }
+
+
+def peak_of_process() -> float:
+    """The most memory this process has had at once, in MB; 0 where the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return float(line.split()[1]) / 1024
+    return 0.0
 
 
 def give_back() -> None:

@@ -148,6 +148,17 @@ def test_memory_counts_the_processes_that_were_started() -> None:
     assert set(memory_of_machine()) >= {"memory/available_mb", "memory/used_mb", "memory/swap_percent"}
 
 
+def test_the_peak_of_this_process_stays_when_its_memory_is_free_again() -> None:
+    large = b"x" * (200 * 2**20)
+    full = memory_of_process()
+    del large
+    empty = memory_of_process()
+    assert full["memory/process_mb"] - empty["memory/process_mb"] > 150
+    # The system counts what it has handed out in lots.
+    assert empty["memory/process_peak_mb"] == pytest.approx(full["memory/process_peak_mb"], abs=10)
+    assert full["memory/process_peak_mb"] > empty["memory/process_mb"] + 150
+
+
 def test_memory_that_is_free_again_is_given_back() -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("this C library has no malloc_trim")
