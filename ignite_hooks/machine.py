@@ -240,16 +240,15 @@ class Sampler:
                 self._readings.append(self._read())
             except Exception as error:
                 self._error = error
-                return
 
     def take(self) -> list[Mapping[str, float]]:
-        """The readings since the last time; the error that has ended the thread, once."""
-        found = []
-        while self._readings:
-            found.append(self._readings.popleft())
+        """The readings since the last time; where one has failed, its error first, and the readings the next time."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        found = []
+        while self._readings:
+            found.append(self._readings.popleft())
         return found
 
     def stop(self) -> None:
