@@ -167,6 +167,10 @@ class ProfilerHook(BaseHook):
         if self._torch is None:
             if self._iteration < self._next:
                 return
+            if another_runs():
+                self._next, self._left = NEVER, 0
+                runner.logger.warning("another profiler of torch is running, and would be ended: nothing is profiled")
+                return
             self._begin(runner)
         else:
             self._recording = self._recording or self._place[1] == "active"
@@ -398,6 +402,13 @@ def callers(event: Any) -> tuple[str, ...]:
         found.append(str(event.name))
         event = event.cpu_parent
     return tuple(found)
+
+
+def another_runs() -> bool:
+    """Whether a profiler of torch is running already: another would end it."""
+    import torch
+
+    return bool(torch._C._autograd._profiler_enabled())
 
 
 def is_first_rank() -> bool:

@@ -122,6 +122,14 @@ def test_a_run_that_fails_leaves_what_was_seen(tmp_path: Path) -> None:
     assert found.report.startswith("# Profile of 2 iterations")
 
 
+def test_a_profiler_of_the_script_is_not_disturbed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        found = looked(tmp_path, schedule={"wait": 2, "active": 3, "repeat": 2})
+    assert any(event.name == "aten::addmm" for event in own.events() or [])
+    assert (found.traces, found.report) == ([], "")
+    assert caplog.text.count("another profiler of torch is running") == 1
+
+
 def test_each_trace_is_handed_on_with_torchs_profiler(tmp_path: Path) -> None:
     seen: list[int] = []
     looked(
