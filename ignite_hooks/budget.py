@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ignite_hooks import checkpoint as checkpoints
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.ranks import first_says
+from ignite_hooks.schedule import When
 
 if TYPE_CHECKING:
     from ignite_hooks.calls import Calls
@@ -136,7 +137,8 @@ class Weighing:
     def _slots_to_slow(self, name: str, hook: object) -> list[Slot]:
         """The slots of a hook that have an interval, where it only observes: nothing depends on when it acts."""
         observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not checkpoints.hook_state(hook)
-        return [s for s in self.runner.plan if s.hook == name and s.when and not s.decides] if observes else []
+        # A schedule of another kind, such as that of a profiler, has no interval that could be longer.
+        return [s for s in self.runner.plan if s.hook == name and type(s.when) is When and not s.decides and observes]
 
 
 def _spent(tallies: list[Tally]) -> Spent:

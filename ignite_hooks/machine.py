@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 MB = 2**20
@@ -30,7 +33,7 @@ def memory_of_machine() -> dict[str, float]:
 
 
 def memory_of_process() -> dict[str, float]:
-    """Resident memory of this process, and of those it has started, such as the workers of a loader; in MB."""
+    """Resident memory of this process, its peak, and that of those it has started, as loader workers; in MB."""
     import psutil
 
     mine = psutil.Process()
@@ -40,7 +43,28 @@ def memory_of_process() -> dict[str, float]:
             children += child.memory_info().rss
         except psutil.NoSuchProcess:
             continue  # it has ended in the meantime
-    return {"memory/process_mb": mine.memory_info().rss / MB, "memory/children_mb": children / MB}
+    now = mine.memory_info().rss / MB
+    return {
+        "memory/process_mb": now,
+        "memory/process_peak_mb": max(now, peak_of_process()),
+        "memory/children_mb": children / MB,
+    }
+
+
+def peak_of_process() -> float:
+    """The most memory this process has had at once, in MB; 0 where the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return float(line.split()[1]) / 1024
+    return 0.0
+
+
+def give_back() -> None:
+    """Give memory that is not in use any more back to the machine, where the C library knows how."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Machine:
@@ -126,10 +150,17 @@ class Gpus:
         except pynvml.NVMLError as error:
             return str(error)
         self._nvml = pynvml
-        count = int(pynvml.nvmlDeviceGetCount())
-        chosen = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), count)
-        self._handles = {number: pynvml.nvmlDeviceGetHandleByIndex(number) for number in chosen}
-        return None if self._handles else "there is none"
+        reason = "there is none"
+        try:
+            chosen = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), int(pynvml.nvmlDeviceGetCount()))
+        except pynvml.NVMLError as error:
+            return str(error)
+        for number in chosen:
+            try:
+                self._handles[number] = pynvml.nvmlDeviceGetHandleByIndex(number)
+            except pynvml.NVMLError as error:
+                reason = str(error)  # one that is lost or not ours has no readings; the others have
+        return None if self._handles else reason
 
     def read(self) -> dict[str, float]:
         """What each GPU says of itself; what one cannot say is left out."""
@@ -165,14 +196,16 @@ class Gpus:
 def visible(given: str | None, count: int) -> list[int]:
     """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves a process, all where it names them otherwise.
 
+    As for CUDA, what follows a number that is none of a GPU does not count.
+
     Example:
-        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("GPU-8ae0", 2), visible("5", 2)
+        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("GPU-8ae0", 2), visible("-1", 2)
         ([1, 3], [0, 1], [], [0, 1], [])
     """
     parts = [part.strip() for part in given.split(",")] if given else []
-    if given is None or not all(part.isdigit() for part in parts):
+    if given is None or any(part.startswith(("GPU-", "MIG-")) for part in parts):
         return list(range(count))
-    return [int(part) for part in parts if int(part) < count]
+    return [int(part) for part in takewhile(lambda part: part.isdigit() and int(part) < count, parts)]
 
 
 # -- many looks ------------------------------------------------------------------------------------------------
@@ -207,16 +240,15 @@ class Sampler:
                 self._readings.append(self._read())
             except Exception as error:
                 self._error = error
-                return
 
     def take(self) -> list[Mapping[str, float]]:
-        """The readings since the last time; the error that has ended the thread, once."""
-        found = []
-        while self._readings:
-            found.append(self._readings.popleft())
+        """The readings since the last time; where one has failed, its error first, and the readings the next time."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        found = []
+        while self._readings:
+            found.append(self._readings.popleft())
         return found
 
     def stop(self) -> None:

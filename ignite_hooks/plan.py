@@ -13,7 +13,6 @@ from ignite_hooks.points import (
     ALIASES,
     EPOCH_POINTS,
     ITERATION_POINTS,
-    OUTERMOST,
     POINTS,
     Point,
     Priority,
@@ -79,8 +78,7 @@ def hook_priority(hook: object, point: str, method: str = "") -> int:
     if isinstance(given, Mapping):
         at_points |= {point_named(name).name: value for name, value in given.items()}
         given = getattr(type(hook), "priority", Priority.NORMAL)
-    found = at_points.get(method, at_points.get(point, given))
-    return OUTERMOST if found == OUTERMOST else Priority.value_of(found)
+    return Priority.value_of(at_points.get(method, at_points.get(point, given)))
 
 
 def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:

@@ -13,10 +13,6 @@ from ignite_hooks.errors import nearest, shown
 EngineKind = Literal["train", "val", "test"]
 
 
-OUTERMOST = -1
-"""Further out than any configuration can ask for: of a class that has to come before and after all other hooks."""
-
-
 class Priority(IntEnum):
     """Named priorities; any whole number from 0 to 100 is a priority too."""
 
@@ -45,11 +41,20 @@ class Priority(IntEnum):
             near = nearest(name, cls.__members__)
             hint = f"did you mean {near}?" if near else f"choose one of {', '.join(cls.__members__)}"
             raise ValueError(f"{shown(priority)} is not a priority, {hint}")
+        if isinstance(priority, Outside):
+            return int(priority)
         if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 100:
             return int(priority)
         raise ValueError(
             f"{shown(priority)} is not a priority: give a name such as HIGH, or a whole number from 0 to 100"
         )
+
+
+class Outside(IntEnum):
+    """Further out than settings can place a hook, for classes that measure what all others take, each the next too."""
+
+    TIMER = -2
+    PROFILER = -1
 
 
 @dataclass(frozen=True)

@@ -252,8 +252,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
 th { color: #666; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td:first-child { font-family: ui-monospace, monospace; }
-td:nth-child(4):last-child { white-space: normal; text-align: left; color: #666; }
+td:first-child { font-family: ui-monospace, monospace; white-space: normal; overflow-wrap: anywhere; }
+th:nth-child(4):last-child { text-align: left; }
+td:nth-child(4):last-child { white-space: normal; overflow-wrap: anywhere; text-align: left; color: #666; }
 li { margin: .2rem 0; } img { max-width: 100%; }
 """
 

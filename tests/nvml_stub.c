@@ -1,4 +1,6 @@
-/* A driver library with two GPUs, as far as the real pynvml asks it. The second does not know its power. */
+/* A driver library with two GPUs, as far as the real pynvml asks it. The second does not know its power.
+   NVML_STUB_LOST=1 has lost the second, NVML_STUB_LOST=all cannot even count them. */
+#include <stdlib.h>
 #include <string.h>
 
 typedef int result;
@@ -6,16 +8,30 @@ typedef struct { int number; } device;
 typedef struct { unsigned int gpu, memory; } utilization;
 typedef struct { unsigned long long total, free, used; } memory;
 
-enum { OK = 0, NOT_SUPPORTED = 3 };
+enum { OK = 0, NOT_SUPPORTED = 3, IS_LOST = 15 };
 static device devices[2] = {{0}, {1}};
 static int opened = 0;
 
 result nvmlInitWithFlags(unsigned int flags) { (void)flags; opened++; return OK; }
 result nvmlShutdown(void) { opened--; return OK; }
 int nvml_stub_opened(void) { return opened; }
-const char *nvmlErrorString(result error) { return error == NOT_SUPPORTED ? "Not Supported" : "Unknown"; }
-result nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return OK; }
-result nvmlDeviceGetHandleByIndex_v2(unsigned int index, device **found) { *found = &devices[index]; return OK; }
+const char *nvmlErrorString(result error) {
+    return error == NOT_SUPPORTED ? "Not Supported" : error == IS_LOST ? "GPU is lost" : "Unknown";
+}
+static int lost(const char *which) {
+    const char *said = getenv("NVML_STUB_LOST");
+    return said != NULL && strcmp(said, which) == 0;
+}
+result nvmlDeviceGetCount_v2(unsigned int *count) {
+    if (lost("all")) return IS_LOST;
+    *count = 2;
+    return OK;
+}
+result nvmlDeviceGetHandleByIndex_v2(unsigned int index, device **found) {
+    if (index == 1 && lost("1")) return IS_LOST;
+    *found = &devices[index];
+    return OK;
+}
 result nvmlDeviceGetUtilizationRates(device *it, utilization *found) {
     found->gpu = 20 + 10 * it->number;
     found->memory = 5;

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -11,10 +12,11 @@ import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ignite_hooks.machine import Gpus, Machine, Sampler, Trend, memory_of_machine, memory_of_process, visible
+from ignite_hooks.machine import Gpus, Machine, Sampler, Trend, give_back, memory_of_machine, memory_of_process, visible
 
 ROOT = Path(__file__).parent.parent
 
@@ -75,9 +77,26 @@ def test_the_real_pynvml_tells_of_each_gpu_what_it_knows(
     assert left == "0", "the library is closed as often as it was opened"
 
 
+def test_a_gpu_that_is_lost_leaves_the_others(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="1")
+    assert (opened, json.loads(found), left) == ("None", FIRST, "0")
+
+
+def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="all")
+    assert (opened, found, left) == ("GPU is lost", "{}", "0")
+
+
 def test_no_gpu_that_may_be_seen_is_said_so(driver: Path) -> None:
     opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
     assert (opened, found, left) == ("there is none", "{}", "0")
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("-1", []), ("0,-1,1", [0]), ("1,7,0", [1]), ("", []), ("NoDevFiles", []), ("GPU-8ae0", [0, 1])]
+)
+def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
+    assert visible(given, 2) == seen
 
 
 @pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])
@@ -130,6 +149,30 @@ def test_memory_counts_the_processes_that_were_started() -> None:
     assert set(memory_of_machine()) >= {"memory/available_mb", "memory/used_mb", "memory/swap_percent"}
 
 
+def test_the_peak_of_this_process_stays_when_its_memory_is_free_again() -> None:
+    large = b"x" * (200 * 2**20)
+    full = memory_of_process()
+    del large
+    empty = memory_of_process()
+    assert full["memory/process_mb"] - empty["memory/process_mb"] > 150
+    # The system counts what it has handed out in lots.
+    assert empty["memory/process_peak_mb"] == pytest.approx(full["memory/process_peak_mb"], abs=10)
+    assert full["memory/process_peak_mb"] > empty["memory/process_mb"] + 150
+
+
+def test_memory_that_is_free_again_is_given_back() -> None:
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("this C library has no malloc_trim")
+    # Blocks too small to be given back on their own, and one at the end that keeps the others from being.
+    blocks = [b"x" * 100_000 for _ in range(1000)]
+    last = b"x" * 100_000
+    full = memory_of_process()["memory/process_mb"]
+    del blocks
+    give_back()
+    assert full - memory_of_process()["memory/process_mb"] > 80
+    assert last
+
+
 # -- the thread ------------------------------------------------------------------------------------------------
 
 
@@ -152,17 +195,27 @@ def test_readings_are_taken_until_it_is_stopped() -> None:
     assert not sampler._thread.is_alive()
 
 
-def test_an_error_of_a_reading_ends_the_thread_and_is_raised_once_where_readings_are_taken() -> None:
+def test_an_error_of_a_reading_is_raised_once_where_readings_are_taken_and_loses_no_other() -> None:
+    answers: list[Any] = [{"a": 1.0}, OSError("the sensor is gone"), {"a": 2.0}]
+    asked, enough = iter(answers), threading.Event()
+
     def read() -> dict[str, float]:
-        raise OSError("the sensor is gone")
+        answer = next(asked, None)
+        if isinstance(answer, OSError):
+            raise answer
+        if answer is None:
+            enough.set()
+        return answer or {"a": 3.0}
 
     sampler = Sampler(read, 0.001)
     sampler.start()
-    sampler._thread.join(10)
-    with pytest.raises(OSError, match="the sensor is gone"):
-        sampler.take()
-    assert sampler.take() == []
-    sampler.stop()
+    try:
+        assert enough.wait(20)
+        with pytest.raises(OSError, match="the sensor is gone"):
+            sampler.take()
+        assert [reading["a"] for reading in sampler.take()][:2] == [1.0, 2.0]
+    finally:
+        sampler.stop()
 
 
 def test_one_that_never_began_can_be_stopped() -> None:

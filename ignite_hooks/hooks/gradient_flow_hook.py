@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,32 +56,34 @@ class GradientFlowHook(BaseHook):
 
     def _forget(self) -> None:
         self._flow = Flow()
-        self._parameters: dict[str, list[Any]] = {}
         self._watches: list[Any] = []
-        self._due = False
-        self._look: Look | None = None
+        self._watched: list[Any] = []
+        self._due: set[Any] = set()
+        self._looks: dict[int, Look] = {}
 
     def before_run(self) -> None:
         self._leave()
         self._forget()
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        self._parameters = by_layer(model, self.layers)
-        if not self._parameters:
-            raise ValueError(f"layers: no layer of the model with parameters that are trained matches {self.layers}")
+        if not by_layer(model, self.layers, trained=False):
+            there = listed(list(by_layer(model, None, trained=False))) or "none"
+            raise ValueError(f"layers: no layer with parameters matches {self.layers}: the model has {there}")
         for optimizer in each(runner.optimizer):
             if hasattr(optimizer, "register_step_post_hook"):
+                self._watched.append(optimizer)
                 self._watches.append(optimizer.register_step_pre_hook(Mark(self._before_update)))
                 self._watches.append(optimizer.register_step_post_hook(Mark(self._after_update)))
 
     @scheduled
     def before_train_iter(self) -> None:
-        self._due = self._look is None
+        waiting = {optimizer for look in self._looks.values() for optimizer in look.optimizers}
+        self._due.update(optimizer for optimizer in self._watched if optimizer not in waiting)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        if self._look is None and not self._watches:
-            self._look = Look(self._parameters, runner.global_step)
+        if not self._watches:
+            self._look().take(lambda _: True)
         self._write(runner)
 
     def after_train(self, runner: Runner) -> None:
@@ -96,16 +98,17 @@ class GradientFlowHook(BaseHook):
         return self._flow.findings()
 
     def _write(self, runner: Runner) -> None:
-        look, self._look = self._look, None
-        if look is None:
-            # Gradients are being accumulated: a later iteration brings the update, and is looked at.
-            return
-        found = look.fetch()
-        self._flow.add(found)
-        scalars = {f"grad_norm/{layer}": one.gradient for layer, one in found.items()}
-        scalars |= {f"update_ratio/{layer}": one.ratio for layer, one in found.items() if one.ratio is not None}
-        scalars["grad_norm/all"] = math.sqrt(sum(one.gradient**2 for one in found.values()))
-        runner.writer.write_scalars(scalars, look.step, kind="train", epoch=int(runner.trainer.state.epoch))
+        # None where gradients are being accumulated: a later iteration brings the update, and is looked at.
+        looks, self._looks = self._looks, {}
+        for look in looks.values():
+            found = look.fetch()
+            if not found:
+                continue
+            self._flow.add(found)
+            scalars = {f"grad_norm/{layer}": one.gradient for layer, one in found.items()}
+            scalars |= {f"update_ratio/{layer}": one.ratio for layer, one in found.items() if one.ratio is not None}
+            scalars["grad_norm/all"] = math.sqrt(sum(one.gradient**2 for one in found.values()))
+            runner.writer.write_scalars(scalars, look.step, kind="train", epoch=int(runner.trainer.state.epoch))
 
     def _draw(self, runner: Runner) -> None:
         import ignite.distributed as idist
@@ -121,16 +124,33 @@ class GradientFlowHook(BaseHook):
     def _leave(self) -> None:
         while self._watches:
             self._watches.pop().remove()
-        self._look, self._due = None, False
+        self._watched, self._due, self._looks = [], set(), {}
 
-    def _before_update(self, *_: Any) -> None:
-        if self._due:
-            self._due = False
-            self._look = Look(self._parameters, self.runner.global_step, updates=True)
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        # A scaler gives an optimizer that can do so itself what to divide by, and whether to leave the weights alone.
+        overflow = getattr(optimizer, "found_inf", None)
+        if optimizer not in self._due or (overflow is not None and bool(overflow)):
+            return
+        self._due.remove(optimizer)
+        mine = parameters_of([optimizer])
+        # What no optimizer has is looked at with the first, as it may have been forgotten.
+        known = parameters_of(self._watched)
+        forgotten = optimizer is self._watched[0]
+        self._look().take(
+            lambda parameter: parameter in mine or (forgotten and parameter not in known),
+            scale=getattr(optimizer, "grad_scale", None),
+            optimizer=optimizer,
+        )
 
     def _after_update(self, *_: Any) -> None:
-        if self._look is not None:
-            self._look.updated()
+        for look in self._looks.values():
+            look.updated()
+
+    def _look(self) -> Look:
+        step = self.runner.global_step
+        if step not in self._looks:
+            self._looks[step] = Look(by_layer(self.runner.model, self.layers), step)
+        return self._looks[step]
 
 
 @dataclass(frozen=True)
@@ -159,51 +179,72 @@ class Look:
     Args:
         layers: The parameters of each layer.
         step: The iteration, counted from 1.
-        updates: Whether weights are kept to see by how much they change.
     """
 
-    def __init__(self, layers: Mapping[str, Sequence[Any]], step: int, *, updates: bool = False) -> None:
+    def __init__(self, layers: Mapping[str, Sequence[Any]], step: int) -> None:
         import torch
 
         self.step = step
+        self.optimizers: list[Any] = []
         self._norm: Any = torch._foreach_norm
-        self._layers = {name: [p for p in parameters if p.grad is not None] for name, parameters in layers.items()}
-        self._without = [name for name, parameters in self._layers.items() if not parameters]
-        self._layers = {name: parameters for name, parameters in self._layers.items() if parameters}
-        self._weights = [parameter.detach() for parameters in self._layers.values() for parameter in parameters]
-        gradients = [parameter.grad for parameters in self._layers.values() for parameter in parameters]
-        self._gradients = self._norm([dense(gradient) for gradient in gradients]) if gradients else []
-        self._before = [weight.clone() for weight in self._weights] if updates else []
-        self._norms: list[Any] = []
-        self._updates: list[Any] = []
+        self._layers = layers
+        self._gradients: dict[Any, Any] = {}
+        """By parameter; None for one that has no gradient."""
+        self._before: list[tuple[Any, Any]] = []
+        self._changes: dict[Any, tuple[Any, Any]] = {}
+        """The norms of an update and of the weights before it, by parameter."""
+
+    def take(self, chosen: Callable[[Any], bool], scale: Any = None, optimizer: Any = None) -> None:
+        """Note the gradients of some parameters.
+
+        Args:
+            chosen: Which of them.
+            scale: What the gradients have been multiplied by.
+            optimizer: What is about to update them: weights are kept to see by how much they change.
+        """
+        every = [parameter for parameters in self._layers.values() for parameter in parameters if chosen(parameter)]
+        found = [parameter for parameter in every if parameter.grad is not None]
+        norms = list(self._norm([dense(parameter.grad) for parameter in found])) if found else []
+        if scale is not None:
+            norms = [norm / scale.to(norm.device) for norm in norms]
+        self._gradients |= dict.fromkeys(every) | dict(zip(found, norms, strict=True))
+        if optimizer is not None:
+            self.optimizers.append(optimizer)
+            self._before = [(parameter, parameter.detach().clone()) for parameter in found]
 
     def updated(self) -> None:
         """The optimizer has changed the weights."""
         import torch
 
-        if self._before:
-            self._updates = list(self._norm(torch._foreach_sub(self._weights, self._before)))
-            self._norms = list(self._norm(self._before))
-            self._before = []
+        before, self._before = self._before, []
+        if before:
+            weights = [old for _, old in before]
+            changes = torch._foreach_sub([parameter.detach() for parameter, _ in before], weights)
+            norms = zip(self._norm(changes), self._norm(weights), strict=True)
+            self._changes |= {parameter: both for (parameter, _), both in zip(before, norms, strict=True)}
 
     def fetch(self) -> dict[str, Strength]:
         """The norms by layer; waits for the device once."""
         import torch
 
-        norms = [*self._gradients, *self._updates, *self._norms]
-        numbers = torch.stack([n.float().to(norms[0].device) for n in norms]).tolist() if norms else []
-        count = len(self._gradients)
-        found, at = {}, 0
+        norms = [norm for norm in self._gradients.values() if norm is not None]
+        norms += [norm for both in self._changes.values() for norm in both]
+        numbers = iter(torch.stack([n.float().to(norms[0].device) for n in norms]).tolist() if norms else [])
+        gradients = {p: 0.0 if norm is None else next(numbers) for p, norm in self._gradients.items()}
+        changes = {parameter: (next(numbers), next(numbers)) for parameter in self._changes}
+        found = {}
         for name, parameters in self._layers.items():
-            here = slice(at, at + len(parameters))
-            at += len(parameters)
-            gradient = math.hypot(*numbers[:count][here])
+            here = [parameter for parameter in parameters if parameter in gradients]
+            reached = [parameter for parameter in here if self._gradients[parameter] is not None]
+            if not here:
+                continue
             ratio = None
-            if self._updates:
-                weight = math.hypot(*numbers[2 * count :][here])
-                ratio = math.hypot(*numbers[count : 2 * count][here]) / weight if weight > 0 else None
-            found[name] = Strength(gradient, sum(parameter.numel() for parameter in parameters), ratio)
-        return found | {name: Strength(0.0, 1) for name in self._without}
+            if moved := [changes[parameter] for parameter in here if parameter in changes]:
+                change, weight = (math.hypot(*values) for values in zip(*moved, strict=True))
+                ratio = change / weight if weight > 0 else None
+            size = sum(parameter.numel() for parameter in reached) or 1
+            found[name] = Strength(math.hypot(*(gradients[parameter] for parameter in here)), size, ratio)
+        return found
 
 
 class Flow:
@@ -296,13 +337,18 @@ class Seen:
         return self._ratio_sum / self._ratios if self._ratios else None
 
 
-def by_layer(model: Any, patterns: Sequence[str] | None) -> dict[str, list[Any]]:
-    """The parameters that are trained, by the module they belong to, under the names of the unwrapped model."""
+def parameters_of(optimizers: Sequence[Any]) -> set[Any]:
+    """All that some optimizers train."""
+    return {parameter for one in optimizers for group in one.param_groups for parameter in group["params"]}
+
+
+def by_layer(model: Any, patterns: Sequence[str] | None, *, trained: bool = True) -> dict[str, list[Any]]:
+    """The parameters that are trained now, or all, by their modules, under the names of the unwrapped model."""
     found: dict[str, list[Any]] = {}
     for name, parameter in unwrapped(model).named_parameters():
         layer = name.rpartition(".")[0] or name
         wanted = patterns is None or any(fnmatch.fnmatchcase(layer, pattern) for pattern in patterns)
-        if parameter.requires_grad and wanted:
+        if wanted and (parameter.requires_grad or not trained):
             found.setdefault(layer, []).append(parameter)
     return found
 

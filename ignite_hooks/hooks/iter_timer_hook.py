@@ -12,7 +12,7 @@ from annotated_types import Ge
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measuring import batch_size
 from ignite_hooks.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, Phases, findings
-from ignite_hooks.points import OUTERMOST, Priority
+from ignite_hooks.points import Outside, Priority
 from ignite_hooks.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class IterTimerHook(BaseHook):
     # What other hooks do between epochs belongs to no iteration; a step begins when all hooks before it have had their
     # turn, and ends when those after it begin.
     point_priority: ClassVar[Mapping[str, int]] = {
+        "before_train_iter": Outside.TIMER,
+        "after_train_iter": Outside.TIMER,
         "before_train_epoch": 100,
-        "before_train_iter": OUTERMOST,
-        "after_train_iter": OUTERMOST,
         "before_train_step": 100,
         "after_train_step": 100,
         "after_step": 1,

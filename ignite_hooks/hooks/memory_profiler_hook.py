@@ -167,6 +167,7 @@ NAMES = {
     "memory/swap_used_mb": "used_swap_memory",
     "memory/swap_percent": "swap_memory_utilization",
     "memory/process_mb": "current_process_memory",
+    "memory/process_peak_mb": "peak_process_memory",
     "memory/children_mb": "worker_memory",
     "memory/gpu_allocated_mb": "gpu_allocated",
     "memory/gpu_reserved_mb": "gpu_reserved",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
@@ -11,8 +12,9 @@ from annotated_types import Ge
 
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.machine import give_back
 from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
-from ignite_hooks.points import ITERATION_POINTS, Priority, point_named
+from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
 from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
 from ignite_hooks.schedule import NEVER, When
 
@@ -39,16 +41,18 @@ class ProfileSchedule(TypedDict, total=False):
 class Looks(When):
     """Every iteration that is looked at and none that is only waited through, which then costs nothing."""
 
-    next_look: Callable[[int], int] = field(default=lambda n: n + 1, compare=False, repr=False)
-    """The iteration after the n-th in which there is something to do."""
+    next_look: Callable[[int], int] | None = field(default=None, compare=False, repr=False)
+    """The iteration after the n-th in which there is something to do; None: all of them."""
 
-    always = False
+    @property
+    def always(self) -> bool:
+        return self.next_look is None
 
     def due(self, n: int) -> bool:
-        return self.next_look(n - 1) == n
+        return self.following(n - 1) == n
 
     def following(self, n: int) -> int:
-        return self.next_look(n)
+        return n + 1 if self.next_look is None else self.next_look(n)
 
 
 @settings
@@ -86,7 +90,12 @@ class ProfilerHook(BaseHook):
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
 
-    point_priority: ClassVar[Mapping[str, int]] = {"before_train_step": 100, "after_train_step": 100}
+    point_priority: ClassVar[Mapping[str, int]] = {
+        "before_train_iter": Outside.PROFILER,
+        "after_train_iter": Outside.PROFILER,
+        "before_train_step": 100,
+        "after_train_step": 100,
+    }
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = dict(self.schedule or {})
@@ -121,7 +130,7 @@ class ProfilerHook(BaseHook):
     @property
     def when(self) -> When:
         """The schedule of this hook is of another kind: its iterations follow from its state."""
-        return When() if self.by_epoch else Looks(next_look=self._next_look)
+        return Looks() if self.by_epoch else Looks(next_look=self._next_look)
 
     def _next_look(self, n: int) -> int:
         if self._torch is not None or self._began_at is None:
@@ -157,6 +166,10 @@ class ProfilerHook(BaseHook):
         self._iteration = runner.global_step - (self._began_at or 0)
         if self._torch is None:
             if self._iteration < self._next:
+                return
+            if another_runs():
+                self._next, self._left = NEVER, 0
+                runner.logger.warning("another profiler of torch is running, and would be ended: nothing is profiled")
                 return
             self._begin(runner)
         else:
@@ -252,6 +265,8 @@ class ProfilerHook(BaseHook):
             self._recording = True
             profiler.step()
         profiler.stop()
+        if self.with_stack:
+            profiler.profiler.kineto_results = Readable(profiler.profiler.kineto_results)
         try:
             if self._seen > 0:
                 self._read(runner, profiler, known, now)
@@ -307,14 +322,44 @@ class ProfilerHook(BaseHook):
         return draw_profile(phases, [(o.name, o.time * each) for o in dearest if o.time > 0])
 
 
+class Readable:
+    """What torch has recorded, without events whose names cannot be read.
+
+    It remembers where the name of a Python function is, and not what it says: that of a module which is loaded
+    meanwhile is freed once its code has run, and what stands there then is often no text.
+    """
+
+    def __init__(self, recorded: Any) -> None:
+        self._recorded = recorded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._recorded, name)
+
+    def events(self) -> list[Any]:
+        """Those with a name."""
+        return [event for event in self._recorded.events() if has_name(event)]
+
+
+def has_name(event: Any) -> bool:
+    """Whether the name of an event can be read."""
+    try:
+        event.name()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def let_go(profiler: Any) -> None:
     """Free what torch's profiler has recorded.
 
     It refers to itself, and would be freed by some garbage collection long afterwards. By then the weak references to
-    tensors that it holds have been seen to write into memory that belongs to something else.
+    tensors that it holds have been seen to write into memory that belongs to something else. Its events, hundreds of
+    megabytes of them, refer to each other; memory that were kept for more of them would hide a leak for long.
     """
     profiler.action_map.clear()
     profiler.profiler = None
+    gc.collect()
+    give_back()
 
 
 def read(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:
@@ -357,6 +402,13 @@ def callers(event: Any) -> tuple[str, ...]:
         found.append(str(event.name))
         event = event.cpu_parent
     return tuple(found)
+
+
+def another_runs() -> bool:
+    """Whether a profiler of torch is running already: another would end it."""
+    import torch
+
+    return bool(torch._C._autograd._profiler_enabled())
 
 
 def is_first_rank() -> bool:

@@ -75,6 +75,8 @@ class TimeTrackingHook(BaseHook):
         epoch = int(runner.trainer.state.epoch)
         found = {"time/epoch": self.clock() - self._epoch_began, "time/total": self._total()}
         words = [f"epoch {epoch}" if runner.max_epochs is None else f"epoch {epoch}/{runner.max_epochs}"]
+        if not runner.epoch_complete:
+            words = [f"{words[0]}, cut short"]
         words += [f"took {duration(found['time/epoch'])}", f"total {duration(found['time/total'])}"]
         done, wanted = runner.global_step - self._done_before, runner.max_iters
         if wanted is not None and done > 0 and wanted > runner.global_step:
@@ -86,7 +88,8 @@ class TimeTrackingHook(BaseHook):
         self._tell(runner, "  ".join(words))
 
     def after_run(self, runner: Runner) -> None:
-        self._tell(runner, f"done after {duration(self._total())}")
+        done = runner.max_iters is None or runner.global_step >= runner.max_iters
+        self._tell(runner, f"{'done' if done else 'ended'} after {duration(self._total())}")
 
     def cleanup(self) -> None:
         self.state.seconds, self._began = self._total(), None

@@ -132,7 +132,7 @@ def test_layers_that_do_not_exist_are_a_failure_that_names_them(tmp_path: Path) 
     hook = GradientFlowHook(layers=["encoder.*"])
     runner = attach_hooks(trainer, [hook], work_dir=tmp_path, model=nn.Linear(2, 1))
     trainer.run([1.0])
-    assert "no layer of the model with parameters that are trained matches ['encoder.*']" in (
+    assert "no layer with parameters matches ['encoder.*']: the model has weight, bias" in (
         runner.report().failures["GradientFlowHook"].last
     )
 
@@ -151,6 +151,87 @@ def test_layers_have_the_names_of_the_unwrapped_model() -> None:
     model.frozen = nn.Linear(2, 2).requires_grad_(False)
     found = by_layer(nn.DataParallel(model), None)
     assert {name: len(parameters) for name, parameters in found.items()} == {"scale": 1, "inner.0": 2, "inner.1": 2}
+
+
+def watched(folder: Path, step: Any, iterations: int, **services: Any) -> tuple[Runner, list[dict[str, float]]]:
+    """A run of a step of the script's own, and what was written at each iteration."""
+    trainer, writer = Engine(step), MemoryWriter()
+    hooks, epochs = [GradientFlowHook(interval=1), *services.pop("hooks", [])], services.pop("epochs", 1)
+    runner = attach_hooks(trainer, {"hooks": hooks, "writers": [writer]}, work_dir=folder, **services)
+    trainer.run(range(iterations), max_epochs=epochs)
+    assert runner.report().failures == {}
+    return runner, [scalars for scalars, *_ in writer.lines]
+
+
+def test_each_of_several_optimizers_is_looked_at_when_it_updates_what_it_trains(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"one": nn.Linear(2, 1), "other": nn.Linear(2, 1)})
+    optimizers = {name: torch.optim.SGD(part.parameters(), lr=0.1) for name, part in model.items()}
+
+    def step(engine: Engine, batch: Any) -> None:
+        for name, part in model.items():
+            optimizers[name].zero_grad()
+            part(torch.ones(2)).sum().backward()
+            optimizers[name].step()
+            model.zero_grad()
+
+    runner, written = watched(tmp_path, step, 2, model=model, optimizer=optimizers)
+    for scalars in written:
+        assert scalars["grad_norm/one"] == scalars["grad_norm/other"] == pytest.approx(math.sqrt(3))
+        assert scalars["update_ratio/one"] > 0
+        assert scalars["update_ratio/other"] > 0
+        assert scalars["grad_norm/all"] == pytest.approx(math.sqrt(6))
+    assert not any("no gradient" in text for text in runner.report().findings.get("GradientFlowHook", []))
+
+
+def test_a_layer_can_be_shared_out_among_optimizers(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    optimizers = [torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()]
+    before = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).norm()
+
+    def step(engine: Engine, batch: Any) -> None:
+        model.zero_grad()
+        model(torch.ones(2)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    _, (scalars,) = watched(tmp_path, step, 1, model=nn.ModuleDict({"it": model}), optimizer=optimizers)
+    assert scalars["grad_norm/it"] == pytest.approx(math.sqrt(3))
+    assert scalars["update_ratio/it"] == pytest.approx(0.1 * math.sqrt(3) / float(before), rel=1e-4)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_a_scaler_scales_is_not_taken_for_the_gradient(tmp_path: Path, fused: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+
+    def step(engine: Engine, batch: Any) -> None:
+        optimizer.zero_grad()
+        # The second iteration overflows, as happens now and then where the scale is looked for.
+        loss = model(torch.full((2,), 1e38 if engine.state.iteration == 2 else 1.0)).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    runner, written = watched(tmp_path, step, 3, model=model, optimizer=optimizer)
+    assert [scalars["grad_norm/0"] for scalars in written] == [pytest.approx(math.sqrt(3))] * 2
+    assert not any("not finite" in text for text in runner.report().findings.get("GradientFlowHook", []))
+
+
+def test_layers_that_begin_to_be_trained_later_are_looked_at_from_then_on(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    freeze = {"type": "FreezeHook", "patterns": ["0"], "unfreeze_epoch": 1}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(engine: Engine, batch: Any) -> None:
+        optimizer.zero_grad()
+        model(torch.ones(8)).sum().backward()
+        optimizer.step()
+
+    services = {"model": model, "optimizer": optimizer, "hooks": [freeze], "epochs": 2}
+    runner, written = watched(tmp_path, step, 2, **services)
+    assert ["grad_norm/0" in scalars for scalars in written] == [False, False, True, True]
+    assert not any("no gradient" in text for text in runner.report().findings.get("GradientFlowHook", []))
 
 
 # -- what is found ---------------------------------------------------------------------------------------------

@@ -147,14 +147,18 @@ def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_p
     )
 
 
-def test_neither_is_what_the_last_of_the_other_hooks_does(tmp_path: Path) -> None:
-    run = timed(tmp_path, interval=5)
-    slow = working(run.hands, "after_train_iter", 1.0)
-    slow.priority = "HIGHEST"
-    run.runner.register_hook(slow)
-    run.run(5)
-    assert run.written[5]["time/data"] == 0.5
-    assert run.timer.seconds()["hooks"] == 5.0
+@pytest.mark.parametrize("timer_comes", ["first", "last"])
+@pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
+def test_nor_is_what_the_outermost_of_the_others_does(tmp_path: Path, point: str, timer_comes: str) -> None:
+    """A checkpoint, say, is saved after everything else, whichever hook is named first."""
+    hands, timer = Hands(), IterTimerHook(interval=5)
+    timer.clock = hands
+    other = working(hands, point, 1.0)
+    other.priority = "HIGHEST"
+    hooks = [timer, other] if timer_comes == "first" else [other, timer]
+    attach_hooks(trainer := Engine(lambda engine, batch: hands.turn(2.0)), hooks, work_dir=tmp_path)
+    trainer.run(Data(hands, 5, 1.0))
+    assert timer.seconds() == {"data": 2.5, "hooks": 5.0, "other": 10.0}
 
 
 def test_no_configuration_can_be_further_out(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_memory_is_written_at_its_interval_and_told_in_one_line(
     expected = (
         rf"Memory information available_memory: {amount}, used_memory: {amount}, memory_utilization: [\d.]+ %, "
         rf"available_swap_memory: {amount}, used_swap_memory: {amount}, swap_memory_utilization: [\d.]+ %, "
-        rf"current_process_memory: {amount}, worker_memory: {amount}"
+        rf"current_process_memory: {amount}, peak_process_memory: {amount}, worker_memory: {amount}"
     )
     assert len(lines) == 2
     assert re.fullmatch(expected, lines[0])

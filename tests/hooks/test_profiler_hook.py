@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,6 +122,14 @@ def test_a_run_that_fails_leaves_what_was_seen(tmp_path: Path) -> None:
     assert found.report.startswith("# Profile of 2 iterations")
 
 
+def test_a_profiler_of_the_script_is_not_disturbed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        found = looked(tmp_path, schedule={"wait": 2, "active": 3, "repeat": 2})
+    assert any(event.name == "aten::addmm" for event in own.events() or [])
+    assert (found.traces, found.report) == ([], "")
+    assert caplog.text.count("another profiler of torch is running") == 1
+
+
 def test_each_trace_is_handed_on_with_torchs_profiler(tmp_path: Path) -> None:
     seen: list[int] = []
     looked(
@@ -138,14 +147,41 @@ def test_what_was_recorded_is_freed_at_the_end_of_each_cycle_and_not_by_some_gar
 
     def note(profiler: Any) -> None:
         alive.append([one() is not None for one in recorded])
-        recorded.extend([weakref.ref(profiler), weakref.ref(profiler.profiler)])
+        recorded.extend([weakref.ref(profiler), weakref.ref(profiler.profiler), weakref.ref(profiler.events()[0])])
 
     gc.disable()
     try:
         looked(tmp_path, schedule={"active": 1, "repeat": 3}, with_stack=True, on_trace_ready=note)
     finally:
         gc.enable()
-    assert alive == [[], [False] * 2, [False] * 4]
+    assert alive == [[], [False] * 3, [False] * 6]
+
+
+class Garbled:
+    """An event of torch whose name has been overwritten."""
+
+    def name(self) -> str:
+        return b"psutil/_pslinux.py(0): 0\x9e\x98\xbbF\x7f".decode()
+
+
+def test_an_event_whose_name_cannot_be_read_is_left_out_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch remembers where the name of a function is; that of a module that is loaded meanwhile is freed with it."""
+    stop = torch.profiler.profile.stop
+
+    def stop_and_spoil(profiler: Any) -> None:
+        stop(profiler)
+        whole = profiler.profiler.kineto_results
+        spoilt = SimpleNamespace(events=lambda: [Garbled(), *whole.events(), Garbled()])
+        for name in ("trace_start_ns", "experimental_event_tree", "save"):
+            setattr(spoilt, name, getattr(whole, name))
+        profiler.profiler.kineto_results = spoilt
+
+    monkeypatch.setattr(torch.profiler.profile, "stop", stop_and_spoil)
+    found = looked(tmp_path, schedule={"active": 2}, with_stack=True)
+    assert [len(trace) for trace in found.traces] == [2]
+    assert "aten::addmm" in found.report
 
 
 def test_phases_tables_and_the_picture_go_to_the_writers(tmp_path: Path) -> None:
@@ -287,3 +323,29 @@ def test_the_plan_says_where_it_looks(tmp_path: Path) -> None:
     run = tiny_run()
     runner = attach_hooks(run.trainer, [hook], work_dir=tmp_path)
     assert "3 iters after 3, 2 x" in str(runner.plan)
+
+
+@pytest.mark.parametrize("by_epoch", [False, True])
+def test_a_budget_leaves_it_alone_as_its_schedule_has_no_interval(tmp_path: Path, by_epoch: bool) -> None:
+    schedule: Any = {"active": 1, "repeat": 2} if by_epoch else {"wait": 40, "active": 2, "repeat": 2}
+    hook = ProfilerHook(schedule=schedule, by_epoch=by_epoch, profile_iters=400, export_chrome_trace=False)
+    run = tiny_run(batches=53)
+    runner = attach_hooks(run.trainer, {"hooks": [hook], "overhead_budget": 1e-6}, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    assert runner.report().slowed == {}
+    assert "slowed" not in str(runner.plan)
+    seen = (tmp_path / "profile" / "profile_report.md").read_text().splitlines()[0]
+    assert seen == f"# Profile of {104 if by_epoch else 4} iterations"
+
+
+@pytest.mark.parametrize("timer_comes", [0, 1])
+def test_it_looks_at_what_all_others_do_but_for_the_timer_which_does_not_take_it_for_data(
+    tmp_path: Path, timer_comes: int
+) -> None:
+    hooks: list[Any] = [ProfilerHook(schedule={"active": 3}), {"type": "CheckpointHook", "save_best": False}]
+    hooks.insert(timer_comes, "IterTimerHook")
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, hooks, work_dir=tmp_path, **run.services)
+    first, second, *_ = [slot.hook for slot in runner.plan.at("before_train_iter")]
+    *_, last_but_one, last = [slot.hook for slot in runner.plan.at("after_train_iter")]
+    assert [first, second, last_but_one, last] == ["IterTimerHook", "ProfilerHook", "ProfilerHook", "IterTimerHook"]

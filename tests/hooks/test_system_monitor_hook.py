@@ -79,6 +79,20 @@ def test_a_sensor_that_fails_is_a_failure_of_the_hook_and_not_of_the_run(tmp_pat
     assert "the sensor is gone" in report.failures["SystemMonitorHook"].last
 
 
+def test_it_goes_on_after_a_sensor_has_failed_once(tmp_path: Path) -> None:
+    class Shaken(Turns):
+        def read(self) -> dict[str, float]:
+            if self.count == 3:
+                self.count += 1
+                self.read_once.release()
+                raise OSError("the sensor was busy")
+            return super().read()
+
+    report, writer = monitored(tmp_path, Shaken(), iterations=30)
+    assert report.failures["SystemMonitorHook"].count == 1
+    assert [step for _, step, _, _ in writer.lines][-1] == 30
+
+
 def test_a_machine_without_a_driver_is_told_of_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this one has a driver")

@@ -105,6 +105,18 @@ def test_every_checkpoint_has_the_time_until_it_was_saved(tmp_path: Path) -> Non
     assert "going on at epoch 2, after 0:04:00" in second.lines[4]
 
 
+def test_an_epoch_that_is_cut_short_is_said_to_be(tmp_path: Path) -> None:
+    run = Tracked(tmp_path)
+    runner = run.attach()
+    run.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=3), lambda: runner.stop("enough"))
+    run.trainer.run([1.0, 1.0], max_epochs=4)
+    assert [line.partition("  ")[2].partition("  total")[0] for line in run.lines] == [
+        "epoch 1/4  took 0:04:00",
+        "epoch 2/4, cut short  took 0:01:00",
+        "ended after 0:05:00",
+    ]
+
+
 def test_where_the_end_is_unknown_nothing_is_foreseen(tmp_path: Path) -> None:
     run = Tracked(tmp_path)
     run.attach()
