@@ -588,16 +588,19 @@ def _convert(options: argparse.Namespace) -> int:
 
     from ignite_hooks.convert import converted
 
+    output = None if options.output is None else Path(options.output)
     try:
         text = converted(options.config)
+        if output is not None and output.exists() and output.samefile(options.config):
+            raise ConfigError([Problem("-o", "that is the file that is read: name another")])
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         return 2
-    if options.output is None:
+    if output is None:
         print(text, end="")
     else:
-        Path(options.output).write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8")
     return 0
 
 
