@@ -140,6 +140,9 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    # What the profiler of torch says to stderr is for those who work on it. Read once, when torch is loaded: next line.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ignite_hooks.trainer import commands
 
     return commands.demo(work_dir=options.work_dir, overrides=options.overrides, show=not options.no_show)

@@ -38,9 +38,6 @@ def resume(folder: str, *, overrides: Sequence[str]) -> int:
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
     """Train a small model on real digits with every kind of hook, and say where to look."""
-    # What the profiler of torch says to stderr is for those who work on it; read once, when torch is loaded.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     return ended(lambda: _demo(work_dir, overrides, show))
 
 
