@@ -49,6 +49,19 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"training": {"optimizer": {"type": "SGD", "lrr": 1}}},
         "training.optimizer.lrr: not a setting of",
     ),
+    "no type, misspelt": (
+        {"training": {"optimizer": {"typ": "SGD"}}},
+        "training.optimizer: needs 'type', the name of an optimizer: ASGD, Adadelta, Adagrad, Adam, AdamW, Adamax ...; "
+        "'typ' is not it",
+    ),
+    "what it fails on": (
+        {"training": {"optimizer": {"type": "SGD", "lr": "abc"}}},
+        "training.optimizer: SGD cannot be made with {'lr': 'abc'}: TypeError: '<' not supported",
+    ),
+    "an unknown scheduler": (
+        {"training": {"scheduler": "Cosine"}},
+        "no scheduler is called 'Cosine'; there are ConstantLR, CosineAnnealingLR,",
+    ),
     "what it refuses": ({"training": {"optimizer": {"type": "SGD", "lr": -1}}}, "training.optimizer: Invalid learning"),
     "a scheduler without": (
         {"training": {"scheduler": "StepLR"}},
@@ -89,6 +102,11 @@ def test_a_mistake_is_told_with_its_place(sections: dict[str, Any], message: str
     assert message in str(caught.value)
     assert len(caught.value.problems) == 1, caught.value
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_module_that_cannot_be_imported_is_not_proposed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not listed under imports: write imports: \[my_models\]"):
+        BaseTrainer(config(imports=["my_modles"], model="my_models:Net"), work_dir=tmp_path)
 
 
 def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path) -> None:
