@@ -180,6 +180,8 @@ class _Review:
     notes: list[str] = field(default_factory=list)
     unseen: int = 0
     """Hooks that cannot be built without the script."""
+    added: str = ""
+    """What a trainer does besides."""
 
 
 def _review(path: str) -> _Review:
@@ -206,8 +208,21 @@ def _review(path: str) -> _Review:
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
         review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
-        review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"] if trains else []
+        if trains:
+            review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"]
+            review.added = _added(settings, hooks)
     return review
+
+
+def _added(settings: Settings, hooks: Mapping[str, Any]) -> str:
+    """The hooks that a trainer registers besides those of its configuration."""
+    evaluated = {getattr(hook, "evaluates", None) for hook in hooks.values()}
+    added = ["val (EvalHook)"] if "hooks" in settings.everything and "val" not in evaluated else []
+    added += ["test (EvalHook, at the end)"] if "test" not in evaluated else []
+    remark = "; evaluations where the data has a part for them" if added else ""
+    training = settings.everything.get("training")
+    added += ["scheduler"] if isinstance(training, Mapping) and training.get("scheduler") is not None else []
+    return f"the trainer adds {', '.join([*added, 'config'])}{remark}"
 
 
 def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
@@ -352,6 +367,7 @@ def _explain(options: argparse.Namespace) -> int:
         f"evaluations of {options.val_iters}\n"
     )
     _print_plan(plan, _calls(plan, options))
+    review.notes += [review.added] if review.added else []
     if review.notes:
         print()
         _print_notes(review)

@@ -75,6 +75,15 @@ def test_a_whole_configuration_needs_no_script(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_explain_says_what_the_trainer_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("exact.yaml").write_text(SMALL.replace("default_hooks: {logger: {interval: 5}}", "hooks: []"))
+    assert main(["explain", "exact.yaml"]) == 0
+    assert "note: the trainer adds val (EvalHook), test (EvalHook, at the end), config" in capsys.readouterr().out
+    Path("whole.yaml").write_text(SMALL.replace("epochs: 2", "epochs: 2, scheduler: CosineAnnealingLR"))
+    assert main(["explain", "whole.yaml"]) == 0
+    assert "note: the trainer adds test (EvalHook, at the end), scheduler, config" in capsys.readouterr().out
+
+
 def test_a_failure_is_1_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--set", "training.criterion=MSELoss"]) == 1
     assert "Traceback" in capsys.readouterr().err
