@@ -216,6 +216,17 @@ def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Pa
     assert "val_accuracy" not in metrics
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [({"type": "LoggerHook"}, r": build_hook\(\) makes one of it"), (TimeTrackingHook, ""), (None, "")],
+    ids=["an entry", "a class", "nothing"],
+)
+def test_what_is_no_hook_is_not_registered(given: Any, hint: str, tmp_path: Path) -> None:
+    trainer = BaseTrainer(config(), work_dir=tmp_path)
+    with pytest.raises(ConfigError, match=f"register_hook: a hook is needed, not .*{hint}$"):
+        trainer.register_hook(given)
+
+
 # -- what is kept --------------------------------------------------------------------------------------------------
 
 
