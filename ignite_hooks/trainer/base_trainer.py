@@ -100,6 +100,9 @@ class BaseTrainer:
 
     def validate(self, name: str = "val") -> dict[str, Any]:
         """Evaluate now, and return what was measured."""
+        if name in ("val", "test") and getattr(self.data, name) is None and name not in self._evaluated():
+            message = f"the data set has no part {name!r}, and no hook evaluates one of this name"
+            raise ConfigError([Problem(name, message)], self._source)
         with self._deterministic():
             return self.runner.validate(name)
 
@@ -227,7 +230,7 @@ class BaseTrainer:
 
     def _own_hooks(self) -> Iterator[Any]:
         """Stepping the scheduler, evaluating, keeping the configuration: hooks too, so that the plan shows them."""
-        evaluated = {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
+        evaluated = self._evaluated()
         named = "hooks" in self.config
         if named and self.val_loader is not None and "val" not in evaluated:
             yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
@@ -238,6 +241,10 @@ class BaseTrainer:
         if self.scheduler is not None:
             yield self._scheduling()
         yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
+
+    def _evaluated(self) -> set[str | None]:
+        """The evaluations that hooks make."""
+        return {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
 
     def _scheduling(self) -> LambdaHook:
         scheduler, wanted = self.scheduler, self.recipe.training.scheduler
