@@ -140,6 +140,9 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    # What the profiler of torch says to stderr is for those who work on it. Read once, when torch is loaded: next line.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ignite_hooks.trainer import commands
 
     return commands.demo(work_dir=options.work_dir, overrides=options.overrides, show=not options.no_show)
@@ -177,6 +180,8 @@ class _Review:
     notes: list[str] = field(default_factory=list)
     unseen: int = 0
     """Hooks that cannot be built without the script."""
+    added: str = ""
+    """What a trainer does besides."""
 
 
 def _review(path: str) -> _Review:
@@ -203,8 +208,21 @@ def _review(path: str) -> _Review:
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
         review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
-        review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"] if trains else []
+        if trains:
+            review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"]
+            review.added = _added(settings, hooks)
     return review
+
+
+def _added(settings: Settings, hooks: Mapping[str, Any]) -> str:
+    """The hooks that a trainer registers besides those of its configuration."""
+    evaluated = {getattr(hook, "evaluates", None) for hook in hooks.values()}
+    added = ["val (EvalHook)"] if "hooks" in settings.everything and "val" not in evaluated else []
+    added += ["test (EvalHook, at the end)"] if "test" not in evaluated else []
+    remark = "; evaluations where the data has a part for them" if added else ""
+    training = settings.everything.get("training")
+    added += ["scheduler"] if isinstance(training, Mapping) and training.get("scheduler") is not None else []
+    return f"the trainer adds {', '.join([*added, 'config'])}{remark}"
 
 
 def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
@@ -349,6 +367,7 @@ def _explain(options: argparse.Namespace) -> int:
         f"evaluations of {options.val_iters}\n"
     )
     _print_plan(plan, _calls(plan, options))
+    review.notes += [review.added] if review.added else []
     if review.notes:
         print()
         _print_notes(review)
@@ -588,16 +607,19 @@ def _convert(options: argparse.Namespace) -> int:
 
     from ignite_hooks.convert import converted
 
+    output = None if options.output is None else Path(options.output)
     try:
         text = converted(options.config)
+        if output is not None and output.exists() and output.samefile(options.config):
+            raise ConfigError([Problem("-o", "that is the file that is read: name another")])
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         return 2
-    if options.output is None:
+    if output is None:
         print(text, end="")
     else:
-        Path(options.output).write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8")
     return 0
 
 

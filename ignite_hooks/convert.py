@@ -57,6 +57,12 @@ def _best(value: Any) -> tuple[Any, str]:
     return value, ""
 
 
+def _rules(value: Any) -> tuple[Any, str]:
+    if isinstance(value, list) and value and all(each == value[0] for each in value):
+        return value[0], "one rule for all metrics"
+    return (Drop, "here the name of each metric decides") if isinstance(value, list) else (value, "")
+
+
 def _periodic(value: Any) -> tuple[Any, str]:
     if isinstance(value, int) and value < 1:
         return Drop, f"{value} means no periodic checkpoints there: here say max_keep_ckpts: 1 and a large interval"
@@ -78,7 +84,7 @@ _PICTURES = Rule(
 RULES: Mapping[str, Rule] = {
     "CheckpointHook": Rule(
         renamed={"save_begin": "start", "save_param_scheduler": "save_scheduler"},
-        values={"save_best": _best, "interval": _periodic},
+        values={"save_best": _best, "rule": _rules, "interval": _periodic},
         gone={
             "file_client_args": _STORAGE,
             "backend_args": _STORAGE,
@@ -116,7 +122,7 @@ RULES: Mapping[str, Rule] = {
         renamed={"rule": "mode"},
         values={"rule": _mode},
         gone={"strict": "a metric that does not exist is always an error"},
-        defaults={"min_delta": 0.1, "patience": 5},
+        defaults={"min_delta": 0.1, "patience": 5, "restore_best_weights": False},
     ),
     "ProfilerHook": Rule(
         renamed={"profile_times": "profile_iters"},
@@ -178,17 +184,31 @@ LARGEST = 10**12
 
 
 class _Reader:
-    """Reads literals, lists, dictionaries, ``dict(...)``, arithmetic, and names that are set above; runs nothing."""
+    """Reads literals, lists, dictionaries, ``dict(...)``, arithmetic, and names that are set above; runs nothing.
+
+    What is imported is not looked for: only its name counts, where it is the type of a hook.
+    """
 
     def __init__(self, module: ast.Module) -> None:
         self.nodes: dict[str, ast.expr] = {}
         self.values: dict[str, Any] = {}
         self.changed: list[tuple[int, str]] = []
+        self.imported: dict[str, str] = {}
+        self.bases: list[str] = []
+        """The files whose names this one takes over, as in ``with read_base(): from .base import *``."""
         for statement in module.body:
             match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
                     self.nodes[name] = value
                     self.values[name] = self.value(value)
+                case ast.ImportFrom(names=names):
+                    self.imported.update({each.asname or each.name: each.name for each in names})
+                case ast.With(body=body):
+                    inner = [each for each in body if isinstance(each, ast.ImportFrom)]
+                    self.bases += ["." * each.level + (each.module or "") for each in inner]
                 case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
                     self.changed.append((statement.lineno, name))
                 case ast.AugAssign(target=ast.Name(id=name)):
@@ -213,6 +233,8 @@ class _Reader:
                 return -inner if type(inner) in (int, float) else Unread(ast.unparse(node))
             case ast.BinOp(left=left, op=symbol, right=right) if type(symbol) in _OPERATORS:
                 one, other = self.value(left), self.value(right)
+                if isinstance(symbol, ast.Add) and isinstance(one, list) and isinstance(other, list):
+                    return one + other
                 numbers = {type(one), type(other)} <= {int, float} and max(abs(one), abs(other)) < LARGEST
                 divides = isinstance(symbol, (ast.Div, ast.FloorDiv))
                 if numbers and not (divides and other == 0):
@@ -235,7 +257,25 @@ class _Reader:
     def entry(self, node: ast.expr) -> Entry | None:
         """A hook; None where it is no dictionary."""
         value = self.value(node)
-        return Entry(node.lineno, value) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        type_ = value.get("type")
+        if isinstance(type_, Unread) and all(part.isidentifier() for part in type_.text.split(".")):
+            value = {**value, "type": self.imported.get(type_.text, type_.text)}
+        return Entry(node.lineno, value)
+
+    def items(self, node: ast.expr) -> Iterator[ast.expr]:
+        """The expressions of a list, or of several that are put together; what is no list is given out itself."""
+        match node:
+            case ast.Name(id=name) if name in self.nodes:
+                yield from self.items(self.nodes[name])
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                yield from (*self.items(left), *self.items(right))
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                for item in items:
+                    yield from self.items(item.value) if isinstance(item, ast.Starred) else [item]
+            case _:
+                yield node
 
 
 def _module(path: str) -> ast.Module:
@@ -276,11 +316,13 @@ def converted(path: str) -> str:
         lines = [*_head(path, reader), *_defaults(reader), *_customs(reader)]
     except RecursionError:
         raise ConfigError([Problem(path, "nested too deeply")]) from None
-    if not any(line.text for line in lines):
-        inherits = "_base_" in reader.nodes
-        hint = ": convert the files that _base_ names" if inherits else ": default_hooks or custom_hooks are needed"
-        raise ConfigError([Problem(path, f"it says nothing about hooks{hint}")])
-    return _set(lines)
+    if any(line.text for line in lines):
+        return _set(lines)
+    if why := "; ".join(line.remark for line in lines if line.indent):
+        raise ConfigError([Problem(path, f"none of its hooks can be converted: {why}")])
+    inherits = "_base_" in reader.nodes or reader.bases
+    hint = ": convert the files that _base_ names" if inherits else ": default_hooks or custom_hooks are needed"
+    raise ConfigError([Problem(path, f"it says nothing about hooks{hint}")])
 
 
 def _head(path: str, reader: _Reader) -> Iterator[Line]:
@@ -291,6 +333,8 @@ def _head(path: str, reader: _Reader) -> Iterator[Line]:
         yield Line(
             0, "", f"Not read: {', '.join(map(_plainly, names))} (_base_): convert these too and join the results"
         )
+    if reader.bases:
+        yield Line(0, "", f"Not read: {', '.join(reader.bases)} (read_base): convert these too and join the results")
     for line, name in reader.changed:
         if name in ("default_hooks", "custom_hooks"):
             yield Line(0, "", f"Not followed: line {line} changes {name} once more")
@@ -312,7 +356,7 @@ def _default_entries(reader: _Reader) -> Iterator[Line]:
         return
     for name, value in reader.pairs(node):
         entry, given = reader.entry(value), reader.value(value)
-        type_ = given.get("type") if isinstance(given, dict) else None
+        type_ = entry.settings.get("type") if entry is not None else None
         if given is None:
             text = f"{name}: null" if name in known else ""
             yield Line(1, text, "" if text else f"{name}: it is not in our default set anyway")
@@ -348,13 +392,8 @@ def _customs(reader: _Reader) -> Iterator[Line]:
     node = reader.nodes.get("custom_hooks")
     if node is None:
         return
-    while isinstance(node, ast.Name) and node.id in reader.nodes:
-        node = reader.nodes[node.id]
-    if not isinstance(node, (ast.List, ast.Tuple)):
-        yield Line(0, "", f"custom_hooks: not read: {_plainly(reader.value(node))}")
-        return
     found: list[Line] = []
-    for item in node.elts:
+    for item in reader.items(node):
         entry = reader.entry(item)
         if entry is None:
             found.append(Line(1, "", f"line {item.lineno}: not read: {_plainly(reader.value(item))}"))
@@ -392,6 +431,11 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
         yield from (_setting(indent, key, value) for key, value in settings.items())
         return
     lines = list(_settings_of_ours(name, rule, settings, indent))
+    written = {line.text.partition(":")[0] for line in lines}
+    if lost := [each.name for each in describe(HOOKS.get(name)).settings if each.required and each.name not in written]:
+        yield Line(indent, "", f"{short} is left out: it needs {', '.join(lost)}")
+        yield from (line for line in lines if not line.text)
+        return
     is_usual = name == usual
     head = "{}" if is_usual and not any(line.text for line in lines) else f"type: {name}"
     remark = f"{short} there" if name != short else ""

@@ -24,7 +24,7 @@ from ignite_hooks.agreement import (
 )
 from ignite_hooks.budget import Weighing
 from ignite_hooks.calls import Calls, on_error_of
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line, shown
 from ignite_hooks.evaluations import Evaluations
 from ignite_hooks.guard import Guard
 from ignite_hooks.hooks.base_hook import BaseHook
@@ -126,6 +126,9 @@ class Installation:
 
     def register(self, hook: Any, priority: object = None, name: str | None = None) -> None:
         """Add a hook, after checking that it can run here."""
+        if hook is None or isinstance(hook, (str, int, float, Mapping, list, tuple, type)):
+            hint = ": build_hook() makes one of it" if isinstance(hook, (str, Mapping)) else ""
+            raise ConfigError([Problem("register_hook", f"a hook is needed, not {shown(hook)}{hint}")])
         name = name or getattr(hook, "name", None) or type(hook).__name__
         if name in self.runner.hooks.by_name:
             raise ConfigError([Problem(name, "there is already a hook of this name: give one of them a name")])

@@ -88,7 +88,11 @@ class Registry:
             return getattr(importlib.import_module(self._modules[name]), name)  # type: ignore[no-any-return]
         if name not in self._classes:
             names = ", ".join(self)
-            all_of_them = f"; there are {names}" if len(names) <= 100 else "; 'ignite-hooks list' shows all"
+            all_of_them = f"; there are {names}"
+            if self.kind in ("hook", "writer") and len(names) > 100:
+                all_of_them = "; 'ignite-hooks list' shows all"
+            elif len(names) > 250:
+                all_of_them = f"; there are {len(self)} others"
             hint = did_you_mean(name, self) or all_of_them
             raise LookupError(f"no {self.kind} is called {shown(name)}{hint}")
         return self._classes[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,12 +101,23 @@ ENTRIES = {
     "momentum by default": ("dict(type='EMAHook')", {"type": "EMAHook", "momentum": 0.9998}),
     "early stopping": (
         "dict(type='EarlyStoppingHook', monitor='loss', rule='less', strict=True)",
-        {"type": "EarlyStoppingHook", "min_delta": 0.1, "patience": 5, "monitor": "loss", "mode": "min"},
+        {
+            "type": "EarlyStoppingHook",
+            "min_delta": 0.1,
+            "patience": 5,
+            "restore_best_weights": False,
+            "monitor": "loss",
+            "mode": "min",
+        },
     ),
     "a scope": ("dict(type='mmengine.SyncBuffersHook')", {"type": "SyncBuffersHook"}),
     "save_begin": (
         "dict(type='CheckpointHook', save_begin=5, interval=2)",
         {"type": "CheckpointHook", "max_keep_ckpts": -1, "start": 5, "interval": 2},
+    ),
+    "rules": (
+        "dict(type='CheckpointHook', save_best=['acc', 'loss'], rule=['greater', 'less'])",
+        {"type": "CheckpointHook", "max_keep_ckpts": -1, "save_best": ["acc", "loss"]},
     ),
     "a dictionary in braces": (
         "{'type': 'MemoryProfilerHook', 'interval': 50}",
@@ -130,6 +142,10 @@ REMARKS = {
     "no entry": ("make_hook(3)", "line 1: not read: make_hook(3)"),
     "a value that does not fit": ("dict(type='MemoryProfilerHook', interval='x')", "does not fit here: interval='x'"),
     "no type": ("dict(interval=3)", "no type that can be read"),
+    "what it cannot do without": (
+        "dict(type='mmdet.PipelineSwitchHook', switch_epoch=5, switch_pipeline=[dict(type='Resize')])",
+        "PipelineSwitchHook is left out: it needs switch_pipeline",
+    ),
 }
 
 
@@ -138,6 +154,41 @@ def test_what_cannot_be_converted_is_said(written: str, remark: str, write: Path
     text = text_of(f"custom_hooks = [{written}, dict(type='SyncNormHook')]\n")
     assert remark in text
     assert {"type": "SyncNormHook"} in yaml.safe_load(text)["custom_hooks"]
+
+
+IMPORTED = """\
+from mmengine.config import read_base
+from mmengine.hooks import CheckpointHook, LoggerHook
+from mmengine.hooks.early_stopping_hook import EarlyStoppingHook as Stopping
+from mmdet.engine import hooks
+import mmengine.hooks as theirs
+
+with read_base():
+    from .._base_.default_runtime import *
+
+default_hooks = dict(logger=dict(type=LoggerHook, interval=50), checkpoint=dict(type=CheckpointHook, max_keep_ckpts=3))
+more: list = [dict(type=hooks.NumClassCheckHook)]
+custom_hooks = [dict(type=theirs.SyncBuffersHook), dict(type=Stopping, monitor='acc')] + more
+"""
+
+
+def test_types_may_be_imported_names_and_lists_may_be_joined(write: Path) -> None:
+    text = text_of(IMPORTED)
+    found = yaml.safe_load(text)
+    assert found["default_hooks"] == {"logger": {"interval": 50}, "checkpoint": {"max_keep_ckpts": 3}}
+    assert [entry["type"] for entry in found["custom_hooks"]] == [
+        "SyncBuffersHook",
+        "EarlyStoppingHook",
+        "NumClassCheckHook",
+    ]
+    assert "Not read: .._base_.default_runtime (read_base): convert these too" in text
+
+
+def test_the_file_itself_is_not_written_over(write: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("yolox.py").write_text(YOLOX)
+    assert main(["convert", "yolox.py", "-o", "../" + write.name + "/yolox.py"]) == 2
+    assert "-o: that is the file that is read" in capsys.readouterr().err
+    assert Path("yolox.py").read_text() == YOLOX
 
 
 def test_nothing_in_the_file_is_run(write: Path) -> None:
@@ -159,13 +210,15 @@ def test_changes_after_the_assignment_are_told(write: Path) -> None:
         ("a = 1\n", "it says nothing about hooks: default_hooks or custom_hooks are needed"),
         ("_base_ = 'x.py'\n", "it says nothing about hooks: convert the files that _base_ names"),
         ("custom_hooks = [\n", "not valid Python"),
+        ("custom_hooks = []\n", "it says nothing about hooks: default_hooks or custom_hooks are needed"),
+        ("custom_hooks = [hook(i) for i in all_of_them]\n", r"none of its hooks can be converted: .* not read: \[hook"),
         ("a = " + "(" * 5000 + ")" * 5000, "not valid Python"),
     ],
-    ids=["no hooks", "only a base", "not Python", "too deep"],
+    ids=["no hooks", "only a base", "not Python", "empty", "computed", "too deep"],
 )
 def test_a_file_without_hooks_is_2(content: str, message: str, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match=message):
         text_of(content)
     assert main(["convert", "mm.py"]) == 2
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert main(["convert", "nowhere.py"]) == 2

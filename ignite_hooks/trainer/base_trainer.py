@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
 from ignite_hooks.runner import Runner
 from ignite_hooks.trainer.building import Built, build, counts_epochs
 from ignite_hooks.trainer.overrides import overridden
-from ignite_hooks.trainer.recipe import Recipe, read_recipe
+from ignite_hooks.trainer.recipe import LENGTHS, Recipe, read_recipe
 
 CONFIG_FILE = "config.yaml"
 """The configuration that a run was made of, in its work directory."""
@@ -100,6 +101,9 @@ class BaseTrainer:
 
     def validate(self, name: str = "val") -> dict[str, Any]:
         """Evaluate now, and return what was measured."""
+        if name in ("val", "test") and getattr(self.data, name) is None and name not in self._evaluated():
+            message = f"the data set has no part {name!r}, and no hook evaluates one of this name"
+            raise ConfigError([Problem(name, message)], self._source)
         with self._deterministic():
             return self.runner.validate(name)
 
@@ -227,7 +231,7 @@ class BaseTrainer:
 
     def _own_hooks(self) -> Iterator[Any]:
         """Stepping the scheduler, evaluating, keeping the configuration: hooks too, so that the plan shows them."""
-        evaluated = {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
+        evaluated = self._evaluated()
         named = "hooks" in self.config
         if named and self.val_loader is not None and "val" not in evaluated:
             yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
@@ -239,9 +243,13 @@ class BaseTrainer:
             yield self._scheduling()
         yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
 
+    def _evaluated(self) -> set[str | None]:
+        """The evaluations that hooks make."""
+        return {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
+
     def _scheduling(self) -> LambdaHook:
         scheduler, wanted = self.scheduler, self.recipe.training.scheduler
-        common = {"name": "scheduler", "priority": SCHEDULER_PRIORITY}
+        common = {"name": "scheduler", "priority": SCHEDULER_PRIORITY, "after_load_checkpoint": _lengthening(scheduler)}
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             monitor = wanted.get("monitor", "val_loss") if isinstance(wanted, Mapping) else "val_loss"
 
@@ -363,6 +371,32 @@ def _clip(optimizer: Any, wanted: float | Mapping[str, float]) -> None:
         torch.nn.utils.clip_grad_norm_(weights, **how)
 
     optimizer.register_step_pre_hook(clip)
+
+
+def _lengthening(scheduler: Any) -> Callable[[Runner], None]:
+    """Gives a scheduler that was resumed the length of this run, which its state has from the run that saved it."""
+    known = isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler)
+    names = (*LENGTHS, "_schedule_phases") if known else ()
+    length = {name: vars(scheduler)[name] for name in names if name in vars(scheduler)}
+
+    def lengthen(runner: Runner) -> None:
+        changed = next((name for name in LENGTHS if name in length and length[name] != vars(scheduler)[name]), None)
+        if changed is None or scheduler.last_epoch > length[changed]:
+            return
+        before = vars(scheduler)[changed]
+        vars(scheduler).update(length)
+        # From the start, and not from the rate before, which may have come to an end at zero.
+        one_cycle = isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR)
+        rates_now = scheduler.get_lr if one_cycle else getattr(scheduler, "_get_closed_form_lr", None)
+        if rates_now is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that it is called outside of a step
+                scheduler._last_lr = rates_now()
+            for group, rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
+                group["lr"] = rate
+        runner.logger.info("%s of the scheduler: %d -> %d, and its rates with it", changed, before, length[changed])
+
+    return lengthen
 
 
 def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:

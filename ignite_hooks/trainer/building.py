@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ignite_hooks.errors import Problem, shown
-from ignite_hooks.registry import CRITERIA, METRICS
+from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, Registry
 from ignite_hooks.settings import describe
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.measures import METRICS_OF_TASK
@@ -20,6 +20,13 @@ from ignite_hooks.trainer.recipe import LENGTHS, PER_ITERATION, SUPPLIED, Recipe
 
 CRITERION_OF_TASK = {"detection": "DetectionLoss"}
 """The usual loss, where it is not that of classes."""
+
+MODELS_OF_TASK = {
+    "classification": ("CNN", "MLP", "ViT"),
+    "detection": ("Detector",),
+    "segmentation": ("Segmenter",),
+}
+"""The models of ours by what they learn."""
 
 
 @dataclass
@@ -43,6 +50,11 @@ def build(recipe: Recipe, device: torch.device, problems: list[Problem]) -> Buil
         return built
     try:
         built.data = data = as_data(given)
+        empty = [name for name in ("train", "val", "test") if _is_empty(getattr(data, name))]
+        if empty:
+            hint = ": leave it out" if "train" not in empty else ""
+            problems.append(Problem("dataset", f"{recipe.dataset.name}: its part {empty[0]!r} is empty{hint}"))
+            return built
         # Whatever fails here would fail in the first iteration.
         first = data.train[0] if hasattr(data.train, "__getitem__") else None
     except Exception as error:  # a data set of the user's own may fail in any way
@@ -51,6 +63,7 @@ def build(recipe: Recipe, device: torch.device, problems: list[Problem]) -> Buil
     if first is not None and not (isinstance(first, (tuple, list)) and len(first) == 2):
         message = f"{recipe.dataset.name} gives {shown(type(first).__name__)}: items are pairs of an input and a target"
         problems.append(Problem("dataset", message))
+    problems += _wrong_task(recipe, data)
     facts = data.facts()
     built.criterion = _criterion(recipe, data, problems)
     built.model = _model(recipe.model, facts, problems)
@@ -60,6 +73,28 @@ def build(recipe: Recipe, device: torch.device, problems: list[Problem]) -> Buil
         _optimizer_and_scheduler(built, recipe, problems)
     built.metrics = _metrics(recipe, data, built.criterion, problems)
     return built
+
+
+def _is_empty(data: Any) -> bool:
+    return hasattr(data, "__len__") and len(data) == 0
+
+
+def _wrong_task(recipe: Recipe, data: Data) -> list[Problem]:
+    """A model and data of ours that are for different tasks; what is the user's own may fit all the same."""
+    model, dataset = recipe.model, recipe.dataset
+    if model is None or dataset is None or not (_is_ours(model, MODELS) and _is_ours(dataset, DATASETS)):
+        return []
+    task = next((task for task, names in MODELS_OF_TASK.items() if model.name in names), data.task)
+    if task == data.task:
+        return []
+    *others, last = MODELS_OF_TASK[data.task]
+    fitting = f"{', '.join(others)} or {last}" if others else last
+    message = f"{model.name} is for {task}, and {dataset.name} are for {data.task}: {fitting} is needed"
+    return [Problem("model.type", message)]
+
+
+def _is_ours(part: Part, registry: Registry) -> bool:
+    return part.make.__module__.startswith("ignite_hooks.") and part.name in registry
 
 
 def _criterion(recipe: Recipe, data: Data, problems: list[Problem]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -38,9 +39,6 @@ def resume(folder: str, *, overrides: Sequence[str]) -> int:
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
     """Train a small model on real digits with every kind of hook, and say where to look."""
-    # What the profiler of torch says to stderr is for those who work on it; read once, when torch is loaded.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     return ended(lambda: _demo(work_dir, overrides, show))
 
 
@@ -105,36 +103,46 @@ def _trainer(config: Any, **given: Any) -> BaseTrainer:
 
 
 def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Sequence[str]) -> None:
+    _ask_for_secrets(config, overrides)
     trainer = _trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
+    if wanted not in (None, "auto") and not Path(wanted).exists() and not trainer.runner.folder(wanted).exists():
+        message = f"there is no {wanted}, neither in {Path.cwd()} nor in {trainer.runner.work_dir}"
+        raise ConfigError([Problem("--resume", message)], config)
     trainer.train()
     _say_result(trainer)
 
 
 def _resume(folder: Path, overrides: Sequence[str]) -> None:
     from ignite_hooks.trainer.base_trainer import CONFIG_FILE
-    from ignite_hooks.trainer.overrides import overridden
 
     path = folder / CONFIG_FILE
     if not path.is_file():
         hint = "it is the work directory of a run that was begun by 'ignite-hooks train' or BaseTrainer"
         raise ConfigError([Problem(str(folder), f"there is no {CONFIG_FILE}: {hint}")])
-    problems: list[Problem] = []
-    # Said again by the trainer, where they are wrong.
-    content = overridden(load_config(path), overrides, [])
-    problems += [
-        Problem(place, f"is a secret, which no file holds: give it with --set {place}=...")
-        for place in _masked_places(content)
-    ]
-    if problems:
-        raise ConfigError(problems, str(path))
+    _ask_for_secrets(str(path), overrides)
     trainer = _trainer(path, work_dir=folder, resume="auto", overrides=overrides)
     trainer.train()
     _say_result(trainer)
 
 
+def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
+    from ignite_hooks.trainer.overrides import overridden
+
+    # Overrides that are wrong are told by the trainer.
+    content = overridden(load_config(path), overrides, [])
+    places = list(_masked_places(content))
+    if places:
+        message = "is a secret, which no file holds: give it with --set {}=..."
+        raise ConfigError([Problem(place, message.format(place)) for place in places], path)
+
+
+_MASKED = re.compile(rf"{re.escape(MASK)}|.*([^\s*]{re.escape(MASK)}|{re.escape(MASK)}[^\s*]).*", re.DOTALL)
+"""A mask alone, or one within an address; what stands between blanks is decoration."""
+
+
 def _masked_places(value: Any, place: str = "") -> Iterator[str]:
     """Where a kept configuration has a mask in place of a secret, as ``--set`` spells it."""
-    if value == MASK:
+    if isinstance(value, str) and _MASKED.fullmatch(value):
         yield place
     elif isinstance(value, Mapping):
         for name, item in value.items():

@@ -52,6 +52,8 @@ def _put(content: dict[str, Any], path: list[str], value: Any) -> str:
             if not last and at.get(key) is None:
                 if hint := did_you_mean(key, [name for name in at if isinstance(at[name], (dict, list))]):
                     return f"there is no {key!r} here{hint}"
+                if path[i + 1].isdecimal():
+                    return f"there is no list {key!r} here, and so no entry {path[i + 1]} of it"
                 at[key] = {}
         else:
             return f"{walked} is {shown(at)}, which has nothing called {key!r}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ignite_hooks.errors import Problem, did_you_mean, one_line, shown
+from ignite_hooks.errors import Problem, did_you_mean, nearest, one_line, shown
 from ignite_hooks.registry import Registry
 from ignite_hooks.settings import check_settings, describe, fitted
 
@@ -40,7 +40,11 @@ class Part:
             name = next((setting for setting in self.given if text.startswith(f"{setting}:")), "")
             name = name or next((setting for setting in takes if text.startswith(f"{setting}:")), "")
             place = f"{self.place}.{name}" if name else self.place
-            problems.append(Problem(place, text.removeprefix(f"{name}:").strip()))
+            text = text.removeprefix(f"{name}:").strip()
+            if not name and not isinstance(error, ValueError):
+                # Not said to people, so it does not say what it is about.
+                text = f"{self.name} cannot be made with {shown(dict(self.given))}: {type(error).__name__}: {text}"
+            problems.append(Problem(place, text))
             return None
 
 
@@ -82,12 +86,13 @@ class Parts:
         if isinstance(wanted, str):
             wanted = {"type": wanted}
         if not isinstance(wanted, Mapping):
-            self._wrong(place, f"a mapping with 'type' is needed, the name of a {registry.kind}, not {shown(wanted)}")
+            self._wrong(place, f"a mapping with 'type' is needed, the name of {_a(registry.kind)}, not {shown(wanted)}")
             return None
         given = {name: value for name, value in wanted.items() if name not in own}
         type_ = given.pop("type", None)
         if type_ is None:
-            self._wrong(place, f"needs 'type', the name of a {registry.kind}: {_some(registry)}")
+            slip = next((f"; {name!r} is not it" for name in given if nearest(name, ("type",), cutoff=0.7)), "")
+            self._wrong(place, f"needs 'type', the name of {_a(registry.kind)}: {_some(registry)}{slip}")
             return None
         make = self._found(registry, type_, f"{place}.type")
         if make is None:
@@ -104,7 +109,7 @@ class Parts:
         if callable(type_):
             return type_  # type: ignore[no-any-return]
         if not isinstance(type_, str):
-            self._wrong(place, f"the name of a {registry.kind} is needed, not {shown(type_)}")
+            self._wrong(place, f"the name of {_a(registry.kind)} is needed, not {shown(type_)}")
             return None
         if ":" in type_:
             return self.own(type_, place)
@@ -122,7 +127,8 @@ class Parts:
         """Something of the user's own, as ``package.module:Name``, from a module that the configuration lists."""
         module, _, name = path.partition(":")
         if module not in self._modules:
-            hint = did_you_mean(module, self._modules) or f": write imports: [{module}]"
+            importable = [name for name, found in self._modules.items() if found is not None]
+            hint = did_you_mean(module, importable) or f": write imports: [{module}]"
             self._wrong(place, f"the module {shown(module)} is not listed under imports{hint}")
             return None
         found = getattr(self._modules[module], name, None) if name.isidentifier() else None
@@ -134,6 +140,10 @@ class Parts:
 
     def _wrong(self, place: str, message: str) -> None:
         self.problems.append(Problem(place, message))
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _some(registry: Registry) -> str:

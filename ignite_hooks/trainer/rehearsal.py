@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ignite_hooks.config import Entry, default_set, read_config
 from ignite_hooks.errors import Problem
+from ignite_hooks.hooks.base_hook import Situation
+from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.registry import HOOKS, WRITERS, Registry
-from ignite_hooks.settings import Setting, describe
+from ignite_hooks.settings import Setting, check_settings, describe
+from ignite_hooks.trainer.recipe import Training
 
 ITERATIONS = 2
 """How many iterations a dry run has."""
@@ -22,6 +26,9 @@ OFFLINE = "disabled"
 
 PROFILED = {"wait": 0, "warmup": 1, "active": 1}
 
+WRITTEN = ("out_dir", "log_dir", "log_path", "path", "work_dir")
+"""Settings that say where files go."""
+
 
 def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     """The configuration of a dry run: two iterations, one evaluation, every hook at every chance.
@@ -34,24 +41,31 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     changed = {name: value for name, value in content.items() if name not in ("work_dir", "experiment_dir", "resume")}
     training = changed.get("training")
     if training is None or isinstance(training, Mapping):
-        changed["training"] = {**(training or {}), "epochs": 1, "epoch_length": ITERATIONS}
+        changed["training"] = _short(training or {})
     problems: list[Problem] = []
-    settings = read_config(changed, defaults=default_set(evaluates=evaluates), problems=problems)
+    settings = read_config(content, defaults=default_set(evaluates=evaluates), problems=problems)
     if problems:
         # The trainer says what is wrong with it.
-        return changed
-    listed = [_eager(HOOKS, entry) for entry in settings.entries if entry.default_name is None]
-    if "hooks" in changed:
-        changed["hooks"] = listed
-        changed.pop("custom_hooks", None)
-    else:
+        return {**content, **changed}
+    listed = [entry for entry in settings.entries if entry.default_name is None]
+    for section in ("hooks", "custom_hooks"):
+        if section in changed:
+            changed[section] = [_eager(HOOKS, entry) for entry in listed if entry.place.startswith(section)]
+    if "hooks" not in changed:
         named = {entry.default_name: _eager(HOOKS, entry) for entry in settings.entries if entry.default_name}
         taken_away = {name: None for name, entry in (changed.get("default_hooks") or {}).items() if entry is None}
-        changed |= {"default_hooks": named | taken_away, "custom_hooks": listed}
+        changed["default_hooks"] = named | taken_away
     if settings.writers:
         changed["writers"] = [_eager(WRITERS, entry) for entry in settings.writers]
         changed.pop("writer", None)
     return changed
+
+
+def _short(training: Mapping[str, Any]) -> dict[str, Any]:
+    """The training of two iterations; what is wrong stays, so that the trainer finds it."""
+    wrong = {problem.place for problem in check_settings(Training, training, "training", hook=False)}
+    short = {"epochs": 1, "epoch_length": ITERATIONS}
+    return {**training, **{name: value for name, value in short.items() if f"training.{name}" not in wrong}}
 
 
 def _eager(registry: Registry, entry: Entry) -> Any:
@@ -63,11 +77,18 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     type_ = changed["type"]
     if not isinstance(type_, str) or type_ not in registry:
         # A class of the user's own: what is said in words that all hooks have can be understood.
-        return changed | {word: 1 for word in AT_ONCE if type(changed.get(word)) is int}
+        return changed | {word: 1 for word in AT_ONCE if type(changed.get(word)) is int and changed[word] > 0}
+    if _is_wrong(registry, entry):
+        return changed  # as it is, so that the trainer finds it
     known = describe(registry.get(type_))
     own = {setting.name: setting for setting in known.settings}
     if "mode" in own and "disabled" in str(own["mode"].annotation):
         changed["mode"] = OFFLINE
+    if "webhook" in own:
+        changed["at"] = []  # there is nothing yet to tell anybody of
+    for word in WRITTEN:
+        if word in own and isinstance(changed.get(word), (str, Path)):
+            changed[word] = _within(changed[word])
     if "schedule" in own and "profile_iters" in own:
         changed |= {"schedule": PROFILED, "profile_iters": ITERATIONS}
     for word, value in {**AT_ONCE, **FROM_THE_START}.items():
@@ -80,6 +101,19 @@ def _eager(registry: Registry, entry: Entry) -> Any:
         for word in ("interval", "frequency"):
             changed.pop(word, None)
     return changed
+
+
+def _is_wrong(registry: Registry, entry: Entry) -> bool:
+    if registry is HOOKS:
+        return bool(build_all([entry], {}, Situation(complete=False))[1])
+    given = {name: value for name, value in entry.wanted.items() if name != "type"}
+    return bool(check_settings(registry.get(entry.wanted["type"]), given, entry.place, hook=False))
+
+
+def _within(path: str | Path) -> str:
+    """The same place, in the folder of the dry run."""
+    path = Path(path)
+    return path.name or "out" if path.is_absolute() or ".." in path.parts else str(path)
 
 
 def _counts(setting: Setting) -> bool:

@@ -171,6 +171,29 @@ def test_a_scheduler_by_epoch_goes_to_the_end_of_the_run(tmp_path: Path) -> None
     assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0)
 
 
+@pytest.mark.parametrize(
+    "scheduler", ["CosineAnnealingLR", {"type": "OneCycleLR", "max_lr": 0.1}], ids=["epoch", "iter"]
+)
+def test_a_run_that_is_made_longer_has_the_schedule_of_its_new_length(scheduler: Any, tmp_path: Path) -> None:
+    def rates(epochs: int, folder: str, resume: Any = None) -> list[float]:
+        seen: list[float] = []
+
+        class Watching(BaseHook):
+            def before_train_iter(self, optimizer: Any) -> None:
+                seen.append(optimizer.param_groups[0]["lr"])
+
+        training = {"epochs": epochs, "scheduler": scheduler, "optimizer": {"type": "SGD", "lr": 0.1, "momentum": 0.9}}
+        given = config(training=training, hooks=[{"type": "CheckpointHook"}])
+        trainer = BaseTrainer(given, work_dir=tmp_path / folder, resume=resume)
+        trainer.register_hook(Watching())
+        trainer.train()
+        return seen
+
+    whole = rates(4, "whole")
+    rates(2, "parts")
+    assert rates(4, "parts", resume="auto") == pytest.approx(whole[6:])
+
+
 def test_gradients_are_clipped_when_they_have_been_accumulated(tmp_path: Path) -> None:
     norms: list[float] = []
 
@@ -214,6 +237,17 @@ def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Pa
     metrics = BaseTrainer(sections, work_dir=tmp_path).train()
     assert "val_error" in metrics
     assert "val_accuracy" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [({"type": "LoggerHook"}, r": build_hook\(\) makes one of it"), (TimeTrackingHook, ""), (None, "")],
+    ids=["an entry", "a class", "nothing"],
+)
+def test_what_is_no_hook_is_not_registered(given: Any, hint: str, tmp_path: Path) -> None:
+    trainer = BaseTrainer(config(), work_dir=tmp_path)
+    with pytest.raises(ConfigError, match=f"register_hook: a hook is needed, not .*{hint}$"):
+        trainer.register_hook(given)
 
 
 # -- what is kept --------------------------------------------------------------------------------------------------

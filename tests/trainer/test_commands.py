@@ -75,6 +75,15 @@ def test_a_whole_configuration_needs_no_script(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_explain_says_what_the_trainer_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("exact.yaml").write_text(SMALL.replace("default_hooks: {logger: {interval: 5}}", "hooks: []"))
+    assert main(["explain", "exact.yaml"]) == 0
+    assert "note: the trainer adds val (EvalHook), test (EvalHook, at the end), config" in capsys.readouterr().out
+    Path("whole.yaml").write_text(SMALL.replace("epochs: 2", "epochs: 2, scheduler: CosineAnnealingLR"))
+    assert main(["explain", "whole.yaml"]) == 0
+    assert "note: the trainer adds test (EvalHook, at the end), scheduler, config" in capsys.readouterr().out
+
+
 def test_a_failure_is_1_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--set", "training.criterion=MSELoss"]) == 1
     assert "Traceback" in capsys.readouterr().err
@@ -104,12 +113,31 @@ def test_a_dry_run_finds_a_hook_that_fails_though_it_only_warns(capsys: pytest.C
     sys.modules.pop("own_hooks")
 
 
-def test_a_secret_that_was_masked_is_asked_for_when_resuming(capsys: pytest.CaptureFixture[str]) -> None:
+MASKED = """\
+writers:
+  - {type: MlflowWriter, token: '***'}
+  - {type: MLflowWriter, tracking_uri: 'https://***@host/x', experiment: '*** a **** b'}
+"""
+
+
+@pytest.mark.parametrize("command", [["resume", "run"], ["train", "run/config.yaml"]], ids=["resume", "train"])
+def test_a_secret_that_was_masked_is_asked_for(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    Path("run/config.yaml").write_text(SMALL + "writers: [{type: MlflowWriter, token: '***'}]\n")
-    assert main(["resume", "run"]) == 2
-    asked = "writers.0.token: is a secret, which no file holds: give it with --set writers.0.token=..."
-    assert asked in capsys.readouterr().err
+    Path("run/config.yaml").write_text(SMALL + MASKED)
+    assert main(command) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"run/config.yaml: {place}: is a secret, which no file holds: give it with --set {place}=..."
+        for place in ("writers.0.token", "writers.1.tracking_uri")
+    ]
+    assert [path.name for path in Path("run").iterdir()] == ["config.yaml"]
+
+
+def test_a_checkpoint_that_is_not_there_is_told_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "small.yaml", "--resume", "epoch_7.pth", "--work-dir", "run"]) == 2
+    here = Path.cwd()
+    message = f"--resume: there is no epoch_7.pth, neither in {here} nor in {here / 'run'}"
+    assert capsys.readouterr().err.splitlines() == [f"small.yaml: {message}"]
+    assert not Path("run").exists()
 
 
 @pytest.mark.slow

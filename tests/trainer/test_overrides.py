@@ -45,6 +45,7 @@ def test_a_value_is_put_where_its_path_leads(override: str, where: tuple[Any, ..
         ("training.epochs.more=1", "training.epochs is 3, which has nothing called 'more'"),
         ("trainig.epochs=1", "there is no 'trainig' here, did you mean 'training'?"),
         ("training.epochs=[1", "'[1' is no value"),
+        ("custom_hooks.0.interval=1", "there is no list 'custom_hooks' here, and so no entry 0 of it"),
     ],
 )
 def test_what_cannot_be_followed_is_told(override: str, message: str) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
 from ignite_hooks import BaseTrainer, ConfigError
-from tests.trainer.tools import config
+from ignite_hooks.trainer.datasets import Data
+from tests.trainer.tools import blobs, config
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no section of a trainer": ({"modle": "cnn"}, "modle: not a section of a trainer, did you mean 'model'?"),
@@ -48,6 +51,19 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of it": (
         {"training": {"optimizer": {"type": "SGD", "lrr": 1}}},
         "training.optimizer.lrr: not a setting of",
+    ),
+    "no type, misspelt": (
+        {"training": {"optimizer": {"typ": "SGD"}}},
+        "training.optimizer: needs 'type', the name of an optimizer: ASGD, Adadelta, Adagrad, Adam, AdamW, Adamax ...; "
+        "'typ' is not it",
+    ),
+    "what it fails on": (
+        {"training": {"optimizer": {"type": "SGD", "lr": "abc"}}},
+        "training.optimizer: SGD cannot be made with {'lr': 'abc'}: TypeError: '<' not supported",
+    ),
+    "an unknown scheduler": (
+        {"training": {"scheduler": "Cosine"}},
+        "no scheduler is called 'Cosine'; there are ConstantLR, CosineAnnealingLR,",
     ),
     "what it refuses": ({"training": {"optimizer": {"type": "SGD", "lr": -1}}}, "training.optimizer: Invalid learning"),
     "a scheduler without": (
@@ -89,6 +105,49 @@ def test_a_mistake_is_told_with_its_place(sections: dict[str, Any], message: str
     assert message in str(caught.value)
     assert len(caught.value.problems) == 1, caught.value
     assert list(tmp_path.iterdir()) == []
+
+
+def nothing() -> TensorDataset:
+    return TensorDataset(torch.zeros(0, 1, 4, 4), torch.zeros(0, dtype=torch.int64))
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing to learn from": ({"dataset": {"type": nothing}}, "dataset: nothing: its part 'train' is empty"),
+    "nothing to test with": (
+        {"dataset": {"type": lambda: Data(blobs().train, test=nothing(), num_classes=4, shape=(1, 4, 4))}},
+        "its part 'test' is empty: leave it out",
+    ),
+    "a model of another task": (
+        {"dataset": "digits", "model": "segmenter"},
+        "model.type: Segmenter is for segmentation, and digits are for classification: CNN, MLP or ViT is needed",
+    ),
+    "data of another task": (
+        {"dataset": {"type": "digits_detection", "count": 10}, "model": "cnn"},
+        "model.type: CNN is for classification, and digits_detection are for detection: Detector is needed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sections", "message"), UNFIT.values(), ids=UNFIT)
+def test_what_would_fail_in_the_run_is_told_before(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
+    if "digits" in str(sections):
+        pytest.importorskip("sklearn")
+    with pytest.raises(ConfigError) as caught:
+        BaseTrainer(config(**sections), work_dir=tmp_path)
+    assert message in str(caught.value)
+
+
+def test_data_without_a_part_for_the_test_says_so(tmp_path: Path) -> None:
+    trainer = BaseTrainer(
+        config(dataset={"type": lambda: Data(blobs().train, num_classes=4, shape=(1, 4, 4))}), work_dir=tmp_path
+    )
+    with pytest.raises(ConfigError, match="the data set has no part 'test', and no hook evaluates one of this name"):
+        trainer.test()
+
+
+def test_a_module_that_cannot_be_imported_is_not_proposed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not listed under imports: write imports: \[my_models\]"):
+        BaseTrainer(config(imports=["my_modles"], model="my_models:Net"), work_dir=tmp_path)
 
 
 def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path) -> None:
