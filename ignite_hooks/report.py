@@ -75,10 +75,15 @@ class Tally:
 
     @property
     def total(self) -> float:
-        """Seconds of all calls; those that were not timed took as long as those that were, but for the first."""
+        """Seconds of all calls; those that were not timed took as long as those that were.
+
+        Only the first and the longest stand for themselves alone: else one long wait would be taken for hundreds.
+        """
         if not self.timed:
             return 0.0
-        usual = (self.seconds - self.first) / (self.timed - 1) if self.timed > 1 else self.seconds
+        alone = {self.first, self.worst} if self.timed > 2 else {self.first}
+        others = self.timed - len(alone)
+        usual = (self.seconds - sum(alone)) / others if others > 0 else self.seconds
         return self.seconds + max(0, self.calls - self.timed) * usual
 
 

@@ -21,6 +21,14 @@ def test_the_total_is_taken_from_the_calls_that_were_timed() -> None:
     assert Tally().mean == Tally().total == 0.0
 
 
+@pytest.mark.parametrize("place", [0, 1, 4, 9])
+def test_one_long_call_counts_once(place: int) -> None:
+    tally = Tally(calls=1000)
+    for i in range(10):
+        tally.time(1.0 if i == place else 1e-6)
+    assert tally.total == pytest.approx(1.0 + 999 * 1e-6)
+
+
 def test_the_table_begins_with_the_most_expensive_and_ends_with_failures() -> None:
     report = Report(seconds=2.0)
     report.tallies["cheap", "before_run"] = Tally(1, 1, 1e-6, 1e-6)
