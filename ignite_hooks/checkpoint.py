@@ -27,10 +27,18 @@ WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 
 
 def unwrapped(model: Any) -> Any:
-    """The model inside DataParallel or DistributedDataParallel."""
+    """The model inside DataParallel, DistributedDataParallel and what torch.compile made, in any order."""
+    from torch.nn import Module
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    return model.module if isinstance(model, (DataParallel, DistributedDataParallel)) else model
+    while isinstance(model, Module):
+        # By its attribute: to import the class of a compiled model takes longer than anything else here.
+        wraps = isinstance(model, (DataParallel, DistributedDataParallel))
+        inner = model.module if wraps else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, Module):
+            break
+        model = inner
+    return model
 
 
 def is_sharded(model: Any) -> bool:
