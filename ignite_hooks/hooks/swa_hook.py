@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt
 from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.phases import each
+from ignite_hooks.phases import each, set_rate
 from ignite_hooks.position import drawn_again
 from ignite_hooks.ranks import all_or_none, average
 from ignite_hooks.schedule import When
@@ -100,7 +100,7 @@ class SWAHook(BaseHook):
             self.state.rates_before = [float(group["lr"]) for group in groups]
         done = runner.epoch - begin + 1
         for group, before in zip(groups, self.state.rates_before, strict=True):
-            group["lr"] = annealed(done, self.annealing_epochs, before, self.swa_lr)
+            set_rate(group, annealed(done, self.annealing_epochs, before, self.swa_lr))
 
     def after_train_epoch(self, runner: Runner) -> None:
         taken = When(self.interval, "epoch", start=self._begins_after(runner) + 1)

@@ -125,6 +125,17 @@ def test_the_learning_rate_comes_to_its_own_along_a_cosine(tmp_path: Path) -> No
     assert seen == pytest.approx([0.1, 0.06, 0.02, 0.02])
 
 
+def test_a_learning_rate_that_is_a_tensor_stays_one(tmp_path: Path) -> None:
+    trainer, data, services = a_run()
+    group, rate = services["optimizer"].param_groups[0], torch.tensor(0.1)
+    group["lr"] = rate
+    entry = {"type": "SWAHook", "start_epoch": 1, "swa_lr": 0.02, "annealing_epochs": 1}
+    attach_hooks(trainer, [entry], work_dir=tmp_path, **services)
+    trainer.run(data, max_epochs=2)
+    assert group["lr"] is rate
+    assert rate.item() == pytest.approx(0.02)
+
+
 def test_weights_that_are_not_finite_are_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, data, services = a_run(norm=False)
     model = services["model"]

@@ -107,3 +107,19 @@ def test_a_rate_that_is_a_tensor_stays_one(tmp_path: Path) -> None:
     attach_hooks(trainer, [{"type": "YOLOXLrUpdaterHook", "warmup_iters": 0}], optimizer=optimizer, work_dir=tmp_path)
     assert trainer.run([1], max_epochs=1).output == pytest.approx(0.05)
     assert optimizer.param_groups[0]["lr"] is rate
+
+
+def test_a_checkpoint_that_is_loaded_in_the_run_does_not_end_it(tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    seen: list[float] = []
+
+    def step(engine: Engine, batch: Any) -> None:
+        if engine.state.iteration == 3:
+            optimizer.load_state_dict(optimizer.state_dict())
+        seen.append(optimizer.param_groups[0]["lr"])
+
+    trainer = Engine(step)
+    entry = {"type": "YOLOXLrUpdaterHook", "warmup_iters": 4, "warmup_by_epoch": False, "num_last_epochs": 0}
+    attach_hooks(trainer, [entry], optimizer=optimizer, work_dir=tmp_path)
+    trainer.run(range(4), max_epochs=1)
+    assert seen == pytest.approx([(n / 4) ** 2 for n in (1, 2, 3, 4)])
