@@ -121,7 +121,10 @@ class DeterminismHook(BaseHook):
     def _look(self, runner: Runner) -> None:
         import torch
 
-        if not isinstance(runner.model, torch.nn.Module):
+        from ignite_hooks.averages import is_lazy_model
+
+        # Before their first forward parameters may have no size.
+        if not isinstance(runner.model, torch.nn.Module) or is_lazy_model(runner.model):
             return
         step, found = runner.global_step, digests_of(unwrapped(runner.model))
         if not is_sharded(runner.model):
@@ -186,7 +189,9 @@ def read(path: Path) -> dict[int, dict[str, str]]:
             f"compare_with: there is no {path}: give the work directory of a run with DeterminismHook"
         )
     found = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
-        parts = json.loads(text)
-        found[int(parts.pop("iteration"))] = parts
+    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        # A process that is killed may leave a part of its last line.
+        if text.endswith("}\n"):
+            parts = json.loads(text)
+            found[int(parts.pop("iteration"))] = parts
     return found
