@@ -58,6 +58,8 @@ class FreezeHook(BaseHook):
 
     def before_train(self, runner: Runner, model: Any) -> None:
         """After a checkpoint has been loaded: what is frozen follows from the epoch alone."""
+        from torch.nn.parameter import is_lazy
+
         self._thaw()
         module = unwrapped(model)
         found = dict(matching(module, self.patterns))
@@ -67,6 +69,8 @@ class FreezeHook(BaseHook):
             raise ValueError(f"patterns: no parameter matches {missing[0]!r}{hint}")
         if self._is_over(runner):
             return
+        if lazy := [name for name, one in found.items() if is_lazy(one)]:  # type: ignore[redundant-expr]
+            raise ValueError(f"{lazy[0]} has no size before its first forward: make one before the run")
         self._frozen = [parameter for parameter in found.values() if parameter.requires_grad]
         self._warn_of_strangers(runner)
         for parameter in self._frozen:

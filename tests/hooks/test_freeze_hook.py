@@ -115,6 +115,15 @@ def test_a_pattern_that_matches_nothing_is_an_error_with_a_hint(tmp_path: Path) 
     assert all(parameter.requires_grad for parameter in services["model"].parameters())
 
 
+def test_what_has_no_size_yet_cannot_be_frozen(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3))
+    attach_hooks(
+        trainer := Engine(lambda *_: None), [{"type": "FreezeHook", "patterns": ["0"]}], model=model, work_dir=tmp_path
+    )
+    with pytest.raises(HookError, match=r"0\.weight has no size before its first forward: make one before the run"):
+        trainer.run([0])
+
+
 def test_an_optimizer_that_lacks_what_will_be_trained_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
