@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 Moment = Literal["start", "end", "failure"]
 PLACES = ("message", "status", "work_dir", "epoch", "iteration")
+MOST = 1500
+"""The longest message: Discord takes no more than 2000 characters, and a command not any number."""
 
 
 @settings
@@ -130,7 +135,7 @@ def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
     words += [why] if why else []
     words += [f"best {name} {record.score:.4g}" for name, record in runner.best.items()]
     return {
-        "message": masked(runner.masks.text("; ".join(words))),
+        "message": shortened(masked(runner.masks.text("; ".join(words)))),
         "status": status,
         "work_dir": str(runner.work_dir),
         "epoch": epoch,
@@ -148,6 +153,18 @@ def in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
+def shortened(message: str, most: int = MOST) -> str:
+    """A message that can be sent: its middle is left out where it is too long, and what no argument may hold.
+
+    Example:
+        >>> shortened("an error\\0 as long as a book", most=15)
+        'an erro ... book'
+    """
+    message = message.replace("\0", "")
+    half = most // 2
+    return message if len(message) <= most else f"{message[:half]} ... {message[5 - half :]}"
+
+
 def filled(argument: str, facts: dict[str, Any]) -> str:
     """An argument with the facts in their places; other braces stay.
 
@@ -161,16 +178,26 @@ def filled(argument: str, facts: dict[str, Any]) -> str:
 
 def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -> None:
     """Run a command; an error says what it said where it fails."""
-    done = subprocess.run(
-        [filled(argument, facts) for argument in command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}{f': {said[0]}' if said else ''}")
+    # Into a file: what a command leaves running in the background would hold a pipe open.
+    with tempfile.TemporaryFile() as errors:
+        running = subprocess.Popen(
+            [filled(argument, facts) for argument in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            code = running.wait(timeout)
+        except subprocess.TimeoutExpired:
+            # With all that it has started.
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+            raise
+        if code:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise RuntimeError(f"{command[0]} ended with {code}{f': {said[0]}' if said else ''}")
 
 
 def post(address: str, facts: dict[str, Any], timeout: float) -> None:

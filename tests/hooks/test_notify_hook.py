@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -91,6 +93,49 @@ def test_a_command_that_fails_costs_a_line_and_never_the_run(
     trainer.run([0])
     assert message in caplog.text
     assert runner.report().failures == {}
+
+
+@pytest.mark.parametrize(("error", "length"), [("x" * 300_000, 1500), ("a\0b", None)])
+def test_whatever_an_error_says_it_is_told(error: str, length: int | None, tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError(error)
+
+    note, trainer = tmp_path / "told.txt", Engine(fail)
+    entry = {"type": "NotifyHook", "command": [*NOTE, str(note), "{message}"]}
+    attach_hooks(trainer, [entry], work_dir=tmp_path / "run")
+    with pytest.raises(ValueError):
+        trainer.run([0])
+    said = note.read_text().strip()
+    assert "ValueError: " in said
+    assert length is None or len(said) == length
+
+
+def test_what_a_command_leaves_in_the_background_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer, file = Engine(lambda *_: None), tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {file}"]
+    attach_hooks(trainer, [{"type": "NotifyHook", "command": command, "timeout": 30}], work_dir=tmp_path / "run")
+    trainer.run([0])
+    os.kill(int(file.read_text()), signal.SIGKILL)  # it is still there
+    assert "could not be told" not in caplog.text
+
+
+def test_a_command_whose_time_is_up_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    trainer, file = Engine(lambda *_: None), tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {file}; wait"]
+    attach_hooks(trainer, [{"type": "NotifyHook", "command": command, "timeout": 2}], work_dir=tmp_path / "run")
+    trainer.run([0])
+    until = time.monotonic() + 30
+    while is_running(int(file.read_text())) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(int(file.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    # An ended process that nobody has waited for is still listed.
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
 
 
 class Inbox(HTTPServer):
