@@ -28,8 +28,8 @@ WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 class DeterminismHook(BaseHook):
     """Seed the run, forbid operations that are not deterministic, and keep digests of the weights to compare two runs.
 
-    With ``compare_with`` the first difference is told, with the parts of the model it is in. Ranks, whose weights should
-    be equal, are compared too, without buffers such as running statistics. What was set is put back at the end.
+    With ``compare_with`` the first difference is told, with the parts of the model it is in. Ranks whose weights should
+    be equal are compared too, without buffers such as running statistics. What was set is put back at the end.
 
     Args:
         seed: What all random numbers begin with, on each rank others; None leaves them alone.
