@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Moment = Literal["start", "end", "failure"]
 PLACES = ("message", "status", "work_dir", "epoch", "iteration")
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 MOST = 1500
 """The longest message: Discord takes no more than 2000 characters, and a command not any number."""
 
@@ -57,6 +59,11 @@ class NotifyHook(BaseHook):
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             raise ValueError(f"command: a list of arguments is needed, as there is no shell: [{self.command!r}]")
+        if self.command is not None and (script := script_with_a_place(self.command)):
+            raise ValueError(
+                f"command: a shell would run what stands in place of {script}: write it as an argument of its own, "
+                f'[sh, -c, \'... "$0"\', "{script}"]'
+            )
         if isinstance(self.at, str):
             raise ValueError(f"at: a list is needed: [{self.at}]")
         if self.webhook is not None and urlsplit(revealed(self.webhook)).scheme not in ("http", "https"):
@@ -118,9 +125,10 @@ class NotifyHook(BaseHook):
 
     def _wait(self, runner: Runner) -> None:
         threads, self._told = self._told, []
+        # A little more than what each has been given itself, to hear of it; all of them wait at the same time.
+        until = time.monotonic() + self.timeout + 0.5
         for thread in threads:
-            # A little more than what it has been given itself, to hear of it.
-            thread.join(self.timeout + 0.5)
+            thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 whom = thread.name.removeprefix("NotifyHook ")
                 runner.logger.warning("%s does not answer within %g s: it is left alone", whom, self.timeout)
@@ -158,11 +166,11 @@ def shortened(message: str, most: int = MOST) -> str:
 
     Example:
         >>> shortened("an error\\0 as long as a book", most=15)
-        'an erro ... book'
+        'an erro ... ook'
     """
     message = message.replace("\0", "")
     half = most // 2
-    return message if len(message) <= most else f"{message[:half]} ... {message[5 - half :]}"
+    return message if len(message) <= most else f"{message[:half]} ... {message[half + 5 - most :]}"
 
 
 def filled(argument: str, facts: dict[str, Any]) -> str:
@@ -174,6 +182,20 @@ def filled(argument: str, facts: dict[str, Any]) -> str:
     """
     places = "|".join(PLACES)
     return re.sub(rf"\{{({places})\}}", lambda found: str(facts.get(found[1], "")), argument)
+
+
+def script_with_a_place(command: Sequence[str]) -> str | None:
+    """The place in the script that a command gives a shell, if there is one: an error could say ``$(rm ...)``.
+
+    Example:
+        >>> script_with_a_place(["bash", "-lc", "echo {message}"]), script_with_a_place(["sh", "-c", "$0", "{message}"])
+        ('{message}', None)
+    """
+    if os.path.basename(command[0]) not in SHELLS:
+        return None
+    flags = [index for index, word in enumerate(command) if re.fullmatch(r"-[a-z]*c", word)]
+    script = command[flags[0] + 1] if flags and flags[0] + 1 < len(command) else ""
+    return next((f"{{{place}}}" for place in PLACES if f"{{{place}}}" in script), None)
 
 
 def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -226,6 +227,46 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
     assert "T0SECRET" not in caplog.text
 
 
+def test_all_that_are_told_together_have_one_timeout(tmp_path: Path) -> None:
+    """What began at the start of a run, and a webhook and a command at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
+
+        def drip(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not over.wait(0.05):
+                    connection.sendall(b"x")
+
+        def serve() -> None:
+            for _ in range(2):
+                threading.Thread(target=drip, args=(listening.accept()[0],)).start()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        trainer, waited = Engine(lambda *_: None), []
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        entry = {"type": "NotifyHook", "webhook": address, "timeout": 1, "at": ["start", "end"]}
+        attach_hooks(trainer, [entry], work_dir=tmp_path)
+        join = threading.Thread.join
+
+        def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+            if thread.name.startswith("NotifyHook"):
+                waited.append(timeout)
+            join(thread, timeout)
+
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(threading.Thread, "join", joined)
+                trainer.run([0])
+        finally:
+            over.set()
+            server.join()
+    first, second = waited
+    assert first > 1
+    assert second < 0.5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -234,6 +275,7 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
         ({"webhook": "file:///etc/passwd"}, "an address that begins with https:// or http:// is needed"),
         ({"command": ["true"], "at": ["never"]}, "at"),
         ({"command": []}, "command"),
+        ({"command": ["sh", "-c", "echo '{message}'"]}, r"a shell would run what stands in place of {message}: write"),
     ],
     ids=str,
 )
