@@ -63,6 +63,13 @@ class YOLOXLrUpdaterHook(BaseHook):
                 "there is a scheduler (%s) too: who steps it undoes this one", type(scheduler).__name__
             )
         self._length, self._max_iters = runner.epoch_length, runner.max_iters
+        warmup = self.warmup_iters / (1 if self.warmup_by_epoch else self._length)
+        epochs = self._max_iters / self._length
+        if epochs <= warmup + self.num_last_epochs:
+            words = (
+                "of %g epochs %g rise and the last %d have the lowest rate: none is left for the cosine between them"
+            )
+            runner.logger.warning(words, epochs, warmup, self.num_last_epochs)
 
     def before_train_iter(self, runner: Runner, optimizer: Any) -> None:
         # Looked up each time, as a checkpoint that is loaded brings groups of its own, with the rates they began with.

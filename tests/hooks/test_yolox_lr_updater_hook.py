@@ -77,11 +77,13 @@ def test_the_lowest_rate_can_be_given_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "tail", "expected"), [(2, 15, 0.05), (1, 0, 1.0)])
-def test_a_run_that_is_shorter_than_its_end_has_the_lowest_rate(
-    epochs: int, tail: int, expected: float, tmp_path: Path
+def test_a_run_that_is_shorter_than_its_end_has_the_lowest_rate_and_is_told_so(
+    epochs: int, tail: int, expected: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = rates(tmp_path, epochs, num_last_epochs=tail, warmup_iters=0)
     assert {rate for rate, _ in found} == {expected}
+    told = "of 2 epochs 0 rise and the last 15 have the lowest rate: none is left for the cosine" in caplog.text
+    assert told == (tail == 15)
 
 
 def test_a_resumed_run_goes_on_along_the_curve(tmp_path: Path) -> None:
