@@ -133,6 +133,13 @@ def finished_epochs(runner: Runner) -> int:
     return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
 
 
+def planned_epochs(runner: Runner) -> int | None:
+    """How many epochs were asked for, or begin where iterations were; None where that is not known."""
+    if runner.max_epochs is not None or runner.max_iters is None or not runner.epoch_length:
+        return runner.max_epochs
+    return -(-runner.max_iters // runner.epoch_length)
+
+
 def services_with_state(runner: Runner) -> dict[str, Any]:
     """The objects beside model, optimizer and scheduler whose progress belongs to the run, such as an AMP scaler."""
     import torch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.checkpoint import planned_epochs, unwrapped
 from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.phases import each, set_rate
@@ -160,7 +160,12 @@ class SWAHook(BaseHook):
 
     def _begins_after(self, runner: Runner) -> int:
         """The number of epochs before the first that is taken."""
-        return first_epoch(self.start_epoch, runner.max_epochs)
+        epochs = planned_epochs(runner)
+        if epochs is None and 0 < self.start_epoch < 1:
+            raise ValueError(
+                f"start_epoch: {self.start_epoch:g} of an unknown number of epochs: say how many, as in 10"
+            )
+        return first_epoch(self.start_epoch, epochs)
 
     def _take(self, runner: Runner) -> None:
         from ignite_hooks.averages import Averages
