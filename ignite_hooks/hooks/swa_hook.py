@@ -216,6 +216,13 @@ def norms_of(module: Any) -> dict[str, Any]:
     }
 
 
+def trained_norms(module: Any) -> list[Any]:
+    """The batch norms of a module that count, now that it is in train()."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
+
+
 def copies_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Independent copies by name."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
@@ -229,15 +236,27 @@ def give(module: Any, statistics: Mapping[str, Any]) -> None:
 
 
 def renew_norms(module: Any, data: Any, device: Any) -> None:
-    """Let the batch norms gather the statistics of all the data; all else is as before afterwards."""
-    from torch.optim.swa_utils import update_bn
+    """Let the batch norms gather the statistics of all the data; all else is as before afterwards.
+
+    Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
+    """
+    import torch
 
     if data is None or isinstance(data, Iterator):
         raise ValueError("the training data cannot be gone through again")
     before = [(part, part.training, getattr(part, "momentum", None)) for part in module.modules()]
     first = next(iter(module.parameters()), None)
+    device = device or (None if first is None else first.device)
     try:
-        update_bn(data, module, device or (None if first is None else first.device))
+        module.train()
+        for norm in trained_norms(module):
+            norm.reset_running_stats()
+            # So that each batch counts as much as any other.
+            norm.momentum = None
+        with torch.no_grad():
+            for batch in data:
+                inputs = batch[0] if isinstance(batch, (list, tuple)) else batch
+                module(inputs if device is None else inputs.to(device))
     finally:
         for part, mode, momentum in before:
             part.training = mode

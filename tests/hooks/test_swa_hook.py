@@ -83,6 +83,17 @@ def test_batch_norms_have_statistics_of_the_mean(update_norms: bool, tmp_path: P
     assert same(found, copied(model)) is update_norms
 
 
+def test_norms_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> None:
+    trainer, data, services = a_run()
+    norm = services["model"][1]
+    norm.running_mean.fill_(0.5)
+    entries = [{"type": "SWAHook", "start_epoch": 0}, {"type": "FreezeHook", "patterns": ["1"]}]
+    attach_hooks(trainer, entries, work_dir=tmp_path, **services)
+    trainer.run(data, max_epochs=2)
+    assert norm.running_mean.tolist() == [0.5, 0.5]
+    assert norm.running_var.tolist() == [1.0, 1.0]
+
+
 def test_data_that_cannot_be_gone_through_again_does_not_cost_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
