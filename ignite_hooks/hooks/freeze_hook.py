@@ -122,7 +122,7 @@ class FreezeHook(BaseHook):
         for norm in module.modules():
             own = [id(parameter) for parameter in norm.parameters(recurse=False)]
             if isinstance(norm, _BatchNorm) and own and frozen.issuperset(own):
-                self._still.append(Still(norm))
+                self._still.append(Still(norm, module))
 
     def _thaw(self) -> None:
         frozen, self._frozen = self._frozen, []
@@ -145,19 +145,20 @@ class Still:
     Not by hooks around its forward: what torch.compile has made would not see them come and go.
     """
 
-    def __init__(self, norm: Any) -> None:
-        self._norm, self._mode = norm, norm.training
+    def __init__(self, norm: Any, model: Any) -> None:
+        self._norm, self._model = norm, model
+        self._mode: bool | None = norm.training
         norm.training = False
         norm.train = self
 
     def __call__(self, mode: bool = True) -> Any:
-        self._mode = mode
+        self._mode = None
         return self._norm
 
     def undo(self) -> None:
-        """Give it the mode that it would have."""
+        """Give it the mode that it would have: that of the model, once this was told one."""
         del self._norm.train
-        self._norm.training = self._mode
+        self._norm.training = self._model.training if self._mode is None else self._mode
 
 
 def matching(module: Module, patterns: Sequence[str]) -> Iterator[tuple[str, Parameter]]:

@@ -89,7 +89,9 @@ def test_norms_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> Non
     norm.running_mean.fill_(0.5)
     entries = [{"type": "SWAHook", "start_epoch": 0}, {"type": "FreezeHook", "patterns": ["1"]}]
     attach_hooks(trainer, entries, work_dir=tmp_path, **services)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, services["model"].eval)
     trainer.run(data, max_epochs=2)
+    assert {part.training for part in services["model"].modules()} == {False}
     assert norm.running_mean.tolist() == [0.5, 0.5]
     assert norm.running_var.tolist() == [1.0, 1.0]
 
