@@ -32,7 +32,8 @@ class LRFinderHook(BaseHook):
 
     Each of some training steps, on the run's own data, is made with a larger rate, until the loss explodes. Then the
     weights, the optimizer and whatever else has a state are as before, random numbers included: the run that follows
-    is the run there would have been without. A run that is resumed tries nothing.
+    is the run there would have been without. What a step or a data set counts in variables of its own is not put back,
+    and a step that accumulates gradients uses each batch alone. A run that is resumed tries nothing.
 
     Args:
         start_lr: The smallest rate.
