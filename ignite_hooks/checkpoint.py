@@ -27,10 +27,18 @@ WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 
 
 def unwrapped(model: Any) -> Any:
-    """The model inside DataParallel or DistributedDataParallel."""
+    """The model inside DataParallel, DistributedDataParallel and what torch.compile made, in any order."""
+    from torch.nn import Module
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    return model.module if isinstance(model, (DataParallel, DistributedDataParallel)) else model
+    while isinstance(model, Module):
+        # By its attribute: to import the class of a compiled model takes longer than anything else here.
+        wraps = isinstance(model, (DataParallel, DistributedDataParallel))
+        inner = model.module if wraps else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, Module):
+            break
+        model = inner
+    return model
 
 
 def is_sharded(model: Any) -> bool:
@@ -123,6 +131,13 @@ def finished_epochs(runner: Runner) -> int:
         length is not None and finished_iterations(runner) - runner.epoch_began_at >= length
     )
     return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
+
+
+def planned_epochs(runner: Runner) -> int | None:
+    """How many epochs were asked for, or begin where iterations were; None where that is not known."""
+    if runner.max_epochs is not None or runner.max_iters is None or not runner.epoch_length:
+        return runner.max_epochs
+    return -(-runner.max_iters // runner.epoch_length)
 
 
 def services_with_state(runner: Runner) -> dict[str, Any]:

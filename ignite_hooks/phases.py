@@ -319,6 +319,14 @@ def each(thing: Any) -> Iterator[Any]:
         yield thing
 
 
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Give a group of an optimizer a learning rate; a tensor stays, as a compiled optimizer reads it."""
+    if hasattr(group["lr"], "fill_"):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
 def first_with_gradient(output: Any) -> Any:
     """The first tensor in an output that a gradient can come to, or None."""
     if hasattr(output, "requires_grad"):

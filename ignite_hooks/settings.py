@@ -268,7 +268,7 @@ def misfit(value: Any, setting: Setting) -> str:
     if is_reference(value) or (value is None and setting.default is None):
         return ""
     if isinstance(value, int) and abs(value) > LARGEST:
-        return f"a smaller number is needed, not one of more than {len(str(LARGEST)) - 1} digits"
+        return TOO_LARGE
     if setting.name == "priority" and setting.annotation in _PRIORITIES:
         return _wrong_priority(value)
     adapter = type_adapter(setting.annotation)
@@ -280,11 +280,15 @@ def misfit(value: Any, setting: Setting) -> str:
         adapter.validate_python(value)
     except ValidationError:
         return f"{in_words(setting.annotation)} is needed, not {shown(value)}"
+    except ValueError:
+        # One within a list or mapping, which even a message cannot hold.
+        return TOO_LARGE
     return _wrong_common(value, setting)
 
 
 LARGEST = 10**100
 """Numbers beyond it are slips, and cannot be printed either."""
+TOO_LARGE = f"a smaller number is needed, not one of more than {len(str(LARGEST)) - 1} digits"
 
 _PRIORITIES = (PriorityLike, COMMON_TYPES["priority"])
 

@@ -35,11 +35,16 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "EarlyStoppingHook": {"strict": (True,)},
     "DetVisualizationHook": {"draw": (True,), "backend_args": (None,), "test_out_dir": (None,)},
     "SegVisualizationHook": {"draw": (True,), "backend_args": (None,)},
+    "ProfilerHook": {"activity_with_cpu": (True,), "json_trace_path": (None,)},
+    "SyncRandomSizeHook": {"device": ("cuda", "cpu", None)},
+    "YOLOXLrUpdaterHook": {"policy": ("YOLOX",), "warmup": ("exp",)},
 }
 """Values that ask for nothing but what happens here anyway."""
 
 _FILES = "files go to a folder here: give out_dir, and mount or copy what is elsewhere"
 _WARM_UP = "the average is warmed up by 'warm_up' here: min(momentum, (1 + n) / (warm_up + n)) in step n"
+
+_BEFORE_EACH = "norms are averaged before every evaluation, which is all that sees it: leave it out"
 
 OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "CheckpointHook": {
@@ -65,10 +70,29 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "EarlyStoppingHook": {"strict": "a metric that does not exist is always an error here: leave it out"},
     "DetVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
     "SegVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
+    "ProfilerHook": {
+        "profile_times": "write profile_iters for iterations; by_epoch: true alone looks at the first epoch",
+        "activity_with_cpu": "the CPU is always looked at: leave it out",
+        "activity_with_cuda": "a GPU is looked at where there is one: leave it out",
+        "json_trace_path": "traces are profile/trace_N.json.gz in the work directory: leave it out",
+    },
+    "SyncNormHook": {
+        "num_last_epochs": _BEFORE_EACH,
+        "interval": _BEFORE_EACH,
+    },
+    "SyncRandomSizeHook": {"device": "nothing is sent to a device: leave it out"},
+    "YOLOXLrUpdaterHook": {
+        "policy": "the name of the hook says it: leave it out",
+        "warmup": "the warm-up is a parabola ('exp' there), or none with warmup_iters: 0: leave it out",
+    },
+    "YOLOXModeSwitchHook": {
+        "new_train_pipeline": "write PipelineSwitchHook with switch_epoch and switch_pipeline for other transforms"
+    },
 }
 """Settings that ask for something that is asked for otherwise here: what to write."""
 
 DEFAULTS = {
+    "CheckpointHook": {"max_keep_ckpts": "-1, all of them, there and 5 here: write which is meant"},
     "EMAHook": {"momentum": "0.0002 there, which is 0.9998 here: write momentum: 0.9998 and warm_up: 0 for the same"},
     "EarlyStoppingHook": {
         "min_delta": "0.1 there and 0 here: write which is meant",
@@ -76,6 +100,15 @@ DEFAULTS = {
     },
 }
 """Settings whose defaults differ so that a run would; told where an entry says that it means the hook of another."""
+
+
+_AS_SERVICE = "nothing is built from {type: ...} here: make it in the script, give it as attach_hooks(..., weak=it)"
+
+MEANT_OTHERWISE = {
+    "PipelineSwitchHook": {"switch_pipeline": f"{_AS_SERVICE} and write '@weak'"},
+    "ProfilerHook": {"on_trace_ready": "export_chrome_trace and export_tensorboard say where it goes: write these"},
+}
+"""Settings of ours that name something to be built there, by its type."""
 
 
 def without_scope(name: str) -> str:
@@ -132,6 +165,10 @@ def translated(type_: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> 
             wrong[word] = otherwise[word]
         else:
             found[word] = value
+    for word, message in MEANT_OTHERWISE.get(name, {}).items():
+        if _has_types(found.get(word)):
+            wrong[word] = message
+            del found[word]
     if name == "CheckpointHook" and found.get("save_best") == "auto":
         wrong["save_best"] = "'auto' takes whatever metric comes first: name it, or write true and best_metric"
         del found["save_best"]
@@ -143,3 +180,9 @@ def translated(type_: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> 
             if word not in given:
                 wrong[word] = f"the default is {message}"
     return found, wrong
+
+
+def _has_types(value: Any) -> bool:
+    """Whether a value describes something to be built, or several of them."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return any(isinstance(one, Mapping) and "type" in one for one in values)

@@ -379,10 +379,17 @@ def test_a_checkpoint_holds_plain_types_and_what_the_specification_names(tmp_pat
     assert same(dict(made.model.state_dict()), state["state_dict"])
 
 
-def test_names_of_weights_are_those_of_the_unwrapped_model(tmp_path: Path) -> None:
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+@pytest.mark.parametrize(
+    "wrap", [nn.DataParallel, compiled, lambda model: compiled(nn.DataParallel(model))], ids=["DP", "compiled", "both"]
+)
+def test_names_of_weights_are_those_of_the_unwrapped_model(wrap: Any, tmp_path: Path) -> None:
     made = script(tmp_path)
     inner = nn.Linear(4, 2)
-    made.runner.register_service("model", nn.DataParallel(inner))
+    made.runner.register_service("model", wrap(inner))
     made.runner.register_service("optimizer", None)
     path = made.runner.save_checkpoint("wrapped.pth")
     assert {*torch.load(path, weights_only=True)["state_dict"]} == {"weight", "bias"}

@@ -438,7 +438,14 @@ def test_a_list_is_hooks_in_any_format(tmp_path: Path) -> None:
 
 def test_the_configurations_of_the_package_are_accepted() -> None:
     for path in sorted((WHERE.parent / "configs").glob("*.yaml")):
-        attach(path, evaluating=True, work_dir="out", criterion=torch.nn.CrossEntropyLoss(), weak_augmentation=print)
+        attach(
+            path,
+            evaluating=True,
+            work_dir="out",
+            criterion=torch.nn.CrossEntropyLoss(),
+            weak_augmentation=print,
+            show_progress=print,
+        )
 
 
 # -- the caller's objects -----------------------------------------------------------------------------------------

@@ -117,6 +117,11 @@ def test_numbers_beyond_reason_are_slips(annotation: Any, value: int) -> None:
     assert misfit(value, Setting("x", annotation)) == "a smaller number is needed, not one of more than 100 digits"
 
 
+def test_a_number_that_is_too_large_for_a_message_is_a_slip_within_something_else_too() -> None:
+    found = misfit({"a": 10**5000}, Setting("x", Mapping[str, Any] | Callable[..., Any]))
+    assert found == "a smaller number is needed, not one of more than 100 digits"
+
+
 @pytest.mark.parametrize(
     ("value", "reference"),
     [("@model", True), ("@val_loader", True), ("@", False), ("@1", False), ("a@b", False), ("@a b", False), (3, False)],

@@ -115,6 +115,26 @@ def test_a_scope_that_is_registered_goes_before() -> None:
             {"type": "mmengine.NaiveVisualizationHook"},
             ["hook.type: no hook is called 'mmengine.NaiveVisualizationHook': it is much like VisualizationHook here"],
         ),
+        (
+            {"type": "mmengine.CheckpointHook", "interval": 1},
+            ["hook.max_keep_ckpts: the default is -1, all of them, there and 5 here: write which is meant"],
+        ),
+        (
+            {"type": "mmengine.ProfilerHook", "profile_times": 2, "on_trace_ready": {"type": "tb_trace"}},
+            ["hook.profile_times: write profile_iters", "hook.on_trace_ready: export_chrome_trace and"],
+        ),
+        (
+            {"type": "SyncNormHook", "num_last_epochs": 15, "interval": 10},
+            ["hook.num_last_epochs: norms are averaged before every", "hook.interval: norms are averaged before every"],
+        ),
+        (
+            {"type": "mmyolo.YOLOXModeSwitchHook", "num_last_epochs": 15, "new_train_pipeline": []},
+            ["hook.new_train_pipeline: write PipelineSwitchHook with switch_epoch and switch_pipeline"],
+        ),
+        (
+            {"type": "PipelineSwitchHook", "switch_epoch": 280, "switch_pipeline": [{"type": "Resize"}]},
+            ["hook.switch_pipeline: nothing is built from {type: ...} here: make it in the script", "write '@weak'"],
+        ),
         ({"type": "mmdet.LogerHook"}, ["hook.type: no hook is called 'mmdet.LogerHook', did you mean 'LoggerHook'?"]),
         (
             {"type": "TextLoggerHook"},
@@ -125,6 +145,19 @@ def test_a_scope_that_is_registered_goes_before() -> None:
 def test_where_it_means_something_else_the_error_says_what_to_write(config: Any, expected: list[str]) -> None:
     found = "\n".join(problems(config))
     assert [message for message in expected if message not in found] == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "mmdet.SyncRandomSizeHook", "ratio_range": [14, 26], "img_scale": [640, 640], "device": "cuda"},
+        {"type": "YOLOXLrUpdaterHook", "policy": "YOLOX", "warmup": "exp", "by_epoch": False, "warmup_ratio": 1},
+        {"type": "mmengine.ProfilerHook", "by_epoch": True, "activity_with_cpu": True, "json_trace_path": None},
+    ],
+    ids=lambda config: config["type"],
+)
+def test_what_asks_for_nothing_else_is_taken_as_it_is(config: dict[str, Any]) -> None:
+    build_hook(config)
 
 
 def test_other_names_of_the_same_are_understood_but_not_beside_our_own() -> None:

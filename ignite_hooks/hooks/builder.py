@@ -143,7 +143,9 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
                 setattr(hook, word, given[word])
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
         text = one_line(error)
-        name = next((setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)), "")
+        named = [setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)]
+        # The one it begins with, where it mentions others too.
+        name = min(named, key=lambda setting: not text.startswith(f"{setting}:"), default="")
         at = f"{place}.{name}" if name else place
         found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
         return None

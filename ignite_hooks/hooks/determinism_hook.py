@@ -14,7 +14,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint import is_sharded, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.points import Priority
-from ignite_hooks.ranks import everybody_says, rank
+from ignite_hooks.ranks import everybody_says, rank, world_size
 from ignite_hooks.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class DeterminismHook(BaseHook):
     """Seed the run, forbid operations that are not deterministic, and keep digests of the weights to compare two runs.
 
     With ``compare_with`` the first difference is told, with the parts of the model it is in. Ranks whose weights should
-    be equal are compared too. What was set is put back at the end.
+    be equal are compared too, without buffers such as running statistics. What was set is put back at the end.
 
     Args:
         seed: What all random numbers begin with, on each rank others; None leaves them alone.
@@ -121,11 +121,16 @@ class DeterminismHook(BaseHook):
     def _look(self, runner: Runner) -> None:
         import torch
 
-        if not isinstance(runner.model, torch.nn.Module):
+        from ignite_hooks.averages import is_lazy_model
+
+        # Before their first forward parameters may have no size.
+        if not isinstance(runner.model, torch.nn.Module) or is_lazy_model(runner.model):
             return
-        step, found = runner.global_step, digests_of(unwrapped(runner.model))
-        if not is_sharded(runner.model):
-            self._compare_ranks(runner, everybody_says(found))
+        module, step = unwrapped(runner.model), runner.global_step
+        found = digests_of(module.state_dict())
+        if world_size() > 1 and not is_sharded(runner.model):
+            # Buffers are not compared: between two synchronisations each rank has statistics of its own batches.
+            self._compare_ranks(runner, everybody_says(digests_of(dict(module.named_parameters()))))
         if rank() != 0:
             return
         with runner.folder(FILE).open("a", encoding="utf-8") as file:
@@ -148,12 +153,12 @@ class DeterminismHook(BaseHook):
             runner.logger.warning(words, runner.global_step, wrong[0], where)
 
 
-def digests_of(module: Any) -> dict[str, str]:
-    """A digest of all weights and buffers, and one of those within each direct part of the model."""
+def digests_of(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """A digest of all these weights and buffers, and one of those within each direct part of the model."""
     import torch
 
     parts: dict[str, Any] = {"all": hashlib.sha256()}
-    for name, tensor in module.state_dict().items():
+    for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             continue
         whole = getattr(tensor, "_local_tensor", tensor).detach().cpu().contiguous()
@@ -186,7 +191,9 @@ def read(path: Path) -> dict[int, dict[str, str]]:
             f"compare_with: there is no {path}: give the work directory of a run with DeterminismHook"
         )
     found = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
-        parts = json.loads(text)
-        found[int(parts.pop("iteration"))] = parts
+    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        # A process that is killed may leave a part of its last line.
+        if text.endswith("}\n"):
+            parts = json.loads(text)
+            found[int(parts.pop("iteration"))] = parts
     return found

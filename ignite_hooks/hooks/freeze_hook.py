@@ -47,17 +47,19 @@ class FreezeHook(BaseHook):
         if isinstance(self.patterns, str):
             raise ValueError(f"patterns: a list is needed: [{self.patterns!r}]")
         self._frozen: list[Parameter] = []
-        self._watches: list[Any] = []
+        self._still: list[Still] = []
         self._withholding: list[Any] = []
 
     def before_run(self, runner: Runner, model: Any) -> None:
         self._thaw()
         self._stop_withholding()
-        if unwrapped(model) is not model:
+        if counts_on_gradients(model):
             self._withhold(runner)
 
     def before_train(self, runner: Runner, model: Any) -> None:
         """After a checkpoint has been loaded: what is frozen follows from the epoch alone."""
+        from torch.nn.parameter import is_lazy
+
         self._thaw()
         module = unwrapped(model)
         found = dict(matching(module, self.patterns))
@@ -67,6 +69,8 @@ class FreezeHook(BaseHook):
             raise ValueError(f"patterns: no parameter matches {missing[0]!r}{hint}")
         if self._is_over(runner):
             return
+        if lazy := [name for name, one in found.items() if is_lazy(one)]:  # type: ignore[redundant-expr]
+            raise ValueError(f"{lazy[0]} has no size before its first forward: make one before the run")
         self._frozen = [parameter for parameter in found.values() if parameter.requires_grad]
         self._warn_of_strangers(runner)
         for parameter in self._frozen:
@@ -118,27 +122,43 @@ class FreezeHook(BaseHook):
         for norm in module.modules():
             own = [id(parameter) for parameter in norm.parameters(recurse=False)]
             if isinstance(norm, _BatchNorm) and own and frozen.issuperset(own):
-                # Within the forward, as a step says train() at its beginning.
-                self._watches.append(norm.register_forward_pre_hook(in_eval))
-                self._watches.append(norm.register_forward_hook(as_before, always_call=True))
+                self._still.append(Still(norm, module))
 
     def _thaw(self) -> None:
         frozen, self._frozen = self._frozen, []
         for parameter in frozen:
             parameter.requires_grad_(True)
-        while self._watches:
-            self._watches.pop().remove()
+        while self._still:
+            self._still.pop().undo()
 
 
-def in_eval(norm: Module, _: Any) -> None:
-    """Let a batch norm use its running statistics in this forward."""
-    norm._mode_before = norm.training  # type: ignore[assignment]
-    norm.training = False
+def counts_on_gradients(model: Any) -> bool:
+    """Whether a model waits for the gradient of every parameter that was to be trained when it was made."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return any(isinstance(part, DistributedDataParallel) for part in model.modules())
 
 
-def as_before(norm: Module, *_: Any) -> None:
-    """Put the mode back."""
-    norm.training = norm.__dict__.pop("_mode_before", norm.training)
+class Still:
+    """Keeps a batch norm in the mode of evaluations, though a step says train() at its beginning.
+
+    Not by hooks around its forward: what torch.compile has made would not see them come and go.
+    """
+
+    def __init__(self, norm: Any, model: Any) -> None:
+        self._norm, self._model = norm, model
+        self._mode: bool | None = norm.training
+        norm.training = False
+        norm.train = self
+
+    def __call__(self, mode: bool = True) -> Any:
+        self._mode = None
+        return self._norm
+
+    def undo(self) -> None:
+        """Give it the mode that it would have: that of the model, once this was told one."""
+        del self._norm.train
+        self._norm.training = self._model.training if self._mode is None else self._mode
 
 
 def matching(module: Module, patterns: Sequence[str]) -> Iterator[tuple[str, Parameter]]:

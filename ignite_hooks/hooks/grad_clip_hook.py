@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -36,7 +36,7 @@ class GradClipHook(BaseHook):
     """
 
     max_norm: Annotated[float, Gt(0)]
-    norm_type: Annotated[float, Gt(0)] = 2.0
+    norm_type: Annotated[float, Gt(0)] | Literal["inf"] = 2.0
     interval: Annotated[int, Ge(1)] = 50
 
     may_end_a_run: ClassVar[bool] = False
@@ -86,7 +86,7 @@ class GradClipHook(BaseHook):
         return arguments[:1], {"closure": clipped}
 
     def _clip(self, optimizer: Any) -> None:
-        norm = clip(optimizer, self.max_norm, self.norm_type)
+        norm = clip(optimizer, self.max_norm, float(self.norm_type))
         if norm is not None:
             self._norms.append(norm)
 

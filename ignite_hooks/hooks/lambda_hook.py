@@ -13,7 +13,8 @@ class LambdaHook(BaseHook):
     """Call functions at the points they are given for; each receives what its parameters name.
 
     Args:
-        **given: Functions by the name of their point, and the settings that every hook has.
+        **given: Functions by the name of their point, in a file the names of services, as in
+            ``after_epoch: "@my_function"``; and the settings that every hook has.
 
     Reads: what the functions name.
 
@@ -28,11 +29,19 @@ class LambdaHook(BaseHook):
         for name, function in functions.items():
             _check(name, function)
         # A hook's points are the methods of its class, so each has a class of its own.
-        answers = {name: staticmethod(function) for name, function in functions.items()}
+        answers = {name: staticmethod(_awaited if _is_service(one) else one) for name, one in functions.items()}
         return super().__new__(type(cls.__name__, (cls,), {"__doc__": cls.__doc__, **answers}))
 
     def __init__(self, **given: Any) -> None:
         super().__init__({word: value for word, value in given.items() if word in COMMON_SETTINGS})
+
+
+def _awaited() -> None:
+    """Stands for a service where only the file is seen."""
+
+
+def _is_service(function: object) -> bool:
+    return isinstance(function, str) and function.startswith("@") and function[1:].isidentifier()
 
 
 def _check(name: str, function: object) -> None:
@@ -40,7 +49,7 @@ def _check(name: str, function: object) -> None:
     points = (*POINTS, *ALIASES, "should_trigger")
     if name not in points and hasattr(BaseHook, name):
         raise ValueError(f"{name}: a word of every hook cannot be a point")
-    if not callable(function):
+    if not callable(function) and not _is_service(function):
         near = did_you_mean(name, (*points, *COMMON_SETTINGS))
         raise ValueError(f"{name}: a function is needed, not {function!r}{near}")
     if meant := misspelt_points([name]):

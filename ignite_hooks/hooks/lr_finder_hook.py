@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Lt
 from ignite_hooks.checkpoint import services_with_state, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.machine import line_through
-from ignite_hooks.phases import each
+from ignite_hooks.phases import each, set_rate
 from ignite_hooks.points import Priority
 from ignite_hooks.position import drawn_again
 from ignite_hooks.ranks import everybody_says, rank
@@ -32,7 +32,8 @@ class LRFinderHook(BaseHook):
 
     Each of some training steps, on the run's own data, is made with a larger rate, until the loss explodes. Then the
     weights, the optimizer and whatever else has a state are as before, random numbers included: the run that follows
-    is the run there would have been without. A run that is resumed tries nothing.
+    is the run there would have been without. What a step or a data set counts in variables of its own is not put back,
+    and a step that accumulates gradients uses each batch alone. A run that is resumed tries nothing.
 
     Args:
         start_lr: The smallest rate.
@@ -90,7 +91,7 @@ class LRFinderHook(BaseHook):
             runner.logger.info("suggested learning rate: %.2g", self.suggestion)
             runner.writer.write_scalars({"lr_finder/suggestion": self.suggestion}, 0, kind="train", epoch=0)
             if self.apply:
-                set_rates(optimizer, rates_of(optimizer), self.suggestion)
+                begin_with(self.suggestion, optimizer, runner.scheduler)
         if self.points and rank() == 0:
             self._draw(runner)
 
@@ -105,10 +106,12 @@ class LRFinderHook(BaseHook):
         # A copy, as a loader that keeps its workers would draw fewer random numbers in the run that follows.
         smooth, mine = Smooth(self.smoothing), copy.copy(data)
         trial = rates(self.start_lr, self.end_lr, self.num_iter)
-        with drawn_again(data), Kept(runner):
+        with drawn_again(data), Kept(runner) as kept:
             try:
                 for number, (rate, batch) in enumerate(zip(trial, endless(mine), strict=False), 1):
                     set_rates(optimizer, before, rate)
+                    # A step that accumulates never gets to the iteration in which it would do so.
+                    kept.forget_gradients()
                     # As in no iteration yet: a step may count on what belongs to a number.
                     trainer.state.batch = batch
                     loss = smooth.add(loss_of(trainer._process_function(trainer, batch)))
@@ -139,7 +142,7 @@ class Kept:
         self._things += services_with_state(runner).values()
         self._model = self._things[0]
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Kept:
         from ignite_hooks.averages import is_lazy_model
 
         if is_lazy_model(self._model):
@@ -148,17 +151,40 @@ class Kept:
             )
         self._states = [copied(thing.state_dict()) for thing in self._things]
         self._modes = [(part, part.training) for part in self._model.modules()]
+        # Those too that belong to no state.
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         self._gradients = [(one, one.grad) for one in self._model.parameters()]
+        self.forget_gradients()
+        return self
+
+    def forget_gradients(self) -> None:
+        """As they are before the first step."""
         for one, _ in self._gradients:
             one.grad = None
 
     def __exit__(self, *_: object) -> None:
         for thing, state in zip(self._things, self._states, strict=True):
+            groups = getattr(thing, "param_groups", None)
             thing.load_state_dict(state)
+            if groups is not None and groups is not thing.param_groups:
+                put_into(groups, thing.param_groups)
+                thing.param_groups = groups
+        for buffer, before in self._buffers:
+            buffer.copy_(before)
         for part, mode in self._modes:
             part.training = mode
         for one, gradient in self._gradients:
             one.grad = gradient
+
+
+def put_into(groups: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]]) -> None:
+    """Give the groups of an optimizer, which a script may hold, what was loaded: a state brings groups of its own."""
+    for group, values in zip(groups, loaded, strict=True):
+        rate = group["lr"]
+        group.clear()
+        group.update(values)
+        if hasattr(rate, "fill_"):
+            group["lr"] = rate.fill_(values["lr"])
 
 
 def copied(value: Any) -> Any:
@@ -240,7 +266,23 @@ def set_rates(optimizer: Any, before: Sequence[float], rate: float) -> None:
     """Give the first group a rate, and the others theirs in the same proportion as before."""
     groups = [group for one in each(optimizer) for group in one.param_groups]
     for group, own in zip(groups, before, strict=True):
-        group["lr"] = rate * own / before[0] if before[0] else rate
+        set_rate(group, rate * own / before[0] if before[0] else rate)
+
+
+def begin_with(rate: float, optimizer: Any, scheduler: Any) -> None:
+    """Let an optimizer be as if made with a rate, and schedulers too, which remember what it was made with."""
+    before = rates_of(optimizer)
+    set_rates(optimizer, before, rate)
+    if not before[0]:
+        return
+    factor = rate / before[0]
+    for group in [group for one in each(optimizer) for group in one.param_groups]:
+        if "initial_lr" in group:
+            group["initial_lr"] = group["initial_lr"] * factor
+    for one in each(scheduler):
+        for part in (one, *getattr(one, "_schedulers", ())):
+            if hasattr(part, "base_lrs"):
+                part.base_lrs = [base * factor for base in part.base_lrs]
 
 
 def endless(data: Any) -> Iterator[Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
 Moment = Literal["start", "end", "failure"]
 PLACES = ("message", "status", "work_dir", "epoch", "iteration")
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
+MOST = 1500
+"""The longest message: Discord takes no more than 2000 characters, and a command not any number."""
 
 
 @settings
@@ -52,6 +59,11 @@ class NotifyHook(BaseHook):
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             raise ValueError(f"command: a list of arguments is needed, as there is no shell: [{self.command!r}]")
+        if self.command is not None and (script := script_with_a_place(self.command)):
+            raise ValueError(
+                f"command: a shell would run what stands in place of {script}: write it as an argument of its own, "
+                f'[sh, -c, \'... "$0"\', "{script}"]'
+            )
         if isinstance(self.at, str):
             raise ValueError(f"at: a list is needed: [{self.at}]")
         if self.webhook is not None and urlsplit(revealed(self.webhook)).scheme not in ("http", "https"):
@@ -113,9 +125,10 @@ class NotifyHook(BaseHook):
 
     def _wait(self, runner: Runner) -> None:
         threads, self._told = self._told, []
+        # A little more than what each has been given itself, to hear of it; all of them wait at the same time.
+        until = time.monotonic() + self.timeout + 0.5
         for thread in threads:
-            # A little more than what it has been given itself, to hear of it.
-            thread.join(self.timeout + 0.5)
+            thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 whom = thread.name.removeprefix("NotifyHook ")
                 runner.logger.warning("%s does not answer within %g s: it is left alone", whom, self.timeout)
@@ -130,7 +143,7 @@ def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
     words += [why] if why else []
     words += [f"best {name} {record.score:.4g}" for name, record in runner.best.items()]
     return {
-        "message": masked(runner.masks.text("; ".join(words))),
+        "message": shortened(masked(runner.masks.text("; ".join(words)))),
         "status": status,
         "work_dir": str(runner.work_dir),
         "epoch": epoch,
@@ -148,6 +161,18 @@ def in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
+def shortened(message: str, most: int = MOST) -> str:
+    """A message that can be sent: its middle is left out where it is too long, and what no argument may hold.
+
+    Example:
+        >>> shortened("an error\\0 as long as a book", most=15)
+        'an erro ... ook'
+    """
+    message = message.replace("\0", "")
+    half = most // 2
+    return message if len(message) <= most else f"{message[:half]} ... {message[half + 5 - most :]}"
+
+
 def filled(argument: str, facts: dict[str, Any]) -> str:
     """An argument with the facts in their places; other braces stay.
 
@@ -159,18 +184,42 @@ def filled(argument: str, facts: dict[str, Any]) -> str:
     return re.sub(rf"\{{({places})\}}", lambda found: str(facts.get(found[1], "")), argument)
 
 
+def script_with_a_place(command: Sequence[str]) -> str | None:
+    """The place in the script that a command gives a shell, if there is one: an error could say ``$(rm ...)``.
+
+    Example:
+        >>> script_with_a_place(["bash", "-lc", "echo {message}"]), script_with_a_place(["sh", "-c", "$0", "{message}"])
+        ('{message}', None)
+    """
+    if os.path.basename(command[0]) not in SHELLS:
+        return None
+    flags = [index for index, word in enumerate(command) if re.fullmatch(r"-[a-z]*c", word)]
+    script = command[flags[0] + 1] if flags and flags[0] + 1 < len(command) else ""
+    return next((f"{{{place}}}" for place in PLACES if f"{{{place}}}" in script), None)
+
+
 def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -> None:
     """Run a command; an error says what it said where it fails."""
-    done = subprocess.run(
-        [filled(argument, facts) for argument in command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}{f': {said[0]}' if said else ''}")
+    # Into a file: what a command leaves running in the background would hold a pipe open.
+    with tempfile.TemporaryFile() as errors:
+        running = subprocess.Popen(
+            [filled(argument, facts) for argument in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            code = running.wait(timeout)
+        except subprocess.TimeoutExpired:
+            # With all that it has started.
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+            raise
+        if code:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise RuntimeError(f"{command[0]} ended with {code}{f': {said[0]}' if said else ''}")
 
 
 def post(address: str, facts: dict[str, Any], timeout: float) -> None:

@@ -28,7 +28,7 @@ class NumClassCheckHook(BaseHook):
     error, as each letter would count as a class.
 
     Args:
-        ignore: The modules that count something else: patterns for their names and their classes.
+        ignore: The modules that count something else: patterns for their names and their classes, parents included.
 
     Reads: model; the data set of the loader that is used.
     """
@@ -88,7 +88,8 @@ def counting_modules(model: Any, ignore: Sequence[str]) -> Iterator[tuple[str, i
     for name, module in unwrapped(model).named_modules():
         count = getattr(module, "num_classes", None)
         name, kind = name.replace("_orig_mod.", ""), type(module).__name__
-        ignored = any(fnmatch.fnmatchcase(word, pattern) for pattern in ignore for word in (name, kind))
+        words = (name, *(cls.__name__ for cls in type(module).__mro__))
+        ignored = any(fnmatch.fnmatchcase(word, pattern) for pattern in ignore for word in words)
         if isinstance(count, int) and not isinstance(count, bool) and not ignored:
             yield f"{name} ({kind})" if name else kind, count
 

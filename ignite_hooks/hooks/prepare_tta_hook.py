@@ -81,11 +81,22 @@ class Flipped:
         self._model, self._flips, self._flip_back = model, [list(flip) for flip in flips], flip_back
 
     def __call__(self, inputs: Any, *others: Any, **named: Any) -> Any:
+        must_be_one_tensor("takes", inputs)
         views = [self._model(inputs, *others, **named)]
+        must_be_one_tensor("returns", views[0])
         for flip in self._flips:
             output = self._model(inputs.flip(flip), *others, **named)
             views.append(output.flip(flip) if self._flip_back else output)
         return sum(views[1:], views[0]) / len(views)
+
+
+def must_be_one_tensor(does: str, value: Any) -> None:
+    """Refuse what has no flip or no mean."""
+    if not hasattr(value, "flip"):
+        raise TypeError(
+            f"tta_cfg: flips are of one tensor, and the model {does} a {type(value).__name__}: give a function that "
+            "makes and merges views of it"
+        )
 
 
 def replace_forward(module: Any, instead: Callable[..., Any]) -> Callable[[], None]:

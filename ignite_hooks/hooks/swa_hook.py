@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.checkpoint import planned_epochs, unwrapped
 from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.phases import each
+from ignite_hooks.phases import each, set_rate
 from ignite_hooks.position import drawn_again
 from ignite_hooks.ranks import all_or_none, average
 from ignite_hooks.schedule import When
@@ -100,7 +100,7 @@ class SWAHook(BaseHook):
             self.state.rates_before = [float(group["lr"]) for group in groups]
         done = runner.epoch - begin + 1
         for group, before in zip(groups, self.state.rates_before, strict=True):
-            group["lr"] = annealed(done, self.annealing_epochs, before, self.swa_lr)
+            set_rate(group, annealed(done, self.annealing_epochs, before, self.swa_lr))
 
     def after_train_epoch(self, runner: Runner) -> None:
         taken = When(self.interval, "epoch", start=self._begins_after(runner) + 1)
@@ -160,7 +160,12 @@ class SWAHook(BaseHook):
 
     def _begins_after(self, runner: Runner) -> int:
         """The number of epochs before the first that is taken."""
-        return first_epoch(self.start_epoch, runner.max_epochs)
+        epochs = planned_epochs(runner)
+        if epochs is None and 0 < self.start_epoch < 1:
+            raise ValueError(
+                f"start_epoch: {self.start_epoch:g} of an unknown number of epochs: say how many, as in 10"
+            )
+        return first_epoch(self.start_epoch, epochs)
 
     def _take(self, runner: Runner) -> None:
         from ignite_hooks.averages import Averages
@@ -211,6 +216,13 @@ def norms_of(module: Any) -> dict[str, Any]:
     }
 
 
+def trained_norms(module: Any) -> list[Any]:
+    """The batch norms of a module that count, now that it is in train()."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
+
+
 def copies_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Independent copies by name."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
@@ -224,15 +236,27 @@ def give(module: Any, statistics: Mapping[str, Any]) -> None:
 
 
 def renew_norms(module: Any, data: Any, device: Any) -> None:
-    """Let the batch norms gather the statistics of all the data; all else is as before afterwards."""
-    from torch.optim.swa_utils import update_bn
+    """Let the batch norms gather the statistics of all the data; all else is as before afterwards.
+
+    Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
+    """
+    import torch
 
     if data is None or isinstance(data, Iterator):
         raise ValueError("the training data cannot be gone through again")
     before = [(part, part.training, getattr(part, "momentum", None)) for part in module.modules()]
     first = next(iter(module.parameters()), None)
+    device = device or (None if first is None else first.device)
     try:
-        update_bn(data, module, device or (None if first is None else first.device))
+        module.train()
+        for norm in trained_norms(module):
+            norm.reset_running_stats()
+            # So that each batch counts as much as any other.
+            norm.momentum = None
+        with torch.no_grad():
+            for batch in data:
+                inputs = batch[0] if isinstance(batch, (list, tuple)) else batch
+                module(inputs if device is None else inputs.to(device))
     finally:
         for part, mode, momentum in before:
             part.training = mode

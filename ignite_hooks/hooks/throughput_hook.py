@@ -92,7 +92,7 @@ class ThroughputHook(BaseHook):
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self.state.samples_per_iteration = max(self.state.samples_per_iteration, batch_size(runner.data_batch) or 0)
+        self._count_samples(runner)
         if self._counter is not None:
             self.state.flops = self._stop_counting()
             if not self.state.flops:
@@ -104,6 +104,12 @@ class ThroughputHook(BaseHook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         self._pause(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        """What is left of a run that is shorter than the interval, without operations if none was due to be counted."""
+        self._count_samples(runner)
+        self._pause(runner)
+        self._write(runner)
 
     def before_val(self, runner: Runner) -> None:
         # In the middle of an iteration as well as between two.
@@ -136,6 +142,9 @@ class ThroughputHook(BaseHook):
             return []
         words = {"samples_per_s": "{:,.0f} samples/s", "tflops": "{:.3g} TFLOP/s", "utilisation": "{:.1%} of the peak"}
         return [", ".join(words[name].format(value) for name, value in found.items())]
+
+    def _count_samples(self, runner: Runner) -> None:
+        self.state.samples_per_iteration = max(self.state.samples_per_iteration, batch_size(runner.data_batch) or 0)
 
     def _go_on(self, runner: Runner) -> None:
         self._since, self._first = self.clock(), runner.global_step

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.phases import each
+from ignite_hooks.phases import each, set_rate
 from ignite_hooks.schedule import When
 
 if TYPE_CHECKING:
@@ -49,14 +49,13 @@ class YOLOXLrUpdaterHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._length, self._max_iters = 1, 1
-        self._groups: list[dict[str, Any]] = []
 
     @property
     def when(self) -> When:
         """At every iteration, whatever ``by_epoch`` says of the cosine."""
         return When()
 
-    def before_train(self, runner: Runner, optimizer: Any, scheduler: Any = None) -> None:
+    def before_train(self, runner: Runner, scheduler: Any = None) -> None:
         if runner.epoch_length is None or runner.max_iters is None:
             raise ValueError("how long an epoch is has to be known: give trainer.run(..., epoch_length=...)")
         if scheduler is not None:
@@ -64,17 +63,20 @@ class YOLOXLrUpdaterHook(BaseHook):
                 "there is a scheduler (%s) too: who steps it undoes this one", type(scheduler).__name__
             )
         self._length, self._max_iters = runner.epoch_length, runner.max_iters
-        # After a checkpoint has been loaded, which brings the groups with the rates they began with.
-        self._groups = [group for one in each(optimizer) for group in one.param_groups]
-        for group in self._groups:
-            group.setdefault("initial_lr", float(group["lr"]))
+        warmup = self.warmup_iters / (1 if self.warmup_by_epoch else self._length)
+        epochs = self._max_iters / self._length
+        if epochs <= warmup + self.num_last_epochs:
+            words = (
+                "of %g epochs %g rise and the last %d have the lowest rate: none is left for the cosine between them"
+            )
+            runner.logger.warning(words, epochs, warmup, self.num_last_epochs)
 
-    def before_train_iter(self, runner: Runner) -> None:
-        for group in self._groups:
-            _set_rate(group, self.rate_at(runner.global_step - 1, float(group["initial_lr"])))
-
-    def cleanup(self) -> None:
-        self._groups = []
+    def before_train_iter(self, runner: Runner, optimizer: Any) -> None:
+        # Looked up each time, as a checkpoint that is loaded brings groups of its own, with the rates they began with.
+        for one in each(optimizer):
+            for group in one.param_groups:
+                full = float(group.setdefault("initial_lr", float(group["lr"])))
+                set_rate(group, self.rate_at(runner.global_step - 1, full))
 
     def rate_at(self, iteration: int, full: float) -> float:
         """The rate of an iteration, counted from 0, for a group with this full rate."""
@@ -99,11 +101,3 @@ def cosine(now: float, begin: float, end: float, full: float, lowest: float) -> 
         return lowest
     done = max(0.0, now - begin) / (end - begin)
     return lowest + (full - lowest) * (1 + math.cos(math.pi * done)) / 2
-
-
-def _set_rate(group: dict[str, Any], rate: float) -> None:
-    # A tensor is what a compiled optimizer or a captured graph reads.
-    if hasattr(group["lr"], "fill_"):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks import workers
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.checkpoint import planned_epochs, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ class YOLOXModeSwitchHook(BaseHook):
     def __post_init__(self) -> None:
         self._datasets: list[Any] = []
         self._switched: list[Any] | None = None
+        self._has_warned = False
 
     def before_run(self, runner: Runner, model: Any = None) -> None:
-        self._switched = None
+        self._switched, self._has_warned = None, False
         self._datasets = list(workers.datasets_with(runner.trainer.state.dataloader, "update_skip_type_keys"))
         if self._datasets:
             workers.take_over(runner)
@@ -54,7 +55,13 @@ class YOLOXModeSwitchHook(BaseHook):
             )
 
     def before_train_epoch(self, runner: Runner, epoch: int, model: Any = None) -> None:
-        if self._switched is not None or not is_last(epoch, runner.max_epochs, self.num_last_epochs):
+        epochs = planned_epochs(runner)
+        if epochs is None and not self._has_warned:
+            self._has_warned = True
+            runner.logger.warning(
+                "how many epochs there will be is not known, so none is among the last: say max_epochs"
+            )
+        if self._switched is not None or not is_last(epoch, epochs, self.num_last_epochs):
             return
         self._switched = [module for module in _with_l1(model) if not module.use_l1]
         for module in self._switched:

@@ -34,6 +34,12 @@ def problems(config: Any, services: Any = None) -> list[tuple[str, str]]:
 # -- the styles of the specifications -----------------------------------------------------------------------------
 
 
+def test_a_problem_is_where_its_message_begins() -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_hook({"type": "LRFinderHook", "start_lr": 1.0, "end_lr": 0.1})
+    assert str(refused.value).strip() == "hook.end_lr: 0.1 is not above start_lr, which is 1"
+
+
 def test_a_class_with_a_config_parameter() -> None:
     @HookRegistry.register("MyCustomHook")
     class Anything(BaseHook):

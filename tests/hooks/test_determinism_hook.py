@@ -136,6 +136,26 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
     assert [line for line in stopped if line["iteration"] != stop or stop % 2 == 0] == straight
 
 
+def test_a_line_that_a_killed_process_left_unfinished_does_not_cost_the_resumed_run(tmp_path: Path) -> None:
+    for epochs, resume in ((1, None), (2, "auto")):
+        trainer, data, services = a_run()
+        entries = [{"type": "DeterminismHook", "interval": 3}, "CheckpointHook"]
+        attach_hooks(trainer, entries, work_dir=tmp_path, resume=resume, **services)
+        trainer.run(data, max_epochs=epochs)
+        lines = read(tmp_path)
+        with (tmp_path / FILE).open("a") as file:
+            file.write('{"iteration": 6, "all": "ab')
+    assert [line["iteration"] for line in lines] == [0, 3, 6]
+
+
+def test_a_model_without_sizes_before_its_first_forward_has_digests_after_it(tmp_path: Path) -> None:
+    model = torch.nn.LazyLinear(3)
+    trainer = Engine(lambda engine, batch: model(batch).sum().item())
+    attach_hooks(trainer, [{"type": "DeterminismHook", "interval": 1}], work_dir=tmp_path, model=model)
+    trainer.run([torch.ones(2, 4)] * 2, max_epochs=1)
+    assert [line["iteration"] for line in read(tmp_path)] == [1, 2]
+
+
 def test_another_run_without_digests_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HookError, match="give the work directory of a run with DeterminismHook"):
         digests(tmp_path, compare_with=tmp_path / "nowhere")
@@ -146,9 +166,9 @@ def test_a_single_value_of_any_type_changes_the_digest_of_its_part_alone(dtype: 
     model = torch.nn.ModuleDict({"a": torch.nn.Module(), "b": torch.nn.Module()})
     for part in model.values():
         part.register_buffer("numbers", torch.zeros(5, 3, dtype=dtype).t())
-    before = digests_of(model)
+    before = digests_of(model.state_dict())
     model["b"].numbers[1, 2] = 1
-    after = digests_of(model)
+    after = digests_of(model.state_dict())
     assert [part for part in before if before[part] != after[part]] == ["all", "b"]
 
 
@@ -162,6 +182,9 @@ def in_each_process(folder: str) -> Any:
         if rank() == 1:
             with torch.no_grad():
                 services["model"][2].weight.zero_()
+
+    # As the running statistics of a batch norm, which each rank has of its own batches.
+    services["model"].register_buffer("seen", torch.tensor(float(rank())))
 
     import logging
 

@@ -81,6 +81,25 @@ def test_what_matches_stays_to_the_bit_until_it_is_trained(
     assert epochs_in_which_it_changes(settings, tmp_path, part) == epochs
 
 
+def compiled(model: torch.nn.Module) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+def test_a_compiled_model_is_frozen_by_the_names_of_the_one_it_was_made_from(tmp_path: Path) -> None:
+    settings = {"patterns": ["backbone"], "unfreeze_epoch": 2}
+    for part, epochs in {"backbone.0": [3, 4], "running_mean": [3, 4], "head": [1, 2, 3, 4]}.items():
+        assert epochs_in_which_it_changes(settings, tmp_path / part, part, compiled) == epochs
+
+
+def test_only_a_distributed_model_takes_the_optimizer(tmp_path: Path) -> None:
+    trainer, data, services = a_run(compiled)
+    attach_hooks(trainer, [{"type": "FreezeHook", "patterns": ["head"]}], work_dir=tmp_path, model=services["model"])
+    before = weights(services["model"], "head")
+    services["optimizer"].zero_grad(set_to_none=True)
+    trainer.run(data)
+    assert same(before, weights(services["model"], "head"))
+
+
 @pytest.mark.parametrize("stop", [2, 5, 6, 8])
 def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None:
     entry = {"type": "FreezeHook", "patterns": ["backbone"], "unfreeze_epoch": 2}
@@ -96,6 +115,15 @@ def test_a_pattern_that_matches_nothing_is_an_error_with_a_hint(tmp_path: Path) 
     assert all(parameter.requires_grad for parameter in services["model"].parameters())
 
 
+def test_what_has_no_size_yet_cannot_be_frozen(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3))
+    attach_hooks(
+        trainer := Engine(lambda *_: None), [{"type": "FreezeHook", "patterns": ["0"]}], model=model, work_dir=tmp_path
+    )
+    with pytest.raises(HookError, match=r"0\.weight has no size before its first forward: make one before the run"):
+        trainer.run([0])
+
+
 def test_an_optimizer_that_lacks_what_will_be_trained_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,14 +135,30 @@ def test_an_optimizer_that_lacks_what_will_be_trained_is_told_of(
     assert "the optimizer does not have all that is frozen" in caplog.text
 
 
-def in_each_process(folder: str) -> list[Any]:
+def in_each_process(folder: str, is_compiled: bool) -> list[Any]:
     settings = {"patterns": ["backbone"], "unfreeze_epoch": 2}
-    return [
-        epochs_in_which_it_changes(settings, Path(folder), part, DistributedDataParallel)
-        for part in ("0.weight", "head")
-    ]
+
+    def wrap(model: torch.nn.Module) -> Any:
+        return DistributedDataParallel(compiled(model) if is_compiled else model)
+
+    parts = ("0.weight", "running_mean", "head")
+    return [epochs_in_which_it_changes(settings, Path(folder), part, wrap) for part in parts]
 
 
 @pytest.mark.slow
-def test_a_distributed_model_is_frozen_and_trained_later_too(tmp_path: Path) -> None:
-    assert run_ranks(in_each_process, str(tmp_path)) == [[[3, 4], [1, 2, 3, 4]]] * 2
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_distributed_model_is_frozen_and_trained_later_too(is_compiled: bool, tmp_path: Path) -> None:
+    assert run_ranks(in_each_process, str(tmp_path), is_compiled) == [[[3, 4], [3, 4], [1, 2, 3, 4]]] * 2
+
+
+def test_norms_have_the_mode_they_would_have_afterwards(tmp_path: Path) -> None:
+    trainer, data, services = a_run()
+    norm = services["model"].backbone[1]
+    for before, after in ((True, True), (False, False)):
+        services["model"].train(before)
+        trainer._process_function = lambda engine, batch: services["model"](batch).sum().item()
+        entry = {"type": "FreezeHook", "patterns": ["backbone"]}
+        runner = attach_hooks(trainer, [entry], work_dir=tmp_path, **services)
+        trainer.run(data)
+        assert (norm.training, "train" in vars(norm)) == (after, False)
+        runner.detach()

@@ -39,7 +39,15 @@ def a_run(step: str, *, clips: bool, **settings: Any) -> tuple[Engine, torch.nn.
 
 
 @pytest.mark.parametrize("step", ["plain", "scaled", "fused"])
-@pytest.mark.parametrize("settings", [{"max_norm": 0.5}, {"max_norm": 0.3, "norm_type": 1.0}, {"max_norm": 100.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_norm": 0.5},
+        {"max_norm": 0.3, "norm_type": 1.0},
+        {"max_norm": 0.1, "norm_type": "inf"},
+        {"max_norm": 100.0},
+    ],
+)
 def test_any_step_ends_with_the_weights_of_one_that_clips_by_hand(
     tmp_path: Path, step: str, settings: dict[str, Any]
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks import ConfigError, HookError, attach_hooks, build_hook
+from ignite_hooks.cli import main
 from ignite_hooks.hooks.lambda_hook import LambdaHook
 from tests.tools import echo_trainer
 
@@ -108,6 +110,20 @@ def test_slips_are_refused(given: dict[str, Any], message: str) -> None:
 def test_a_python_configuration_can_name_it(tmp_path: Path) -> None:
     counter = Counter()
     run(tmp_path, {"type": "LambdaHook", "after_train_iter": counter, "interval": 2, "name": "count"})
+    assert counter.steps == [2, 4]
+
+
+def test_a_file_can_name_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text('hooks: [{type: LambdaHook, after_train_iter: "@count", interval: 2}]')
+    assert main(["validate", str(path)]) == 0
+    assert main(["explain", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "note: needs count from the script" in said
+    assert re.search(r"after_train_iter +1 +LambdaHook +50 +every 2 iters", said)
+    trainer, counter = echo_trainer(), Counter()
+    attach_hooks(trainer, path, count=counter, work_dir=tmp_path / "run")
+    trainer.run(range(4))
     assert counter.steps == [2, 4]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine, Events
+from ignite.engine import Engine, Events, create_supervised_trainer
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import HookError, attach_hooks
@@ -65,6 +65,69 @@ def test_the_run_that_follows_is_the_run_there_would_have_been(workers: int, tmp
         trainer.run(loader, max_epochs=2)
         ends.append([losses, everything(services), random_state()["torch"].tolist()])
     assert str(ends[0]) == str(ends[1])
+
+
+class Counts(torch.nn.Linear):
+    """Has a buffer that no state holds."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 1)
+        self.register_buffer("seen", torch.zeros(1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return super().forward(x)
+
+
+def test_buffers_of_no_state_are_put_back_and_a_script_still_holds_the_groups_of_the_optimizer(tmp_path: Path) -> None:
+    model, rate = Counts(), torch.tensor(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    groups, seen = optimizer.param_groups, []
+
+    def step(engine: Engine, batch: torch.Tensor) -> float:
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        seen.append(float(groups[0]["lr"]))
+        return loss.item()
+
+    trainer = Engine(step)
+    attach_hooks(trainer, [SHORT], work_dir=tmp_path, model=model, optimizer=optimizer)
+    trainer.run([torch.randn(4, 5)], max_epochs=1)
+    assert model.seen.item() == 1
+    assert seen[0] == pytest.approx(1e-4), "the trial uses the rates that the script sees"
+    assert optimizer.param_groups is groups
+    assert groups[0]["lr"] is rate
+    assert rate == 0.5
+
+
+def test_each_rate_is_tried_with_one_batch_where_the_step_accumulates(tmp_path: Path) -> None:
+    model = torch.nn.Linear(5, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = create_supervised_trainer(model, optimizer, torch.nn.MSELoss(), gradient_accumulation_steps=4)
+    step, left = trainer._process_function, []
+
+    def watched(engine: Engine, batch: Any) -> Any:
+        left.append((engine.state.iteration, model.weight.grad is None))
+        return step(engine, batch)
+
+    trainer._process_function = watched
+    attach_hooks(trainer, [SHORT], work_dir=tmp_path, model=model, optimizer=optimizer)
+    trainer.run([(torch.randn(4, 5), torch.randn(4, 1))] * 4, max_epochs=1)
+    assert {fresh for iteration, fresh in left if iteration == 0} == {True}
+
+
+def test_a_rate_that_is_found_is_not_undone_by_a_scheduler(tmp_path: Path) -> None:
+    trainer, loader, services = a_run()
+    optimizer = services["optimizer"]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    entries = [SHORT | {"apply": True}, {"type": "ParamSchedulerHook", "by_epoch": False}]
+    services["scheduler"].step = lambda: None  # that of the step stays where it is
+    runner = attach_hooks(trainer, entries, work_dir=tmp_path, **services | {"scheduler": scheduler})
+    trainer.run(loader)
+    found = runner.hooks["LRFinderHook"].suggestion
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([found, found / 2])
 
 
 def test_a_rate_at_which_the_loss_falls_is_suggested_and_drawn(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -93,6 +96,49 @@ def test_a_command_that_fails_costs_a_line_and_never_the_run(
     assert runner.report().failures == {}
 
 
+@pytest.mark.parametrize(("error", "length"), [("x" * 300_000, 1500), ("a\0b", None)])
+def test_whatever_an_error_says_it_is_told(error: str, length: int | None, tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError(error)
+
+    note, trainer = tmp_path / "told.txt", Engine(fail)
+    entry = {"type": "NotifyHook", "command": [*NOTE, str(note), "{message}"]}
+    attach_hooks(trainer, [entry], work_dir=tmp_path / "run")
+    with pytest.raises(ValueError):
+        trainer.run([0])
+    said = note.read_text().strip()
+    assert "ValueError: " in said
+    assert length is None or len(said) == length
+
+
+def test_what_a_command_leaves_in_the_background_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer, file = Engine(lambda *_: None), tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {file}"]
+    attach_hooks(trainer, [{"type": "NotifyHook", "command": command, "timeout": 30}], work_dir=tmp_path / "run")
+    trainer.run([0])
+    os.kill(int(file.read_text()), signal.SIGKILL)  # it is still there
+    assert "could not be told" not in caplog.text
+
+
+def test_a_command_whose_time_is_up_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    trainer, file = Engine(lambda *_: None), tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {file}; wait"]
+    attach_hooks(trainer, [{"type": "NotifyHook", "command": command, "timeout": 2}], work_dir=tmp_path / "run")
+    trainer.run([0])
+    until = time.monotonic() + 30
+    while is_running(int(file.read_text())) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(int(file.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    # An ended process that nobody has waited for is still listed.
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
 class Inbox(HTTPServer):
     """A server that keeps what is posted to it."""
 
@@ -181,6 +227,46 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
     assert "T0SECRET" not in caplog.text
 
 
+def test_all_that_are_told_together_have_one_timeout(tmp_path: Path) -> None:
+    """What began at the start of a run, and a webhook and a command at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
+
+        def drip(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not over.wait(0.05):
+                    connection.sendall(b"x")
+
+        def serve() -> None:
+            for _ in range(2):
+                threading.Thread(target=drip, args=(listening.accept()[0],)).start()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        trainer, waited = Engine(lambda *_: None), []
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        entry = {"type": "NotifyHook", "webhook": address, "timeout": 1, "at": ["start", "end"]}
+        attach_hooks(trainer, [entry], work_dir=tmp_path)
+        join = threading.Thread.join
+
+        def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+            if thread.name.startswith("NotifyHook"):
+                waited.append(timeout)
+            join(thread, timeout)
+
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(threading.Thread, "join", joined)
+                trainer.run([0])
+        finally:
+            over.set()
+            server.join()
+    first, second = waited
+    assert first > 1
+    assert second < 0.5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -189,6 +275,7 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
         ({"webhook": "file:///etc/passwd"}, "an address that begins with https:// or http:// is needed"),
         ({"command": ["true"], "at": ["never"]}, "at"),
         ({"command": []}, "command"),
+        ({"command": ["sh", "-c", "echo '{message}'"]}, r"a shell would run what stands in place of {message}: write"),
     ],
     ids=str,
 )

@@ -90,6 +90,14 @@ def test_all_that_counts_otherwise_is_told_at_once() -> None:
     assert found == {"box (Head)": 80}
 
 
+class SSDVGG(VGG):
+    """As MMDetection has it: a VGG that counts no classes."""
+
+
+def test_what_is_made_of_an_ignored_class_is_ignored_too(tmp_path: Path) -> None:
+    run(detector(box=3, backbone=SSDVGG(-1)), DataLoader(Shapes(classes=THREE)), [1], tmp_path)
+
+
 def test_what_counts_something_else_is_named_by_pattern(tmp_path: Path) -> None:
     run(detector(box=3, aux_1=7, aux_2=8), DataLoader(Shapes(classes=THREE)), [1], tmp_path, ignore=["aux_*"])
 

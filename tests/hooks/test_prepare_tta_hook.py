@@ -26,7 +26,7 @@ class First(torch.nn.Module):
 def attached(folder: Path, tta_cfg: Any, model: Any = None, **services: Any) -> tuple[Runner, list[Any], Engine]:
     """A runner with a validation and a test, what these see of the model, and the trainer that keeps it alive."""
     trainer = Engine(lambda *_: None)
-    model, seen = model or First(), []
+    model, seen = First() if model is None else model, []
     engines = {name: Engine(lambda engine, batch: seen.append(model(batch).tolist())) for name in ("val", "test")}
     runner = attach_hooks(
         trainer,
@@ -94,6 +94,39 @@ def test_a_test_that_fails_is_undone_too(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="size of tensor"):
         runner.test()
     assert runner.model(INPUTS).tolist() == [[1.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("pack", "unpack", "message"),
+    [
+        (lambda x: {"logits": x}, lambda x: x, "the model returns a dict: give a function that makes and merges views"),
+        (lambda x: x, lambda x: x[0], "the model takes a tuple: give a function"),
+    ],
+)
+def test_flips_of_what_is_not_one_tensor_are_refused_with_what_to_write(
+    pack: Any, unpack: Any, message: str, tmp_path: Path
+) -> None:
+    class Packed(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return pack(unpack(x))
+
+    trainer, model, takes_tuple = Engine(lambda *_: None), Packed(), "takes" in message
+    test = Engine(lambda engine, batch: model((batch,) if takes_tuple else batch))
+    hook = {"type": "PrepareTTAHook", "tta_cfg": {"flips": [[-1]]}}
+    runner = attach_hooks(
+        trainer, [hook], evaluators={"test": test}, work_dir=tmp_path, model=model, test_loader=[INPUTS]
+    )
+    with pytest.raises(TypeError, match=message):
+        runner.test()
+
+
+def test_what_torch_compile_has_made_sees_the_views_too(tmp_path: Path) -> None:
+    model = torch.compile(First(), backend="eager")
+    model(INPUTS)
+    runner, seen, _trainer = attached(tmp_path, {"flips": [[-1]]}, model)
+    for run in (runner.validate, runner.test, runner.validate):
+        run()
+    assert seen == [[[1.0], [3.0]], [[1.5], [4.0]], [[1.0], [3.0]]]
 
 
 @pytest.mark.parametrize(

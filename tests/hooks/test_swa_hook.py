@@ -8,7 +8,7 @@ import torch
 from ignite.engine import Engine, Events
 from torch.optim.swa_utils import update_bn
 
-from ignite_hooks import attach_hooks
+from ignite_hooks import HookError, attach_hooks
 from ignite_hooks.ranks import rank
 from tests.ranks import run_ranks
 from tests.tools import straight_and_resumed
@@ -83,6 +83,19 @@ def test_batch_norms_have_statistics_of_the_mean(update_norms: bool, tmp_path: P
     assert same(found, copied(model)) is update_norms
 
 
+def test_norms_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> None:
+    trainer, data, services = a_run()
+    norm = services["model"][1]
+    norm.running_mean.fill_(0.5)
+    entries = [{"type": "SWAHook", "start_epoch": 0}, {"type": "FreezeHook", "patterns": ["1"]}]
+    attach_hooks(trainer, entries, work_dir=tmp_path, **services)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, services["model"].eval)
+    trainer.run(data, max_epochs=2)
+    assert {part.training for part in services["model"].modules()} == {False}
+    assert norm.running_mean.tolist() == [0.5, 0.5]
+    assert norm.running_var.tolist() == [1.0, 1.0]
+
+
 def test_data_that_cannot_be_gone_through_again_does_not_cost_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,6 +136,28 @@ def test_the_learning_rate_comes_to_its_own_along_a_cosine(tmp_path: Path) -> No
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: seen.append(services["optimizer"].param_groups[0]["lr"]))
     trainer.run(data, max_epochs=4)
     assert seen == pytest.approx([0.1, 0.06, 0.02, 0.02])
+
+
+def test_a_share_of_a_run_of_so_many_iterations_is_one_of_the_epochs_they_make(tmp_path: Path) -> None:
+    trainer, data, services = a_run(norm=False)
+    runner = attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0.5}], work_dir=tmp_path / "1", **services)
+    trainer.run(data, max_iters=4 * len(data))
+    assert runner.hooks["SWAHook"].state.taken == 2
+    trainer, data, services = a_run(norm=False)
+    attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0.5}], work_dir=tmp_path / "2", **services)
+    with pytest.raises(HookError, match=r"start_epoch: 0\.5 of an unknown number of epochs: say how many"):
+        trainer.run(iter(data), max_iters=2)
+
+
+def test_a_learning_rate_that_is_a_tensor_stays_one(tmp_path: Path) -> None:
+    trainer, data, services = a_run()
+    group, rate = services["optimizer"].param_groups[0], torch.tensor(0.1)
+    group["lr"] = rate
+    entry = {"type": "SWAHook", "start_epoch": 1, "swa_lr": 0.02, "annealing_epochs": 1}
+    attach_hooks(trainer, [entry], work_dir=tmp_path, **services)
+    trainer.run(data, max_epochs=2)
+    assert group["lr"] is rate
+    assert rate.item() == pytest.approx(0.02)
 
 
 def test_weights_that_are_not_finite_are_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,6 +92,12 @@ def test_without_operations_there_are_samples(tmp_path: Path, caplog: pytest.Log
     assert caplog.text.count("no operations could be counted") == 1
 
 
+def test_a_run_shorter_than_the_interval_is_told_at_its_end(tmp_path: Path) -> None:
+    runner, found = written(tmp_path)
+    assert found == [(12, {"throughput/samples_per_s": 16.0})]
+    assert runner.report().findings["ThroughputHook"] == ["16 samples/s"]
+
+
 def test_a_step_that_fails_while_it_is_counted_leaves_no_counter_behind(tmp_path: Path) -> None:
     def fail(engine: Engine, batch: Any) -> None:
         raise RuntimeError("boom")

@@ -77,11 +77,13 @@ def test_the_lowest_rate_can_be_given_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "tail", "expected"), [(2, 15, 0.05), (1, 0, 1.0)])
-def test_a_run_that_is_shorter_than_its_end_has_the_lowest_rate(
-    epochs: int, tail: int, expected: float, tmp_path: Path
+def test_a_run_that_is_shorter_than_its_end_has_the_lowest_rate_and_is_told_so(
+    epochs: int, tail: int, expected: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = rates(tmp_path, epochs, num_last_epochs=tail, warmup_iters=0)
     assert {rate for rate, _ in found} == {expected}
+    told = "of 2 epochs 0 rise and the last 15 have the lowest rate: none is left for the cosine" in caplog.text
+    assert told == (tail == 15)
 
 
 def test_a_resumed_run_goes_on_along_the_curve(tmp_path: Path) -> None:
@@ -107,3 +109,19 @@ def test_a_rate_that_is_a_tensor_stays_one(tmp_path: Path) -> None:
     attach_hooks(trainer, [{"type": "YOLOXLrUpdaterHook", "warmup_iters": 0}], optimizer=optimizer, work_dir=tmp_path)
     assert trainer.run([1], max_epochs=1).output == pytest.approx(0.05)
     assert optimizer.param_groups[0]["lr"] is rate
+
+
+def test_a_checkpoint_that_is_loaded_in_the_run_does_not_end_it(tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    seen: list[float] = []
+
+    def step(engine: Engine, batch: Any) -> None:
+        if engine.state.iteration == 3:
+            optimizer.load_state_dict(optimizer.state_dict())
+        seen.append(optimizer.param_groups[0]["lr"])
+
+    trainer = Engine(step)
+    entry = {"type": "YOLOXLrUpdaterHook", "warmup_iters": 4, "warmup_by_epoch": False, "num_last_epochs": 0}
+    attach_hooks(trainer, [entry], optimizer=optimizer, work_dir=tmp_path)
+    trainer.run(range(4), max_epochs=1)
+    assert seen == pytest.approx([(n / 4) ** 2 for n in (1, 2, 3, 4)])

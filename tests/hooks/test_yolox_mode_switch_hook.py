@@ -138,8 +138,26 @@ def test_a_second_run_begins_in_the_old_mode(tmp_path: Path) -> None:
         ]
 
 
-def test_without_a_known_end_there_are_no_last_epochs() -> None:
+def test_without_a_known_end_there_are_no_last_epochs_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert not is_last(10, None, 15)
+    model = Detector()
+    on: list[bool] = []
+    trainer = Engine(lambda engine, batch: on.append(model.bbox_head.use_l1))
+    attach_hooks(trainer, ["YOLOXModeSwitchHook"], work_dir=tmp_path, model=model)
+    trainer.run(iter([1, 2]), max_iters=2)
+    assert on == [False, False]
+    assert "how many epochs there will be is not known" in caplog.text
+
+
+def test_a_run_of_so_many_iterations_has_last_epochs_too(tmp_path: Path) -> None:
+    model = Detector()
+    on: list[bool] = []
+    trainer = Engine(lambda engine, batch: on.append(model.bbox_head.use_l1))
+    attach_hooks(trainer, [{"type": "YOLOXModeSwitchHook", "num_last_epochs": 1}], work_dir=tmp_path, model=model)
+    trainer.run(range(2), max_iters=5)
+    assert on == [False] * 4 + [True]
 
 
 def test_that_there_is_nothing_to_switch_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
