@@ -151,6 +151,20 @@ def test_saliency_of_a_linear_model_is_the_size_of_its_weights() -> None:
     torch.testing.assert_close(found, expected / expected.max())
 
 
+@pytest.mark.parametrize("target", [0, 1])
+def test_captum_finds_the_same(square_net: Any, target: int) -> None:
+    captum_attr = pytest.importorskip("captum.attr")
+    net, images, _ = square_net
+    net.eval()
+    last = [module for module in net.modules() if isinstance(module, nn.Conv2d)][-1]
+    theirs = captum_attr.LayerGradCam(net, last).attribute(images, target, relu_attributions=True)
+    theirs = functional.interpolate(theirs.detach(), images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+    scale = theirs.amax((1, 2), keepdim=True).clamp_min(1e-30)
+    torch.testing.assert_close(grad_cam(net, images, target, layer=last), theirs / scale)
+    theirs = captum_attr.Saliency(net).attribute(images.clone().requires_grad_(), target).amax(1)
+    torch.testing.assert_close(saliency(net, images, target), theirs / theirs.amax((1, 2), keepdim=True))
+
+
 def looks() -> dict[str, Any]:
     return {
         "grad_cam": grad_cam,
