@@ -121,8 +121,17 @@ def _font(file: Path | None, size: int) -> FreeTypeFont:
 def font_file(text: str) -> Path | None:
     """The file of the first font that has every character of a text; ours where there is none."""
     own = own_font()
-    needed = frozenset(ord(letter) for letter in text if ord(letter) > _LATIN)
+    needed = _needed(text)
     return (own if not needed else _font_with(needed, _font_folders())) or own
+
+
+def _needed(text: str) -> frozenset[int]:
+    """What a font has to have for a text; nothing where ours will do.
+
+    The digits beside Chinese characters too: some fonts for these have no others.
+    """
+    beyond = any(ord(letter) > _LATIN for letter in text)
+    return frozenset(ord(letter) for letter in text if not letter.isspace()) if beyond else frozenset()
 
 
 def readable(text: str, otherwise: str | None = None) -> str:
@@ -134,7 +143,10 @@ def readable(text: str, otherwise: str | None = None) -> str:
         >>> readable("cat 0.93")
         'cat 0.93'
     """
-    needed = frozenset(ord(letter) for letter in text if ord(letter) > _LATIN)
+    needed = _needed(text)
+    if needed and otherwise is not None:
+        # A name, which scores and words will stand beside.
+        needed |= frozenset(map(ord, _BESIDE))
     if not needed or _font_with(needed, _font_folders()) is not None:
         return text
     if otherwise is not None:
@@ -145,6 +157,7 @@ def readable(text: str, otherwise: str | None = None) -> str:
     )
 
 
+_BESIDE = "0123456789.:()" + "abcdefghijklmnopqrstuvwxyz"
 _LATIN = 0x24F
 """Up to here our font has every letter."""
 

@@ -99,6 +99,16 @@ def test_an_installed_font_is_found_by_the_letters_it_has(fonts: Path) -> None:
     assert readable("猫") == "猫"
 
 
+def test_a_font_without_digits_is_not_taken_for_a_name_with_a_number(fonts: Path) -> None:
+    chinese_font(fonts / "DroidSansFallback.ttf", "猫鱼")
+    assert font_file("猫 鱼") == fonts / "DroidSansFallback.ttf"
+    assert readable("猫", "class 3") == readable("猫 0.9", "class 3") == "class 3"
+    assert font_file("猫 0.9") == own_font()
+    _forget_fonts()
+    chinese_font(fonts / "wqy.ttf", "猫0.9")
+    assert font_file("猫 0.9") == fonts / "wqy.ttf"
+
+
 def test_names_that_no_font_can_show_are_told_by_their_number_and_without_warnings(fonts: Path) -> None:
     (fonts / "broken.ttf").write_bytes(b"not a font")
     with warnings.catch_warnings():
@@ -111,7 +121,7 @@ def test_names_that_no_font_can_show_are_told_by_their_number_and_without_warnin
 def test_names_in_chinese_are_drawn_where_a_font_has_them(fonts: Path) -> None:
     picture = np.zeros((8, 8, 3), np.uint8)
     without = classification([picture], [1], [[0.1, 0.9]], class_names=["狗", "猫"])
-    chinese_font(fonts / "squares.ttf", "狗猫true: (0.9)")
+    chinese_font(fonts / "squares.ttf", "狗猫0123456789.:()abcdefghijklmnopqrstuvwxyz")
     _forget_fonts()
     drawn = classification([picture], [1], [[0.1, 0.9]], class_names=["狗", "猫"])
     assert drawn.shape == without.shape
