@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -187,6 +189,37 @@ def test_without_a_display_it_is_said_once_and_files_are_written(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "there is no display and no notebook here" in caplog.text
     assert len(list(tmp_path.iterdir())) == 2
+
+
+WINDOW = """
+import sys, time
+import numpy as np
+from PIL import ImageGrab
+from ignite_hooks.drawing.studio import Studio
+
+picture = np.zeros((120, 200, 3), np.uint8) + np.uint8([213, 94, 0])
+studio = Studio("test", show=True)
+studio.draw("a", 1, lambda: picture)
+end, seen = time.monotonic() + 60, 0
+while seen < picture.shape[0] * picture.shape[1] // 2 and time.monotonic() < end:
+    studio.draw("a", 2, lambda: picture)
+    studio.wait()
+    screen = np.asarray(ImageGrab.grab(xdisplay="").convert("RGB"))
+    seen = int((screen == [213, 94, 0]).all(2).sum())
+studio.close()
+print(seen)
+"""
+
+
+@pytest.mark.slow
+def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
+    if shutil.which("xvfb-run") is None:
+        pytest.skip("a screen to look at needs xvfb")
+    pytest.importorskip("tkinter")
+    command = ["xvfb-run", "-a", "-s", "-screen 0 800x600x24", sys.executable, "-c", WINDOW]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 12_000, "half of the picture is on the screen"
 
 
 def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
