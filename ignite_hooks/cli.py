@@ -121,7 +121,14 @@ def _add_training(commands: Any) -> None:
         )
 
 
+def _quieten_torch() -> None:
+    """What the profiler of torch says to stderr is for those who work on it. Read once, when torch is loaded: later."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
 def _train(options: argparse.Namespace) -> int:
+    _quieten_torch()
     from ignite_hooks.trainer import commands
 
     return commands.train(
@@ -134,15 +141,14 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    _quieten_torch()
     from ignite_hooks.trainer import commands
 
     return commands.resume(options.folder, overrides=options.overrides)
 
 
 def _demo(options: argparse.Namespace) -> int:
-    # What the profiler of torch says to stderr is for those who work on it. Read once, when torch is loaded: next line.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    _quieten_torch()
     from ignite_hooks.trainer import commands
 
     return commands.demo(work_dir=options.work_dir, overrides=options.overrides, show=not options.no_show)

@@ -151,7 +151,7 @@ class LoggerHook(BaseHook):
         epoch, iteration = wide(epoch_of(runner), runner.max_epochs), wide(runner.global_step, runner.max_iters)
         words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]
         words += [f"{key} {number(value)}" for key, value in metrics.items()]
-        words += [f"({in_words(key, best)})" for key, best in runner.best.items() if _belongs(key, name, metrics)]
+        words += [f"({in_words(key, best)})" for key, best in runner.best.items() if _belongs(key, name, kind, metrics)]
         runner.logger.info("  ".join(words))
 
     def _place(self, runner: Runner) -> str:
@@ -318,6 +318,10 @@ def files_in_words(folder: Path, since: float) -> str:
     return ", ".join(words) or "none"
 
 
-def _belongs(ranked: str, evaluator: str, metrics: Mapping[str, Any]) -> bool:
-    """Whether what is ranked is one of these metrics of an evaluator, under either of its names."""
-    return ranked in metrics or ranked.replace("/", "_").removeprefix(f"{evaluator}_") in metrics
+def _belongs(ranked: str, evaluator: str, kind: str, metrics: Mapping[str, Any]) -> bool:
+    """Whether what is ranked is one of these metrics of an evaluator, under either of its names.
+
+    The plain name of a metric is that of the evaluator a run validates with, never of the one it is tested with.
+    """
+    own = ranked.replace("/", "_").removeprefix(f"{evaluator}_")
+    return (ranked in metrics and kind != "test") or (own != ranked and own in metrics)

@@ -185,7 +185,7 @@ def _say_result(trainer: BaseTrainer) -> None:
     tested = {name: value for name, value in runner.metrics.items() if name.startswith("test_")}
     lines += [", ".join(f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items())]
     report = runner.work_dir / REPORT
-    lines += [f"report: {report}"] if report.exists() else []
+    lines += [f"report: {report}" if report.exists() else f"files: {runner.work_dir}"]
     _say("\n".join(line for line in lines if line))
 
 

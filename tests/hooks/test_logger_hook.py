@@ -193,6 +193,13 @@ def evaluated(tmp_path: Path, name: str = "val", **settings: Any) -> tuple[Runne
     return runner, writer
 
 
+def test_a_test_is_not_shown_with_the_best_of_the_validation(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    evaluated(tmp_path, name="test")
+    lines = [message for message in caplog.messages if message.startswith("test")]
+    assert len(lines) == 3
+    assert not any("best" in line for line in lines)
+
+
 def test_an_evaluation_is_shown_with_the_best(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     _, writer = evaluated(tmp_path)
     lines = [message for message in caplog.messages if message.startswith("val")]
