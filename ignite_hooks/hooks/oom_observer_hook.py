@@ -29,6 +29,10 @@ HELP = (
 )
 
 
+PRETENDED = "FakeTensor"
+"""What compiling leaves behind: tensors that have no memory, and sometimes no size."""
+
+
 @settings
 class OOMObserverHook(BaseHook):
     """When a run fails because a GPU or the machine has no memory left, write down what the memory was used for.
@@ -118,7 +122,7 @@ def in_use(largest: int) -> list[str]:
     sizes: Counter[str] = Counter()
     for thing in gc.get_objects():
         # By the type alone: asking isinstance would wake lazy objects of other libraries.
-        if issubclass(type(thing), torch.Tensor):
+        if issubclass(type(thing), torch.Tensor) and type(thing).__name__ != PRETENDED:
             kind = f"{kind_of(thing)} on {thing.device}"
             counts[kind] += 1
             sizes[kind] += thing.numel() * thing.element_size()

@@ -32,6 +32,21 @@ def failing(step: Any, folder: Path, **settings: Any) -> str | None:
     return path.read_text() if path.exists() else None
 
 
+def test_tensors_that_only_pretend_to_have_memory_are_not_counted(tmp_path: Path) -> None:
+    """As compiling leaves them behind: some have sizes that are no numbers."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    pretended = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.zeros(3, 5))
+    assert isinstance(pretended.shape[0], torch.SymInt)
+    with FakeTensorMode():
+        large = torch.zeros(2**20, 2**20)
+    text = failing(of_a_gpu, tmp_path)
+    assert text is not None
+    assert "1048576 x 1048576" not in text
+    del pretended, large
+
+
 def of_a_gpu() -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
