@@ -564,10 +564,14 @@ class Installation:
         if self.runner.global_step >= self.calls.next_weighing:
             self._weigh()
         # After the last iteration the end of the epoch comes at once, and the script may act on it.
-        if not self.runner.at_last_batch and (
-            not self._agreement.needed or self._agreement.due(self.runner.global_step)
-        ):
+        if self.runner.at_last_batch:
+            return
+        if not self._agreement.needed:
             self._stopping.if_wanted(IN_EPOCH)
+        elif self._agreement.due(self.runner.global_step):
+            began = time.perf_counter()
+            self._stopping.if_wanted(IN_EPOCH)
+            self.runner.waited_for_ranks += time.perf_counter() - began
 
     # -- calling by hand --------------------------------------------------------------------------------------
 

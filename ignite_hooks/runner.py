@@ -158,6 +158,8 @@ class Runner:
         self.last_report: Any = None
         self.resume_from: str | Path | bool | None = None
         self.resumed_from: Path | None = None
+        self.waited_for_ranks = 0.0
+        """The seconds after iterations in which the ranks agreed whether the run goes on, until the slowest came by."""
         self.in_iteration = False
         self.in_epoch = False
         self.epoch_complete = True

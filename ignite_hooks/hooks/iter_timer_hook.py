@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measuring import batch_size
-from ignite_hooks.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, Phases, findings
+from ignite_hooks.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases, findings
 from ignite_hooks.points import Outside, Priority
 from ignite_hooks.schedule import scheduled
 
@@ -59,6 +59,7 @@ class IterTimerHook(BaseHook):
     def _forget(self) -> None:
         self._times = Phases(self.clock, sparing=True)
         self._iterations = 0
+        self._waited_before = 0.0
         self._largest = 0
         self._workers: int | None = None
         self._window = Window()
@@ -69,6 +70,7 @@ class IterTimerHook(BaseHook):
 
     def before_run(self) -> None:
         self._forget()
+        self._waited_before = self.runner.waited_for_ranks
 
     def before_train(self, runner: Runner) -> None:
         self._workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
@@ -144,7 +146,12 @@ class IterTimerHook(BaseHook):
         return found | {f"share/{phase}": part / passed.total for phase, part in parts.items()}
 
     def _now(self) -> Window:
-        return Window(self._iterations, self._times.seconds(), self._times.device_seconds())
+        seconds = self._times.seconds()
+        # What comes after the last hook is the wait for data, but for what the ranks say to each other.
+        waited = min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA])
+        seconds[DATA] -= waited
+        seconds[OTHER] += waited
+        return Window(self._iterations, seconds, self._times.device_seconds())
 
     def _write(self) -> None:
         runner = self.runner

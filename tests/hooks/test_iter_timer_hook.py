@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks, scheduled
 from ignite_hooks.hooks.iter_timer_hook import IterTimerHook, batch_size, eta
+from ignite_hooks.ranks import rank
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
+from tests.ranks import run_ranks
 
 
 @dataclass
@@ -330,3 +333,26 @@ def test_right_after_a_writing_the_figures_are_what_was_written(tmp_path: Path) 
     run = timed(tmp_path, interval=4)
     run.run(4)
     assert run.timer.figures() == run.written[4]
+
+
+class ActsAlways(BaseHook):
+    """May end the run in every iteration, so that the ranks vote after each."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        pass
+
+
+def shares_beside_a_slow_rank(folder: str) -> dict[str, float]:
+    trainer = Engine(lambda engine, batch: time.sleep(0.01 * rank()))
+    runner = attach_hooks(trainer, ["IterTimerHook", ActsAlways()], work_dir=folder)
+    trainer.run(range(40), max_epochs=1)
+    seconds = runner.hooks["IterTimerHook"].seconds()
+    return {name: value / sum(seconds.values()) for name, value in seconds.items()}
+
+
+@pytest.mark.slow
+def test_waiting_for_a_slower_rank_is_no_loading_of_data(tmp_path: Path) -> None:
+    fast, slow = run_ranks(shares_beside_a_slow_rank, str(tmp_path))
+    assert fast["data"] < 0.3, fast
+    assert fast["other"] > 0.5, fast
+    assert slow["other"] > 0.5, slow
