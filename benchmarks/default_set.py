@@ -330,9 +330,9 @@ def measure(quick: bool) -> Result:
     length = 20 if quick else LENGTH
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clock, cpu, start = runs(lambda: Work(length), folder / "tiny", 2 if quick else 12)
+        clock, cpu, start = runs(lambda: Work(length), folder / "tiny", 2 if quick else 8)
         samples = 64 if quick else samples_for(1.0)
-        at_1ms, cpu_1ms, _ = runs(lambda: Work(length, samples), folder / "1ms", 2 if quick else 7)
+        at_1ms, cpu_1ms, _ = runs(lambda: Work(length, samples), folder / "1ms", 2 if quick else 5)
     reason, by_itself = why(), averages_by_hand(50 if quick else 2000)
 
     def above(rounds: Rounds, case: str) -> Spread:

@@ -239,7 +239,7 @@ def measure(quick: bool) -> Result:
     """All engines, calls and peers in turn."""
     torch.set_num_threads(1)
     # A multiple of 100, so that each part holds as many firings and timed calls as every other.
-    iterations, count = 200, 4 if quick else 150
+    iterations, count = 200, 4 if quick else 100
     with tempfile.TemporaryDirectory() as folder:
         lanes = {name: Lane(engine, iterations) for name, engine in all_engines(Path(folder)).items()}
         lanes |= peers(Path(folder), iterations)

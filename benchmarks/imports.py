@@ -84,7 +84,7 @@ def all_scripts(folder: Path) -> dict[str, Script]:
 
 def measure(quick: bool) -> Result:
     """Every script in an interpreter of its own, in turn."""
-    count = 2 if quick else 7
+    count = 2 if quick else 4
     with tempfile.TemporaryDirectory() as folder:
         scripts = all_scripts(Path(folder))
         cases: dict[str, Callable[[], float]] = {name: each.run for name, each in scripts.items()}

@@ -244,7 +244,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
 
 def measure(quick: bool) -> Result:
     """Loops with a save and without, a loop in Python beside a save, the peak of memory."""
-    count = 2 if quick else 5
+    count = 2 if quick else 4
     torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -28,7 +28,8 @@ from tests.writers.servers import FAULTS, faulty, unreachable
 
 MOST = 1.01
 ITERATIONS = 100
-INTERVAL = 10
+INTERVAL = 50
+"""The hook's own default."""
 
 
 def engine(folder: Path | None, url: str = "") -> Engine:
@@ -87,7 +88,7 @@ def measure(quick: bool) -> Result:
     torch.set_num_threads(1)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     logging.getLogger("ignite_hooks").setLevel(logging.ERROR)
-    count = 5 if quick else 50
+    count = 5 if quick else 40
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         places = {how: Path(folder) / how.replace(" ", "-") for how in [*FAULTS, "is not there"]}
         urls = {how: servers.enter_context(served(how)) for how in FAULTS} | {"is not there": unreachable()}

@@ -23,6 +23,8 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 PATIENCE = 2.0
 """Seconds in which a server has to answer to count as reachable."""
 BATCH = 500
+GATHERED = 0.5
+"""Seconds in which records are gathered once one is there: each delivery takes turns at the interpreter from the loop."""
 LOADING = 120.0
 """Seconds that the import of a tracker may take on a slow machine, besides the deadline."""
 
@@ -222,6 +224,7 @@ class Delivery:
         *,
         load: Callable[[], None] = lambda: None,
         limit: int = 10_000,
+        gathered: float = GATHERED,
         retries: Sequence[float] = (0.5, 2.0),
         pause: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
@@ -229,7 +232,7 @@ class Delivery:
         self.spool = spool
         self._connect, self._name, self._load, self._limit = connect, name, load, limit
         self._loaded = threading.Event()
-        self._retries, self._pause, self._clock = retries, pause, clock
+        self._gathered, self._retries, self._pause, self._clock = gathered, retries, pause, clock
         self._queue: deque[Record] = deque()
         self._in_hand: list[Record] = []
         self._news = threading.Condition()
@@ -300,6 +303,8 @@ class Delivery:
                     # Without records too, what waits in the spool is tried again now and then.
                     if not self._news.wait(self._pause if self._broken else None):
                         break
+            self._closing.wait(self._gathered)
+            with self._news:
                 self._in_hand = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
             self._deliver(self._in_hand)
             with self._news:
