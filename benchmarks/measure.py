@@ -10,6 +10,7 @@ import argparse
 import gc
 import json
 import random
+import re
 import statistics
 import threading
 import time
@@ -252,6 +253,16 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few and short rounds: does it run, not how fast is it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every number to FILE")
     return parser.parse_args()
+
+
+def put_in(page: Path, name: str, command: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the marks of a name, which tell what writes it."""
+    text = page.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: written by {command} -->", f"<!-- end of {name} -->"
+    found = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if not found.search(text):
+        raise SystemExit(f"{page} has no place called {name}")
+    page.write_text(found.sub(lambda _: "\n".join([begin, "", *lines, "", end]), text), encoding="utf-8")
 
 
 def as_json(result: Result, seconds: float) -> dict[str, Any]:

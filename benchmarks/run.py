@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes what it found: ``docs/benchmarks.md``, its pictures, and the numbers as JSON.
+"""Runs every benchmark and writes what it found: ``docs/benchmarks.md`` with pictures and JSON, a table in the README.
 
 Each script runs in an interpreter of its own, so that none finds the threads, the memory or the modules of another.
 Nothing on the page is written by hand: what it says about a figure stands in the script that measures it.
@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from measure import put_in
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -85,6 +87,20 @@ SECTIONS = (
     ),
     Section("drawing", "Pictures", "A sheet of 16 images, on one core; the loop only waits for a copy."),
 )
+
+
+COLUMNS = {"ours": "ignite_hooks", "Ignite": "Ignite's handlers", "MMEngine": "MMEngine", "Lightning": "Lightning"}
+"""How the names of bars begin, and what the table in the README calls them."""
+SUMMARY = (
+    ("default_set", "default_set"),
+    ("default_set", "default_set_1ms"),
+    ("logs", "logging"),
+    ("dispatch", "dispatch_idle"),
+    ("dispatch", "dispatch_acting"),
+    ("ema", "ema_1"),
+    ("save", "save_500"),
+)
+"""The charts that are rows of it, by script and name."""
 
 
 # -- running ---------------------------------------------------------------------------------------------------
@@ -285,11 +301,13 @@ def lost(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield ""
     rows = []
     for section in SECTIONS:
-        result = results.get(section.script, {})
+        result, said = results.get(section.script, {}), ""
         for name, figure in named(result.get("figures", [])):
             if figure["verdict"] == "missed":
                 why = figure["why"] or "no reason is known beside the machine"
-                rows.append(f"- **{name}**: {with_unit(figure)}, not {limit(figure)}: {why}.")
+                words = "for the same reason" if why == said else why
+                rows.append(f"- **{name}**: {with_unit(figure)}, not {limit(figure)}: {words}.")
+                said = why
         for chart in result.get("charts", []):
             rows += behind(chart)
     yield from rows or ["Nothing, in this run."]
@@ -333,6 +351,18 @@ def body(section: Section, result: Mapping[str, Any], quick: bool) -> Iterator[s
     yield ""
     yield "</details>"
     yield ""
+
+
+def costs(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The table of the README: the first of each one's bars."""
+    yield f"| less is better | {' | '.join(COLUMNS.values())} |"
+    yield f"|---{'|--:' * len(COLUMNS)}|"
+    for script, name in SUMMARY:
+        for chart in results.get(script, {}).get("charts", []):
+            if chart["name"] == name:
+                bars = chart["bars"].items()
+                cells = [next((number(bar["median"]) for who, bar in bars if who.startswith(c)), "") for c in COLUMNS]
+                yield f"| {chart['title']}, {chart['unit']} | {' | '.join(cells)} |"
 
 
 def method() -> Iterator[str]:
@@ -389,6 +419,8 @@ def write_page(out: Path, on: Mapping[str, Any], quick: bool) -> Path:
             draw(chart, folder / f"{chart['name']}.png")
     target = out / "benchmarks.md"
     target.write_text(page(results, on, quick), encoding="utf-8")
+    if out == DOCS:
+        put_in(DOCS.parent / "README.md", "costs", "make bench", list(costs(results)))
     return target
 
 

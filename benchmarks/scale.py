@@ -14,7 +14,6 @@ import gc
 import json
 import logging
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 from ignite.metrics import Average
+from measure import put_in
 
 from ignite_hooks import attach_hooks, ranks
 
@@ -290,16 +290,6 @@ def short(value: float) -> str:
     return "0" if value == 0 else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
-def put_in(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Replace what stands between the marks of a name."""
-    text = page.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}: written by make scale -->", f"<!-- end of {name} -->"
-    found = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if not found.search(text):
-        raise SystemExit(f"{page} has no place called {name}")
-    page.write_text(found.sub(lambda _: "\n".join([begin, "", *lines, "", end]), text), encoding="utf-8")
-
-
 def main() -> None:
     """Run, count, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -325,13 +315,13 @@ def main() -> None:
             lines = list(table_of_run(long_run(20_000 if given.quick else given.iterations, Path(folder))))
         print("\n".join(lines), end="\n\n", flush=True)
         if not given.quick:
-            put_in(given.page, "long run", lines)
+            put_in(given.page, "long run", "make scale", lines)
     if given.only != "run":
         worlds = {size: world_of(size, given.quick) for size in (WORLD[:2] if given.quick else WORLD)}
         lines = list(table_of_worlds(worlds))
         print("\n".join(lines))
         if not given.quick:
-            put_in(given.page, "processes", lines)
+            put_in(given.page, "processes", "make scale", lines)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ PATIENCE = 2.0
 """Seconds in which a server has to answer to count as reachable."""
 BATCH = 500
 GATHERED = 0.5
-"""Seconds in which records are gathered once one is there: each delivery takes turns at the interpreter from the loop."""
+"""Seconds in which records are gathered once one is there: each delivery takes the interpreter from the loop."""
 LOADING = 120.0
 """Seconds that the import of a tracker may take on a slow machine, besides the deadline."""
 

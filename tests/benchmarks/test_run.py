@@ -80,6 +80,30 @@ def test_a_short_run_says_that_its_numbers_mean_nothing(run: Any) -> None:
     assert "## What we lose" in long
 
 
+def test_a_reason_is_told_once(run: Any) -> None:
+    figures = [figure(name, 5.0, 3.0, why) for name, why in (("a", "slow"), ("b", "slow"), ("c", "cold"))]
+    lost = list(run.lost({"dispatch": result(figures=figures)}))
+    assert [row.rpartition(": ")[2] for row in lost if row.startswith("- **")] == [
+        "slow.",
+        "for the same reason.",
+        "cold.",
+    ]
+
+
+def test_the_readme_has_the_first_bar_of_everybody_and_keeps_the_rest(run: Any, tmp_path: Path) -> None:
+    bars = {"ours": bar(2.0), "ours, late": bar(9.0), "Ignite handlers": bar(30.0), "Lightning async": bar(400.0)}
+    chart = {"name": "default_set", "title": "A", "unit": "µs", "bars": bars, "limit": None}
+    readme = tmp_path / "README.md"
+    readme.write_text("above\n<!-- costs: written by make bench -->\nold\n<!-- end of costs -->\nbelow\n")
+    for _ in range(2):
+        run.put_in(readme, "costs", "make bench", list(run.costs({"default_set": {"charts": [chart]}})))
+        text = readme.read_text()
+        assert "| A, µs | 2.00 | 30.0 |  | 400 |" in text
+        assert "old" not in text
+        assert text.startswith("above\n<!--")
+        assert text.endswith("-->\nbelow\n")
+
+
 def test_every_script_that_is_run_exists_and_every_script_is_run(run: Any) -> None:
     scripts = {section.script for section in run.SECTIONS}
     helpers = {"run", "measure", "meter", "peers", "scale"}

@@ -68,14 +68,14 @@ def test_the_logs_of_a_long_run_grow_by_the_same_in_every_part(seen: list[dict[s
 def test_a_table_goes_where_its_marks_are_and_nowhere_else(scale: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("above\n<!-- x: written by make scale -->\nold\n<!-- end of x -->\nbelow\n")
-    scale.put_in(page, "x", ["new"])
-    scale.put_in(page, "x", ["newer \\1"])
+    scale.put_in(page, "x", "make scale", ["new"])
+    scale.put_in(page, "x", "make scale", ["newer \\1"])
     assert "old" not in page.read_text()
     assert page.read_text().startswith("above\n")
     assert page.read_text().endswith("below\n")
     assert "newer \\1" in page.read_text()
     with pytest.raises(SystemExit, match="no place called y"):
-        scale.put_in(page, "y", [])
+        scale.put_in(page, "y", "make scale", [])
 
 
 def test_the_page_has_a_place_for_every_table(scale: Any) -> None:
