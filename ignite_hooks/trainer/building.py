@@ -112,7 +112,7 @@ def _model(part: Part | None, facts: Mapping[str, Any], problems: list[Problem])
         problems.append(Problem(f"model.{name}", f"missing: {part.name} needs it, and the data does not say it"))
     model = None if unknown else part.build(problems=problems, **facts)
     if model is not None and not isinstance(model, torch.nn.Module):
-        problems.append(Problem("model.type", f"{part.name} makes a {type(model).__name__}, not a torch.nn.Module"))
+        problems.append(Problem("model.type", f"{part.name} makes no torch.nn.Module but {shown(model)}"))
         return None
     return model
 

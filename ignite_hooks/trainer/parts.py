@@ -43,7 +43,9 @@ class Part:
             text = text.removeprefix(f"{name}:").strip()
             if not name and not isinstance(error, ValueError):
                 # Not said to people, so it does not say what it is about.
-                text = f"{self.name} cannot be made with {shown(dict(self.given))}: {type(error).__name__}: {text}"
+                kind = type(error).__name__
+                text = text if text.startswith(kind) else f"{kind}: {text}"
+                text = f"{self.name} cannot be made with {shown(dict(self.given))}: {text}"
             problems.append(Problem(place, text))
             return None
 
