@@ -148,9 +148,9 @@ class IterTimerHook(BaseHook):
     def _now(self) -> Window:
         seconds = self._times.seconds()
         # What comes after the last hook is the wait for data, but for what the ranks say to each other.
-        waited = min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA])
-        seconds[DATA] -= waited
-        seconds[OTHER] += waited
+        if waited := min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA]):
+            seconds[DATA] -= waited
+            seconds[OTHER] += waited
         return Window(self._iterations, seconds, self._times.device_seconds())
 
     def _write(self) -> None:

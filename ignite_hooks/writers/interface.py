@@ -103,6 +103,8 @@ def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
 
 def number_of(value: Any) -> float | int | None:
     """A number for a place that takes nothing else; anything else is none."""
+    if type(value) is float:
+        return value
     value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
     return value if isinstance(value, (int, float)) else None
 
