@@ -114,8 +114,8 @@ def measure(quick: bool) -> Result:
         ]
     against = {case: rounds.combined(lambda a, b: a / b, case, "no tracker") for case in list(lanes)[1:]}
     reason = (
-        "the hook itself takes the share of the last line; the rest comes and goes with the threads of five trackers, "
-        "measured beside each other, which want the same interpreter as the loop"
+        "the hook itself takes the share of the last line; what takes the rest is not known, and two runs without a "
+        "tracker differ too, as the line before it says"
     )
     control, *others = against
     figures = [Figure(f"{case} / no tracker", against[case], "×", MOST, reason) for case in others]
