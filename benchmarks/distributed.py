@@ -25,7 +25,8 @@ from ignite.engine import Engine
 from measure import Chart, Figure, Result, Rounds, Spread, exactly, script
 from torch.utils.data import DataLoader, TensorDataset
 
-from ignite_hooks import BaseHook, attach_hooks, ranks
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.distributed import collectives as ranks
 
 MOST_OF_SINGLY = 0.1
 MOST_OF_ONE_PROCESS = round(1 / 1.7, 3)

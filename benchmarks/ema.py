@@ -22,7 +22,7 @@ from peers import peers_there, timm_ema
 from torch import nn
 
 from ignite_hooks import EMAHook, attach_hooks
-from ignite_hooks.averages import Averages
+from ignite_hooks.model.averages import Averages
 
 MOST_OF_A_LERP = 1.10
 MOST_OF_IGNITE = round(1 / 15, 3)

@@ -43,7 +43,7 @@ seconds = time.perf_counter() - start
 print(seconds * 1e3, *[name for name in {names!r} if name in sys.modules and name not in before])
 """
 
-VALIDATE = "from ignite_hooks.cli import main; main(['validate', {file!r}])"
+VALIDATE = "from ignite_hooks.cli.app import main; main(['validate', {file!r}])"
 
 CONFIG = {
     "default_hooks": {"checkpoint": {"type": "CheckpointHook", "interval": 2}},

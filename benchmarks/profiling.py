@@ -21,8 +21,8 @@ from torch import nn
 
 from ignite_hooks import IterTimerHook, ProfilerHook, attach_hooks
 from ignite_hooks.hooks.base_hook import BaseHook
-from ignite_hooks.machine import Machine
-from ignite_hooks.phases import NAMES, Phases
+from ignite_hooks.measure.machine import Machine
+from ignite_hooks.measure.phases import NAMES, Phases
 
 MOST_US_OF_TIMER = 15.0
 MOST_OF_AVERAGE = round(15 / 13.3, 2)

@@ -163,7 +163,7 @@ def draw(chart: Mapping[str, Any], file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from ignite_hooks.drawing import look
+    from ignite_hooks.drawing import theme as look
 
     def colour(rgb: look.Colour) -> tuple[float, ...]:
         return tuple(value / 255 for value in rgb)

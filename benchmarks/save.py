@@ -27,7 +27,7 @@ from measure import Chart, Figure, Result, Rounds, Spread, interleaved, script
 from peers import lightning_savers, torch_async_saver
 
 from ignite_hooks.store import FolderStore, to_plain
-from ignite_hooks.store.snapshot import size_in_bytes
+from ignite_hooks.store.plain import size_in_bytes
 
 MOST_HIDDEN = 1.0
 MOST_AT_ONCE = 1.5

@@ -32,7 +32,8 @@ from ignite.engine import Engine
 from ignite.metrics import Average
 from measure import put_in
 
-from ignite_hooks import attach_hooks, ranks
+from ignite_hooks import attach_hooks
+from ignite_hooks.distributed import collectives as ranks
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 EPOCHS, PLACES = 20, 10

@@ -21,10 +21,10 @@ from ignite.engine import Engine
 from measure import Figure, Lane, Result, Spread, interleaved, script
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.writers.spool import Spool
+from ignite_hooks.writers.trackers.spool import Spool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.writers.servers import FAULTS, faulty, unreachable
+from tests.writers.trackers.servers import FAULTS, faulty, unreachable
 
 MOST = 1.01
 ITERATIONS = 100

@@ -76,8 +76,8 @@ def _relinked(text: str, source: str) -> str:
 
 def hooks() -> str:
     """Every hook with its settings, as the registry knows them."""
+    from ignite_hooks.config.describe import describe
     from ignite_hooks.registry import HOOKS
-    from ignite_hooks.settings import describe
 
     parts = []
     for name in HOOKS:
@@ -92,8 +92,8 @@ RESTATED = ("name", "priority", "on_error")
 
 
 def _hook(name: str, cls: Any, known: Any) -> str:
-    from ignite_hooks.points import Priority
-    from ignite_hooks.settings import in_words
+    from ignite_hooks.config.describe import in_words
+    from ignite_hooks.plan.points import Priority
 
     lines = [f"## {name}", "", *_prose(cls), ""]
     own = [setting for setting in known.settings if setting.name not in RESTATED]

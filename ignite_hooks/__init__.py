@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
+    from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
+    from ignite_hooks.config.files import load_config
+    from ignite_hooks.engine.installation import HookEvents
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
-    from ignite_hooks.hooks.builder import build_hook, build_hooks, get_default_hooks
-    from ignite_hooks.install import HookEvents
-    from ignite_hooks.loading import load_config
-    from ignite_hooks.points import Priority
+    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.schedule import scheduled
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry
-    from ignite_hooks.runner import Runner
-    from ignite_hooks.schedule import scheduled
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.trainer.base_trainer import BaseTrainer
     from ignite_hooks.writers.interface import Writer
 
@@ -29,19 +29,19 @@ _HOME = {
     "MetricError": "errors",
     "BaseHook": "hooks.base_hook",
     "Hook": "hooks.base_hook",
-    "build_hook": "hooks.builder",
-    "build_hooks": "hooks.builder",
-    "get_default_hooks": "hooks.builder",
-    "HookEvents": "install",
-    "load_config": "loading",
-    "Secret": "masking",
-    "Priority": "points",
+    "build_hook": "config.build",
+    "build_hooks": "config.build",
+    "get_default_hooks": "config.build",
+    "HookEvents": "engine.installation",
+    "load_config": "config.files",
+    "Secret": "secrets",
+    "Priority": "plan.points",
     "HOOKS": "registry",
     "HOOK_REGISTRY": "registry",
     "HookRegistry": "registry",
     "WRITERS": "registry",
-    "Runner": "runner",
-    "scheduled": "schedule",
+    "Runner": "run.runner",
+    "scheduled": "plan.schedule",
     "BaseTrainer": "trainer.base_trainer",
     "Writer": "writers.interface",
     "testing": "",

@@ -2,6 +2,6 @@
 
 import sys
 
-from ignite_hooks.cli import main
+from ignite_hooks.cli.app import main
 
 sys.exit(main())

@@ -13,17 +13,17 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 
-from ignite_hooks.config import Settings, checked_resume, default_set, read_config
-from ignite_hooks.discovery import discover
+from ignite_hooks.config.build import build_all
+from ignite_hooks.config.describe import check_settings, describe
+from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
+from ignite_hooks.distributed.collectives import all_or_none, first_says, rank, world_size
+from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
 from ignite_hooks.hooks.base_hook import Situation
-from ignite_hooks.hooks.builder import build_all
-from ignite_hooks.install import Installation
-from ignite_hooks.masking import MASKING, Masks
-from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
 from ignite_hooks.registry import WRITERS
-from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
-from ignite_hooks.settings import check_settings, describe
+from ignite_hooks.run.discovery import discover
+from ignite_hooks.run.runner import ALWAYS_THERE, LOGGER_NAME, Runner
+from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter

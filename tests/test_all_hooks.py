@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from ignite_hooks import HOOKS, BaseHook, attach_hooks
+from ignite_hooks.config.describe import describe
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS
-from ignite_hooks.plan import Step
-from ignite_hooks.points import POINTS
-from ignite_hooks.schedule import SCHEDULE_WORDS
-from ignite_hooks.settings import describe
+from ignite_hooks.plan.plan import Step
+from ignite_hooks.plan.points import POINTS
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
 from tests.tools import trackers_at
 
@@ -159,8 +159,9 @@ def test_names_of_files_follow_from_names_of_classes() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_name_leads_to_five_places(name: str, cls: Any) -> None:
-    module = cls.__module__.rpartition(".")[2]
-    places = [ROOT / "ignite_hooks" / "hooks" / f"{module}.py", ROOT / "tests" / "hooks" / f"test_{module}.py"]
+    folder, _, module = cls.__module__.rpartition(".")
+    home = Path(*folder.split("."))
+    places = [ROOT / home / f"{module}.py", ROOT / "tests" / home.relative_to("ignite_hooks") / f"test_{module}.py"]
     found = [path for path in CONFIGS if path.stem == snake(name)]
     places += found or [ROOT / "configs" / f"{snake(name)}.yaml"]
     assert re.search(rf"type: {name}\b", places[-1].read_text() if places[-1].exists() else f"type: {name}")

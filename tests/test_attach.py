@@ -128,13 +128,13 @@ def test_every_public_name_is_there() -> None:
         ignite_hooks.nothing
 
 
-def test_only_install_registers_handlers() -> None:
+def test_only_the_engine_package_registers_handlers() -> None:
     users = [
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "ignite_hooks").rglob("*.py")
         if "add_event_handler(" in path.read_text() or ".on(Events" in path.read_text()
     ]
-    assert set(users) <= {"ignite_hooks/install.py", "ignite_hooks/testing.py"}
+    assert set(users) <= {"ignite_hooks/engine/installation.py", "ignite_hooks/testing/__init__.py"}
 
 
 def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ def test_a_second_name_of_ours_may_be_taken_by_a_class_of_the_script() -> None:
 
 def test_a_name_of_ours_that_guides_let_scripts_define_is_free_for_them() -> None:
     toys = Registry(
-        "toy", {"CheckInvalidLossHook": "ignite_hooks.hooks.check_invalid_loss_hook"}, free=["CheckInvalidLossHook"]
+        "toy",
+        {"CheckInvalidLossHook": "ignite_hooks.hooks.training.check_invalid_loss_hook"},
+        free=["CheckInvalidLossHook"],
     )
     assert toys.get("CheckInvalidLossHook") is HOOKS.get("CheckInvalidLossHook")
 

@@ -14,7 +14,7 @@ from ignite.engine import Engine, Events, create_supervised_evaluator, create_su
 from ignite.metrics import Accuracy
 
 from ignite_hooks import BaseHook, Runner, attach_hooks
-from ignite_hooks.points import POINTS
+from ignite_hooks.plan.points import POINTS
 
 Log = list[tuple[Any, ...]]
 

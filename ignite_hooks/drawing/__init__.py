@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ignite_hooks.drawing.boxes import Boxes, BoxStyle, draw_boxes
     from ignite_hooks.drawing.explain import attention_maps, feature_maps, grad_cam, layer_cam, rollout, saliency
+    from ignite_hooks.drawing.figures import attentions, classification, detections, features, heats, segmentations
     from ignite_hooks.drawing.heatmaps import heat, heat_over
     from ignite_hooks.drawing.images import as_images
     from ignite_hooks.drawing.layout import Tile, save, sheet
-    from ignite_hooks.drawing.learning import curves
     from ignite_hooks.drawing.masks import as_mask, overlay
-    from ignite_hooks.drawing.sheets import attentions, classification, detections, features, heats, segmentations
+    from ignite_hooks.drawing.training_curves import curves
 
 _HOME = {
     "BoxStyle": "boxes",
     "Boxes": "boxes",
     "draw_boxes": "boxes",
-    "curves": "learning",
+    "curves": "training_curves",
     "attention_maps": "explain",
     "feature_maps": "explain",
     "grad_cam": "explain",
@@ -39,12 +39,12 @@ _HOME = {
     "Tile": "layout",
     "save": "layout",
     "sheet": "layout",
-    "attentions": "sheets",
-    "classification": "sheets",
-    "detections": "sheets",
-    "features": "sheets",
-    "heats": "sheets",
-    "segmentations": "sheets",
+    "attentions": "figures",
+    "classification": "figures",
+    "detections": "figures",
+    "features": "figures",
+    "heats": "figures",
+    "segmentations": "figures",
 }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
 from ignite_hooks.drawing.layout import fitted
-from ignite_hooks.drawing.look import (
+from ignite_hooks.drawing.theme import (
     MISSED,
     RIGHT,
     TEXT_SIZE,

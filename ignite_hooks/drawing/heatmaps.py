@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ignite_hooks.drawing.images import Picture, as_array
-from ignite_hooks.drawing.look import NOT_A_NUMBER
+from ignite_hooks.drawing.theme import NOT_A_NUMBER
 
 _DARK_TO_LIGHT = (
     (68, 1, 84), (70, 50, 126), (54, 92, 141), (39, 127, 142), (31, 161, 135), (74, 193, 109), (160, 218, 57),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ignite_hooks.drawing.look import LARGEST_SIDE, NOT_A_NUMBER, SMALLEST_SIDE
+from ignite_hooks.drawing.theme import LARGEST_SIDE, NOT_A_NUMBER, SMALLEST_SIDE
 from ignite_hooks.errors import shown
 
 Picture = NDArray[np.uint8]

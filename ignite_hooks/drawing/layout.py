@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ignite_hooks.drawing.images import Picture
-from ignite_hooks.drawing.look import (
+from ignite_hooks.drawing.theme import (
     FAINT,
     GAP,
     INK,

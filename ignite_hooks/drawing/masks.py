@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ignite_hooks.drawing.images import Picture, as_array
-from ignite_hooks.drawing.look import PAPER, WRONG, Colour, colour_of, name_of, readable
+from ignite_hooks.drawing.theme import PAPER, WRONG, Colour, colour_of, name_of, readable
 
 Mask = NDArray[np.int64]
 IGNORED: Colour = (128, 128, 128)

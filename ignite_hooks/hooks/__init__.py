@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.hooks.base_hook import BaseHook, Hook, settings
-from ignite_hooks.points import Priority
-from ignite_hooks.schedule import scheduled
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ _ELSEWHERE = {
     "HOOKS": "ignite_hooks.registry",
     "HOOK_REGISTRY": "ignite_hooks.registry",
     "HookRegistry": "ignite_hooks.registry",
-    "build_hook": "ignite_hooks.hooks.builder",
-    "build_hooks": "ignite_hooks.hooks.builder",
-    "get_default_hooks": "ignite_hooks.hooks.builder",
+    "build_hook": "ignite_hooks.config.build",
+    "build_hooks": "ignite_hooks.config.build",
+    "get_default_hooks": "ignite_hooks.config.build",
 }
 
 

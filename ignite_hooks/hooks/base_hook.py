@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
-from ignite_hooks.points import ALIASES, EPOCH_POINTS, ITERATION_POINTS, POINTS, Priority, point_named
-from ignite_hooks.schedule import SCHEDULE_WORDS, When, read_when
+from ignite_hooks.plan.points import ALIASES, EPOCH_POINTS, ITERATION_POINTS, POINTS, Priority, point_named
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When, read_when
 
 if TYPE_CHECKING:
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.run.runner import Runner
 
 OnError = Literal["raise", "warn", "disable"]
 PriorityLike = int | str | Mapping[str, int | str]

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks import checkpoint as checkpoints
+from ignite_hooks.checkpoint import capture as checkpoints
+from ignite_hooks.checkpoint.retention import to_delete
+from ignite_hooks.checkpoint.save import Order
 from ignite_hooks.errors import CheckpointError, MetricError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.improvement import among_best, is_better, rule_for
-from ignite_hooks.points import Priority
-from ignite_hooks.saving import Order
-from ignite_hooks.schedule import scheduled
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.best import among_best, is_better, rule_for
 from ignite_hooks.store.manifest import check_name
-from ignite_hooks.store.retention import to_delete
 
 if TYPE_CHECKING:
-    from ignite_hooks.plan import Foreseen
-    from ignite_hooks.runner import Runner
-    from ignite_hooks.saving import Then
+    from ignite_hooks.checkpoint.save import Then
+    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.store.interface import Retire
     from ignite_hooks.store.manifest import Entry, Kind
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks import checkpoint as checkpoints
+from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.improvement import Rule, is_better, rule_for
-from ignite_hooks.points import Priority
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.run.best import Rule, is_better, rule_for
 
 if TYPE_CHECKING:
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.run.runner import Runner
 
 
 @dataclass

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import unwrapped
+from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.distributed.collectives import everybody_says, world_size
 from ignite_hooks.errors import CheckpointError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.points import Priority
-from ignite_hooks.ranks import everybody_says, world_size
-from ignite_hooks.schedule import When, scheduled
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import When, scheduled
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from torch import Tensor
 
-    from ignite_hooks.averages import Averages
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.model.averages import Averages
+    from ignite_hooks.run.runner import Runner
 
 
 @dataclass
@@ -261,7 +261,7 @@ class EMAHook(BaseHook):
 
     def weights(self) -> dict[str, Any]:
         """The averages by name, not copied; before the first update the weights of the model."""
-        from ignite_hooks.averages import state_of
+        from ignite_hooks.model.averages import state_of
 
         self._join(None)
         if self._averages is not None and self.state.differs:
@@ -304,14 +304,14 @@ class EMAHook(BaseHook):
     # -- how --------------------------------------------------------------------------------------------------
 
     def _may_begin(self, runner: Runner) -> bool:
-        from ignite_hooks.averages import is_lazy_model
+        from ignite_hooks.model.averages import is_lazy_model
 
         step, epoch = runner.global_step, runner.epoch
         return step >= self.begin_iter and epoch >= self.begin_epoch and not is_lazy_model(unwrapped(runner.model))
 
     def _begin(self, runner: Runner, found: Mapping[str, Any] | None = None) -> None:
         """Begin with given averages, or as the weights of the model."""
-        from ignite_hooks.averages import Averages
+        from ignite_hooks.model.averages import Averages
 
         averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, patient=self._worker is None)
         if found is not None:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import is_sharded, unwrapped
+from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
+from ignite_hooks.distributed.collectives import everybody_says, first_says, rank, take_from_first, world_size
+from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
-from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.improvement import rule_for
-from ignite_hooks.points import Priority
-from ignite_hooks.ranks import everybody_says, first_says, rank, take_from_first, world_size
-from ignite_hooks.runner import KNOWN_SERVICES
-from ignite_hooks.schedule import scheduled
-from ignite_hooks.store.snapshot import random_state, set_random_state
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.runner import KNOWN_SERVICES
+from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from ignite_hooks.plan import Foreseen
-    from ignite_hooks.runner import Runner
-    from ignite_hooks.shards import Sharded
+    from ignite_hooks.distributed.batch_sharing import Sharded
+    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.run.runner import Runner
 
 
 @dataclass
@@ -224,7 +224,7 @@ class EvalHook(BaseHook):
             yield loader
             return
         data, before = sharded.share_out(), runner.shared_evaluation
-        from ignite_hooks.shards import without_syncs
+        from ignite_hooks.distributed.batch_sharing import without_syncs
 
         # Where weights are spread over the ranks, every forward needs all of them.
         catch_up = sharded.catch_up(engine) if is_sharded(runner.model) else None
@@ -243,7 +243,7 @@ class EvalHook(BaseHook):
     def _shard_of(self, runner: Runner, loader: Any) -> Sharded | None:
         if not self.shard or (self.test_fn is not None and self.gather == "first"):
             return None
-        from ignite_hooks.shards import Sharded, why_whole
+        from ignite_hooks.distributed.batch_sharing import Sharded, why_whole
 
         if reason := why_whole(loader):
             if not self._told:

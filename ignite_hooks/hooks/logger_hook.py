@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measuring import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
-from ignite_hooks.points import Priority
-from ignite_hooks.runner import LOGGER_NAME, losses_of
-from ignite_hooks.schedule import When, scheduled
+from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import When, scheduled
+from ignite_hooks.run.runner import LOGGER_NAME, losses_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ignite_hooks.improvement import Record
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.run.best import Record
+    from ignite_hooks.run.runner import Runner
 
 LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
 RATES_SHOWN = 3

@@ -12,14 +12,14 @@ from annotated_types import Ge
 
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.machine import give_back
-from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
-from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
-from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
-from ignite_hooks.schedule import NEVER, When
+from ignite_hooks.measure.machine import give_back
+from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
+from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_html, as_markdown, sections
+from ignite_hooks.plan.points import ITERATION_POINTS, Outside, Priority, point_named
+from ignite_hooks.plan.schedule import NEVER, When
 
 if TYPE_CHECKING:
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.run.runner import Runner
 
 FOLDER = "profile"
 DRAWN = 10

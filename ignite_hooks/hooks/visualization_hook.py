@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.points import Priority
-from ignite_hooks.schedule import When, scheduled
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import When, scheduled
 
 if TYPE_CHECKING:
-    from ignite_hooks.drawing.reading import Samples
-    from ignite_hooks.drawing.studio import Studio
-    from ignite_hooks.runner import Runner
+    from ignite_hooks.drawing.samples import Samples
+    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.run.runner import Runner
 
 Content = Literal["predictions", "feature_map", "attention", "cam", "gradient"]
 Colour = str | Sequence[int]
@@ -75,8 +75,8 @@ class _Pictures(BaseHook):
 
         if idist.get_rank() != 0:
             return
-        from ignite_hooks.drawing.reading import samples_of
-        from ignite_hooks.drawing.studio import open_studio
+        from ignite_hooks.drawing.samples import samples_of
+        from ignite_hooks.drawing.thread import open_studio
 
         if self._studio is None:
             self._studio = open_studio(self, runner)
@@ -97,7 +97,7 @@ class _Pictures(BaseHook):
         if not self.draw_pred or samples.prediction is not None:
             return samples
         from ignite_hooks.drawing.explain import plain_module, predictions
-        from ignite_hooks.drawing.reading import Samples, prediction_of
+        from ignite_hooks.drawing.samples import Samples, prediction_of
 
         inputs = samples.images if samples.inputs is None else samples.inputs
         said = prediction_of(predictions(plain_module(model_of(runner)), inputs), len(samples))
@@ -158,7 +158,7 @@ class VisualizationHook(_Pictures):
     smooth: Annotated[int, Ge(1)] = 8
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import reading
+        from ignite_hooks.drawing import samples as reading
 
         if self.order == "first":
             samples = samples.first(self.max_samples)
@@ -175,7 +175,7 @@ class VisualizationHook(_Pictures):
                 yield from getattr(self, f"_{content}")(model_of(runner), few, own, title)
 
     def _paint_predictions(self, own: Samples, title: str, note: str) -> Any:
-        from ignite_hooks.drawing import sheets
+        from ignite_hooks.drawing import figures as sheets
 
         return sheets.classification(
             self._images(own),
@@ -207,13 +207,14 @@ class VisualizationHook(_Pictures):
         yield "gradient", partial(self._paint_heat, own, maps, title, note)
 
     def _paint_heat(self, own: Samples, maps: Any, title: str, note: str) -> Any:
-        from ignite_hooks.drawing import sheets
+        from ignite_hooks.drawing import figures as sheets
 
         captions = sheets.said(own.prediction, len(maps), self.class_names) if own.prediction is not None else ()
         return sheets.heats(self._images(own), maps, captions=captions, title=title, note=note)
 
     def _attention(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import explain, sheets
+        from ignite_hooks.drawing import explain
+        from ignite_hooks.drawing import figures as sheets
 
         maps = {name: values.cpu() for name, values in explain.attention_maps(model, inputs[:4]).items()}
 
@@ -227,7 +228,8 @@ class VisualizationHook(_Pictures):
     def _feature_map(
         self, model: Any, inputs: Any, own: Samples, title: str
     ) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import explain, sheets
+        from ignite_hooks.drawing import explain
+        from ignite_hooks.drawing import figures as sheets
 
         layers = list(self.layers) if self.layers is not None else explain.spread_layers(model, MOST_LAYERS)
         for name, maps in explain.feature_maps(model, inputs[:1], layers).items():
@@ -286,8 +288,8 @@ class DetVisualizationHook(_Pictures):
 
     def _paint(self, own: Samples, title: str) -> Any:
         from ignite_hooks.drawing.boxes import BoxStyle
+        from ignite_hooks.drawing.figures import detections
         from ignite_hooks.drawing.images import as_images
-        from ignite_hooks.drawing.sheets import detections
 
         return detections(
             as_images(own.images, mean=self.mean, std=self.std),
@@ -341,7 +343,7 @@ class SegVisualizationHook(_Pictures):
         check_colours(palette=self.palette)
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing.reading import Samples
+        from ignite_hooks.drawing.samples import Samples
 
         samples = self._answered(runner, samples.first(self.max_samples))
         prediction = samples.prediction
@@ -352,8 +354,8 @@ class SegVisualizationHook(_Pictures):
         yield "masks", partial(self._paint, own, title)
 
     def _paint(self, own: Samples, title: str) -> Any:
+        from ignite_hooks.drawing.figures import segmentations
         from ignite_hooks.drawing.images import as_images
-        from ignite_hooks.drawing.sheets import segmentations
 
         return segmentations(
             as_images(own.images, mean=self.mean, std=self.std),
@@ -406,7 +408,7 @@ def decided_pixels(prediction: Any, images: Any) -> Any:
 
 def check_colours(**given: Any) -> None:
     """A ValueError for the first setting that is no colour."""
-    from ignite_hooks.drawing.look import as_colour
+    from ignite_hooks.drawing.theme import as_colour
 
     for name, value in given.items():
         for colour in value if name == "palette" and value is not None else [value]:

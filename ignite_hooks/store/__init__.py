@@ -4,8 +4,7 @@ from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.interface import Retire, Saving, Store
 from ignite_hooks.store.manifest import Entry, Kind, Manifest
 from ignite_hooks.store.memory import MemoryStore
-from ignite_hooks.store.retention import to_delete
-from ignite_hooks.store.snapshot import random_state, set_random_state, to_plain
+from ignite_hooks.store.plain import random_state, set_random_state, to_plain
 
 __all__ = [
     "Entry",
@@ -18,6 +17,5 @@ __all__ = [
     "Store",
     "random_state",
     "set_random_state",
-    "to_delete",
     "to_plain",
 ]

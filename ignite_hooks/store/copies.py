@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import ALIGNMENT, host_memory
-from ignite_hooks.store.snapshot import place_of
+from ignite_hooks.store.plain import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
-from ignite_hooks.store.contents import difference, read_state, why_unusable
+from ignite_hooks.store.background import BackgroundSaving, BackgroundWriter
 from ignite_hooks.store.copies import Copies
 from ignite_hooks.store.files import (
     TEMPORARY,
@@ -46,9 +47,8 @@ from ignite_hooks.store.manifest import (
     content_of,
     name_with_hash,
 )
-from ignite_hooks.store.retention import to_delete
-from ignite_hooks.store.saving import BackgroundSaving, BackgroundWriter
-from ignite_hooks.store.snapshot import size_in_bytes, to_plain, to_plain_and_shared
+from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
+from ignite_hooks.store.verify import difference, read_state, why_unusable
 
 if TYPE_CHECKING:
     from torch import Tensor

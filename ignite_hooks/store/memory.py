@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
+from ignite_hooks.store.background import call_done
 from ignite_hooks.store.interface import Retire, Saving
 from ignite_hooks.store.manifest import HASH, Entry, Kind, Manifest, name_with_hash
-from ignite_hooks.store.retention import to_delete
-from ignite_hooks.store.saving import call_done
-from ignite_hooks.store.snapshot import size_in_bytes, to_plain
+from ignite_hooks.store.plain import size_in_bytes, to_plain
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -32,11 +32,11 @@ from torch.distributed.tensor import zeros as sharded_zeros
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
-from ignite_hooks.store.contents import part_of
 from ignite_hooks.store.files import explain, new_file, open_regular
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import STATE, Part
-from ignite_hooks.store.snapshot import to_plain
+from ignite_hooks.store.plain import to_plain
+from ignite_hooks.store.verify import part_of
 
 FORMAT: Final = 1
 _DATA_NAME = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.config.files import load_config
 from ignite_hooks.errors import ConfigError, Problem, below
-from ignite_hooks.loading import load_config
-from ignite_hooks.masking import MASK, masked
+from ignite_hooks.secrets import MASK, masked
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
@@ -153,8 +153,8 @@ def _masked_places(value: Any, place: str = "") -> Iterator[str]:
 
 
 def _rehearse(config: str, overrides: Sequence[str]) -> None:
+    from ignite_hooks.trainer.dry_run import ITERATIONS, rehearsed
     from ignite_hooks.trainer.overrides import overridden
-    from ignite_hooks.trainer.rehearsal import ITERATIONS, rehearsed
 
     problems: list[Problem] = []
     content = overridden(load_config(config), overrides, problems)
@@ -192,7 +192,7 @@ def _say_result(trainer: BaseTrainer) -> None:
 def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
     import torch
 
-    from ignite_hooks.ranks import rank
+    from ignite_hooks.distributed.collectives import rank
 
     # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
     torch.set_num_threads(1)

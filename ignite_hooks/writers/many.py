@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.masking import Masks
+from ignite_hooks.secrets import Masks
 from ignite_hooks.writers.interface import Writer
 
 REQUIRED = ("write_scalar", "write_image", "write_config")

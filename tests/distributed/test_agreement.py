@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.ranks import first_says, rank
+from ignite_hooks.distributed.collectives import first_says, rank
 from tests.faults.tools import drawn, times
 from tests.ranks import Ranks, run_ranks
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.gathering import SharedEvaluation
-from ignite_hooks.ranks import rank, world_size
+from ignite_hooks.distributed.collectives import rank, world_size
+from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.slow

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.checkpoint import weights_of
-from ignite_hooks.ranks import rank
+from ignite_hooks.checkpoint.capture import weights_of
+from ignite_hooks.distributed.collectives import rank
 from tests.faults.tools import drawn, times
 from tests.ranks import Ranks, run_ranks
 

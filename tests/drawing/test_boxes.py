@@ -18,8 +18,8 @@ from ignite_hooks.drawing.boxes import (
     label_place,
     match,
 )
-from ignite_hooks.drawing.look import MISSED, RIGHT, TEXT_SIZE, WRONG, font
-from ignite_hooks.drawing.sheets import detections
+from ignite_hooks.drawing.figures import detections
+from ignite_hooks.drawing.theme import MISSED, RIGHT, TEXT_SIZE, WRONG, font
 
 CORNERS = [[1.0, 2.0, 30.0, 40.0], [5.0, 5.0, 9.0, 9.0]]
 

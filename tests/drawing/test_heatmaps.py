@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ignite_hooks.drawing.heatmaps import heat, heat_over
-from ignite_hooks.drawing.look import NOT_A_NUMBER
+from ignite_hooks.drawing.theme import NOT_A_NUMBER
 
 
 def test_more_is_lighter_in_grey_too() -> None:

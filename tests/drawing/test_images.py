@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ignite_hooks.drawing.images import as_array, as_images, resized
-from ignite_hooks.drawing.look import NOT_A_NUMBER
+from ignite_hooks.drawing.theme import NOT_A_NUMBER
 
 CHANNELS = (1, 2, 3, 4, 5, 13)
 TYPES: list[Any] = [

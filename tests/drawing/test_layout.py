@@ -10,7 +10,7 @@ from PIL import Image
 
 from ignite_hooks import drawing
 from ignite_hooks.drawing.layout import MARGIN, Tile, fitted, sheet, wrapped
-from ignite_hooks.drawing.look import PAPER, font
+from ignite_hooks.drawing.theme import PAPER, font
 
 PICTURE = np.full((20, 30, 3), 90, np.uint8)
 

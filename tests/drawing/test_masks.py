@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from ignite_hooks.drawing.look import PALETTE, WRONG
 from ignite_hooks.drawing.masks import IGNORED, agreement, as_mask, coloured, difference, edges, legend_of, overlay
+from ignite_hooks.drawing.theme import PALETTE, WRONG
 
 INDEX = torch.tensor([[0, 0, 1, 1], [2, 2, 1, 0]])
 

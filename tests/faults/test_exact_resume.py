@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.checkpoint import weights_of
+from ignite_hooks.checkpoint.capture import weights_of
 from tests.faults.tools import Life, Tell, drawn, times
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(240, 3600))]

@@ -10,7 +10,7 @@ import pytest
 
 from ignite_hooks import BaseHook, Hook, attach_hooks
 from ignite_hooks.hooks.base_hook import answered_methods, settings
-from ignite_hooks.points import POINTS
+from ignite_hooks.plan.points import POINTS
 from tests.tools import echo_trainer
 
 

@@ -16,8 +16,8 @@ from ignite.metrics import Loss
 from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
-from ignite_hooks.averages import TOGETHER
 from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at, one_worker, why_in_line
+from ignite_hooks.model.averages import TOGETHER
 from ignite_hooks.testing import failing_at
 from tests.ranks import run_ranks
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.eval_hook import EvalHook
-from ignite_hooks.plan import Foreseen
+from ignite_hooks.plan.plan import Foreseen
 
 GENERATOR = torch.Generator().manual_seed(0)
 

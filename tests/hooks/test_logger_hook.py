@@ -15,8 +15,6 @@ from ignite.metrics import Average
 
 from ignite_hooks import HOOKS, BaseHook, Runner, attach_hooks
 from ignite_hooks.hooks import logger_hook
-from ignite_hooks.hooks.iter_timer_hook import IterTimerHook
-from ignite_hooks.hooks.lambda_hook import LambdaHook
 from ignite_hooks.hooks.logger_hook import (
     LoggerHook,
     duration,
@@ -25,7 +23,9 @@ from ignite_hooks.hooks.logger_hook import (
     out_of,
     rates_in_words,
 )
-from ignite_hooks.measuring import learning_rates
+from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
+from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.measure.losses import learning_rates
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer, failing, small_run

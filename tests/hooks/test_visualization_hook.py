@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ignite_hooks import ConfigError, Runner, attach_hooks
 from ignite_hooks.drawing import explain
-from ignite_hooks.drawing.look import MISSED, RIGHT, WRONG
+from ignite_hooks.drawing.theme import MISSED, RIGHT, WRONG
 from ignite_hooks.hooks.visualization_hook import DetVisualizationHook, SegVisualizationHook, VisualizationHook
 from ignite_hooks.writers.memory import MemoryWriter
 

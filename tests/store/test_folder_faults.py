@@ -16,9 +16,9 @@ import torch
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import Entry, FolderStore
-from ignite_hooks.store.contents import part_of
 from ignite_hooks.store.folder import write_state
 from ignite_hooks.store.manifest import FILE_NAME, Manifest, Part
+from ignite_hooks.store.verify import part_of
 
 pytestmark = pytest.mark.faults
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ignite_hooks.cli import main
+from ignite_hooks.cli.app import main
 
 pytest.importorskip("sklearn")
 

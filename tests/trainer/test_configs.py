@@ -10,7 +10,7 @@ import torch
 
 from ignite_hooks import BaseTrainer, load_config
 from ignite_hooks.trainer.commands import DEMO
-from ignite_hooks.trainer.rehearsal import rehearsed
+from ignite_hooks.trainer.dry_run import rehearsed
 from tests.tools import trackers_at
 
 pytest.importorskip("sklearn")

@@ -75,7 +75,7 @@ import sys, types
 package = types.ModuleType("ignite_hooks")
 package.__path__ = [{str(package)!r}]
 sys.modules["ignite_hooks"] = package
-import ignite_hooks.improvement, ignite_hooks.metrics, ignite_hooks.writers
+import ignite_hooks.run.best, ignite_hooks.run.metrics, ignite_hooks.writers
 import ignite_hooks.writers.jsonl, ignite_hooks.writers.many, ignite_hooks.writers.memory
 print(sorted({{"torch", "numpy", "matplotlib", "ignite"}} & set(sys.modules)))
 """

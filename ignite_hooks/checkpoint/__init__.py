@@ -1,0 +1,1 @@
+"""The run as a dict, and back: capture, restore, resume, retention."""

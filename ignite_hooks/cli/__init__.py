@@ -1,0 +1,5 @@
+"""The command line: ``ignite-hooks``."""
+
+from ignite_hooks.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""Configuration files become checked settings and hook objects."""

@@ -1,0 +1,318 @@
+"""Settings -> hook objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ignite_hooks.config.describe import Setting, check_settings, describe, fitted, is_reference, misfit
+from ignite_hooks.config.files import plain
+from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
+from ignite_hooks.config.mmengine import other_name, translated, without_scope
+from ignite_hooks.config.read import Entry, default_set
+from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, one_line, shown
+from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
+from ignite_hooks.plan.plan import hook_priority, problems_of
+from ignite_hooks.registry import HOOKS
+from ignite_hooks.run.best import rule_for
+
+
+def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
+    """Build one hook from ``{type: Name, ...settings}``; an object that is a hook already is returned as it is.
+
+    Example:
+        >>> build_hook({"type": "LoggerHook", "interval": 10}).interval
+        10
+    """
+    problems: list[Problem] = []
+    hook = build_entry(Entry("hook", {"type": config} if isinstance(config, str) else config), services or {}, problems)
+    if problems:
+        raise ConfigError(problems)
+    return hook
+
+
+def build_hooks(configs: Sequence[Mapping[str, Any] | str | object]) -> list[Any]:
+    """Build hooks and sort them by priority, the smallest value first; ties keep their order.
+
+    Example:
+        >>> [type(hook).__name__ for hook in build_hooks(["EvalHook", "LoggerHook", "CheckpointHook"])]
+        ['LoggerHook', 'CheckpointHook', 'EvalHook']
+    """
+    problems: list[Problem] = []
+    if isinstance(configs, (str, Mapping)) or not isinstance(configs, Iterable):
+        raise ConfigError([Problem("hooks", f"a list of hooks is needed, not {shown(configs)}")])
+    entries = [Entry(f"hooks[{i}]", {"type": c} if isinstance(c, str) else c) for i, c in enumerate(configs)]
+    hooks = [build_entry(entry, {}, problems) for entry in entries]
+    if problems:
+        raise ConfigError(problems)
+    return sorted(hooks, key=lambda hook: hook_priority(hook, ""))
+
+
+def get_default_hooks(*, evaluates: bool = True, distributed: bool = False) -> dict[str, Any]:
+    """The default hooks by name, built."""
+    return {
+        name: build_hook(entry) for name, entry in default_set(evaluates=evaluates, distributed=distributed).items()
+    }
+
+
+def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Problem], *, complete: bool = True) -> Any:
+    """Build the hook of one entry; what is wrong with it is added to the problems, and the result is None."""
+    wanted, place = entry.wanted, entry.place
+    found: list[Problem] = []
+    hook: Any = None
+    if isinstance(wanted, Mapping):
+        given = dict(plain(wanted))
+        type_ = given.pop("type", None)
+        if isinstance(type_, str) and type_.startswith(PREFIX):
+            hook = _ignite_handler(type_, given, place, services, found, complete)
+        else:
+            hook = _hook(type_, given, place, services, found, complete)
+    elif isinstance(wanted, type):
+        message = f"a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}() for a hook"
+        found.append(Problem(place, message))
+    else:
+        hook = _ready(wanted, place, found)
+    if hook is not None and not found:
+        found += _check_object(hook, place)
+    if hook is not None and not found:
+        found += [Problem(below(place, setting).rstrip("."), message) for setting, message in problems_of(hook)]
+    problems += found
+    return None if found else hook
+
+
+def _hook(
+    type_: Any, given: dict[str, Any], place: str, services: Mapping[str, Any], found: list[Problem], complete: bool
+) -> Any:
+    if type_ is None:
+        found.append(Problem(place, "needs 'type', the name of a hook"))
+        return None
+    try:
+        cls = HOOKS.get(type_) if isinstance(type_, str) else type_
+    except LookupError as error:
+        message = str(error.args[0])
+        if without_scope(type_) != type_ or other_name(type_):
+            message = f"no hook is called {shown(type_)}"
+            message += other_name(type_) or did_you_mean(without_scope(type_), HOOKS)
+        elif "." in str(type_):
+            message = f"no hook is called {shown(type_)}: only what is in ignite.handlers is named by its path"
+        found.append(Problem(f"{place}.type", message))
+        return None
+    except ImportError as error:
+        found.append(Problem(f"{place}.type", f"{type_} cannot be loaded: {one_line(error)}"))
+        return None
+    if not callable(cls):
+        found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {shown(type_)}"))
+        return None
+    if isinstance(type_, str) and getattr(cls, "__module__", "").startswith("ignite_hooks."):
+        settings = describe(cls)
+        given, otherwise = translated(type_, given, {s.name: s for s in (*settings.settings, *settings.common)})
+        found += [Problem(below(place, word), message) for word, message in otherwise.items()]
+    found += check_settings(cls, given, place)
+    hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
+    if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or answered_methods(type(hook))):
+        message = f"{describe(cls).name} makes no hook: {type(hook).__name__} has no method that is a point"
+        found.append(Problem(f"{place}.type", message))
+    return hook
+
+
+def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], place: str, found: list[Problem]) -> Any:
+    """The object, with services in place of the references that were written."""
+    known = describe(cls)
+    own = {setting.name: setting for setting in known.settings}
+    if not found:
+        types_ = {setting.name: setting for setting in known.common} | own
+        for name, value in given.items():
+            if has_reference(written[name]) and name in types_ and (message := misfit(value, types_[name])):
+                found.append(Problem(below(place, name), f"{message} ({written[name]})"))
+    if found:
+        return None
+    if known.style == "keywords":
+        given = {_own_word(word, own): value for word, value in given.items()}
+    given = {name: fitted(value, own[name]) if name in own else value for name, value in given.items()}
+    try:
+        if known.style == "config":
+            hook = cls(given)
+        elif known.style == "settings" or not known.closed:
+            hook = cls(**given)
+        else:
+            hook = cls(**{name: value for name, value in given.items() if name in own})
+        for word in COMMON_SETTINGS if known.style != "settings" else ():
+            if word in given and word not in own:
+                setattr(hook, word, given[word])
+    except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+        text = one_line(error)
+        named = [setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)]
+        # The one it begins with, where it mentions others too.
+        name = min(named, key=lambda setting: not text.startswith(f"{setting}:"), default="")
+        at = f"{place}.{name}" if name else place
+        found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
+        return None
+    return hook
+
+
+def has_reference(value: Any) -> bool:
+    """Whether a value is the name of a service, or has one somewhere inside."""
+    if isinstance(value, Mapping):
+        return any(map(has_reference, value.values()))
+    return any(map(has_reference, value)) if isinstance(value, (list, tuple)) else is_reference(value)
+
+
+def _own_word(word: str, own: Mapping[str, Any]) -> str:
+    """The spelling that a constructor has for a setting."""
+    other = SPELLINGS.get(word, word)
+    return other if word not in own and other in own else word
+
+
+def _with_services(given: Any, services: Mapping[str, Any], place: str, found: list[Problem], complete: bool) -> Any:
+    """The same with the service of that name for every ``"@name"``, however deep."""
+    if isinstance(given, dict):
+        return {
+            name: _with_services(value, services, below(place, name), found, complete) for name, value in given.items()
+        }
+    if isinstance(given, list):
+        return [_with_services(value, services, f"{place}[{i}]", found, complete) for i, value in enumerate(given)]
+    if not is_reference(given):
+        return given
+    name = given[1:]
+    if services.get(name) is not None:
+        return services[name]
+    if complete:
+        found.append(Problem(place, f"there is no service {name!r}: give attach_hooks {name}=..."))
+    return given
+
+
+def _ignite_handler(
+    type_: str, given: dict[str, Any], place: str, services: Mapping[str, Any], found: list[Problem], complete: bool
+) -> Any:
+    try:
+        cls = handler_class(type_)
+    except LookupError as error:
+        found.append(Problem(f"{place}.type", str(error)))
+        return None
+    parameters = {setting.name for setting in describe(cls).settings}
+    common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in parameters}
+    ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in parameters}
+    found += check_settings(cls, given, place, hook=False)
+    for word, value in ours.items():
+        if message := misfit(value, Setting(word, OUR_WORDS[word], None)):
+            found.append(Problem(f"{place}.{word}", message))
+    found += check_settings(BaseHook, common, place)
+    if isinstance(arguments := ours.get("arguments"), Mapping):
+        ours["arguments"] = _with_services(arguments, services, f"{place}.arguments", found, complete)
+    written, given = given, _with_services(given, services, place, found, complete)
+    if not complete and any(is_reference(value) for value in given.values()):
+        return None
+    handler = _construct(cls, given, written, place, found)
+    if handler is None:
+        return None
+    try:
+        hook = as_hook(handler, **ours)
+    except ValueError as error:
+        word, colon, message = str(error).partition(": ")
+        found.append(Problem(f"{place}.{word}" if colon and word in OUR_WORDS else place, message or word))
+        return None
+    for word, value in common.items():
+        setattr(hook, word, value)
+    return hook
+
+
+def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
+    """A hook object as it is; any other object that Ignite could use is made a hook."""
+    cls: Any = type(thing)
+    if isinstance(thing, BaseHook) or answered_methods(cls):
+        return thing
+    try:
+        return as_hook(thing)
+    except ValueError as error:
+        found.append(Problem(place, f"not a hook: {error}"))
+        return None
+
+
+def _check_object(hook: Any, place: str) -> list[Problem]:
+    """What is wrong with the settings a hook object was given, or has from its class."""
+    cls: Any = type(hook)
+    known = describe(cls)
+    given = hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}
+    found = []
+    for setting in (*known.settings, *known.common):
+        value = getattr(hook, setting.name, setting.default)
+        if setting.name in given and (message := misfit(value, setting)):
+            found.append(Problem(below(place, setting.name), message))
+    return found
+
+
+def build_all(
+    entries: Sequence[Entry], services: Mapping[str, Any], situation: Situation
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Build every hook of a configuration by name, and find what is wrong with them, alone and together."""
+    problems: list[Problem] = []
+    hooks: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    unbuilt: dict[str, Any] = {}
+    for entry in entries:
+        hook = build_entry(entry, services, problems, complete=situation.complete)
+        if hook is None:
+            unbuilt[entry.place] = _Unbuilt(entry)
+            continue
+        name = getattr(hook, "name", None) or entry.default_name or type(hook).__name__
+        if not isinstance(name, str):
+            problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {shown(name)}"))
+        elif same := [places[other] for other in hooks if hooks[other] is hook]:
+            problems.append(Problem(entry.place, f"the same object as {same[0]}: make one for each"))
+        elif name in hooks:
+            message = f"{places[name]} is called {name!r} too: give one of them another 'name'"
+            problems.append(Problem(entry.place, message))
+        else:
+            hooks[name], places[name] = hook, entry.place
+    # The hooks that could be built are checked even so: what they say depends on those that could not be built only
+    # where one of these evaluates.
+    situation = replace(situation, hooks={**unbuilt, **hooks})
+    for name, hook in hooks.items():
+        # A hook that still holds the name of a service, as a file gives it, can only be checked beside the script.
+        waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
+        if isinstance(hook, BaseHook) and not waits:
+            problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]
+    problems += _opposite_rules(hooks, places, problems)
+    return hooks, problems
+
+
+class _Unbuilt:
+    """Stands for a hook that could not be built, so that the others are not told that it is missing."""
+
+    def __init__(self, entry: Entry) -> None:
+        type_ = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else None
+        if isinstance(type_, str) and type_ in HOOKS:
+            try:
+                type_ = HOOKS.get(type_)
+            except ImportError:
+                pass
+        name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
+        named = name if isinstance(name, str) and name else "val"
+        # A name that is not known at all may be a slip for any hook.
+        unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
+        self.evaluates = named if unknown or hasattr(type_, "evaluates") else None
+
+
+def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:
+    """Two hooks that watch one metric must agree on which value of it is better."""
+    found: list[Problem] = []
+    seen: dict[str, tuple[str, str]] = {}
+    for name, hook in hooks.items():
+        for metric, rule in (hook.monitors() if isinstance(hook, BaseHook) else {}).items():
+            try:
+                better = rule_for(metric, rule)
+            except ValueError as error:
+                if not any(problem.place.startswith(f"{places[name]}.") for problem in problems):
+                    found.append(Problem(places[name], str(error)))
+                continue
+            other, theirs = seen.setdefault(metric.replace("/", "_"), (name, better))
+            if theirs != better:
+                words = f"{metric!r} is better {_words(better)} here but {_words(theirs)} in {places[other]}"
+                found.append(Problem(places[name], f"{words}: say the same in both"))
+    return found
+
+
+def _words(rule: str) -> str:
+    return "when it grows" if rule == "greater" else "when it falls"

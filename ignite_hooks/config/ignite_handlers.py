@@ -1,0 +1,170 @@
+"""Handlers of Ignite as hooks: ``{type: ignite.handlers.TimeLimit, limit_sec: 3600}``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from ignite_hooks.errors import ConfigError, Problem, did_you_mean, shown
+from ignite_hooks.hooks.base_hook import BaseHook, Situation
+from ignite_hooks.plan.points import POINTS
+
+PREFIX = "ignite.handlers."
+
+EVENTS = {
+    "STARTED": "before_run",
+    "EPOCH_STARTED": "before_epoch",
+    "ITERATION_STARTED": "before_train_iter",
+    "ITERATION_COMPLETED": "after_train_iter",
+    "EPOCH_COMPLETED": "after_epoch",
+    "COMPLETED": "after_run",
+}
+"""The point at which a plain handler of a trainer's event is called."""
+
+OUR_WORDS: dict[str, Any] = {"engine": str, "event": Any, "arguments": Mapping[str, Any]}
+"""What an entry says to us and not to the handler, with its types."""
+
+
+def handler_class(name: str) -> type:
+    """The class of this name under ``ignite.handlers``, and nowhere else."""
+    import ignite.handlers
+
+    short = name.removeprefix(PREFIX)
+    public = {
+        n: thing
+        for n, thing in vars(ignite.handlers).items()
+        if isinstance(thing, type) and n[0] != "_" and thing.__module__.startswith(PREFIX)
+    }
+    if short not in public:
+        raise LookupError(f"ignite.handlers has no handler {shown(short)}{did_you_mean(short, public)}")
+    return public[short]
+
+
+def point_of_event(event: object, engine: str | None) -> str:
+    """The point at which a handler of an engine's event is called.
+
+    Example:
+        >>> point_of_event("EPOCH_COMPLETED", None), point_of_event("COMPLETED", "val")
+        ('after_epoch', 'after_val')
+    """
+    if engine in (None, "trainer"):
+        points = EVENTS
+    else:
+        kind = "test" if engine == "test" else "val"
+        points = {point.event: point.name for point in POINTS.values() if point.kind == kind and point.event}
+    if not isinstance(event, str) or event not in points:
+        hint = did_you_mean(event, points) or f": one of {', '.join(points)} is needed"
+        raise ValueError(f"event: {shown(event)} is not an event of this engine{hint}")
+    return points[event]
+
+
+def as_hook(
+    handler: Any,
+    *,
+    engine: str | None = None,
+    event: Any = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> BaseHook:
+    """A hook that does what an Ignite handler does.
+
+    An object with ``attach`` is attached to its engine when the hook joins a runner; a plain callable is called
+    with the engine at its event, in the order and as often as its entry says.
+
+    Args:
+        handler: The handler.
+        engine: The name of an evaluator; the trainer otherwise.
+        event: The event of a plain callable, ITERATION_COMPLETED by default, or of an ``attach`` that takes one.
+        arguments: What ``attach`` or the call gets by name besides the engine; events by their names.
+    """
+    extra = dict(arguments or {})
+    name = type(handler).__name__
+    event = event.name if isinstance(event, Enum) else event
+    if callable(getattr(type(handler), "attach", None)):
+        takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
+        if event is not None and not takes:
+            raise ValueError(f"event: {name} chooses its events itself and takes none")
+        if event is not None:
+            extra[takes[0]] = event
+        extra = _with_events(handler.attach, extra)
+        _must_fit(handler.attach, extra, f"{name}.attach")
+        methods: dict[str, Callable[..., Any]] = {"attached": _attach(handler, engine, extra)}
+    elif callable(handler):
+        point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
+        _must_fit(handler, extra, name)
+        methods = {point: _call(handler, engine, extra)}
+    else:
+        raise ValueError(f"{name} can neither be attached to an engine nor called with one")
+    methods["check"] = _check(engine)
+    made: BaseHook = type(name, (BaseHook,), {"__doc__": f"Ignite's {name}.", **methods})()
+    made.config = {"handler": handler}
+    return made
+
+
+def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with Ignite's events in place of their names."""
+    from ignite.engine import Events
+
+    made = dict(arguments)
+    for name, parameter in inspect.signature(attach).parameters.items():
+        wants_event = "event" in name or "Events" in str(parameter.annotation)
+        if wants_event and isinstance(made.get(name), str):
+            word = "event" if name in ("event", "event_name") else "arguments"
+            if made[name] not in Events.__members__:
+                hint = did_you_mean(made[name], Events.__members__) or ", an event of Ignite is needed"
+                raise ValueError(f"{word}: {name} is {shown(made[name])}{hint}")
+            made[name] = Events[made[name]]
+    return made
+
+
+def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> None:
+    """Refuse arguments that a function does not take besides the engine, before it is called with them."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    try:
+        signature.bind("the engine", **arguments)
+    except TypeError as error:
+        raise ValueError(f"arguments: {name} cannot be called with these: {error}") from None
+
+
+def _check(engine: str | None) -> Callable[[BaseHook, Situation], Iterator[tuple[str, str]]]:
+    def check(_: BaseHook, situation: Situation) -> Iterator[tuple[str, str]]:
+        made = [name for hook in situation.hooks.values() if (name := getattr(hook, "evaluates", None))]
+        known = ["trainer", *situation.evaluators, *made]
+        if situation.complete and engine is not None and engine not in known:
+            yield "engine", f"there is no evaluator {engine!r}{did_you_mean(engine, known) or _known(known)}"
+
+    return check
+
+
+def _known(engines: Sequence[str]) -> str:
+    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": give attach_hooks evaluators=..."
+
+
+def _engine(hook: BaseHook, name: str | None) -> Any:
+    if name in (None, "trainer"):
+        return hook.runner.trainer
+    evaluators = hook.runner.evaluators
+    if name not in evaluators:
+        message = f"the evaluator {name!r} is made by a hook further down: move this entry below it"
+        raise ConfigError([Problem(f"{type(hook).__name__}.engine", message)])
+    return evaluators[name]
+
+
+def _attach(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[[BaseHook], None]:
+    def attached(self: BaseHook) -> None:
+        handler.attach(_engine(self, engine), **extra)
+
+    return attached
+
+
+def _call(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[..., None]:
+    def answer(self: BaseHook, runner: Any) -> None:
+        # The points of an evaluation are met by every evaluator.
+        if runner.evaluating in (None, engine):
+            handler(_engine(self, engine), **extra)
+
+    return answer

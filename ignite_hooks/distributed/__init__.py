@@ -1,0 +1,1 @@
+"""Several processes: collectives, watchdog, batch sharing, merging of metrics."""

@@ -1,0 +1,361 @@
+"""Images with what is known of them -> one picture of each kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ignite_hooks.drawing import masks as masking
+from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
+from ignite_hooks.drawing.heatmaps import heat, heat_over
+from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
+from ignite_hooks.drawing.layout import ROOM_OF_MARK, Tile, fitted, sheet
+from ignite_hooks.drawing.theme import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
+
+NO_ANSWER = "not a number"
+MOST_HEADS = 8
+MOST_IMAGES_OF_ATTENTION = 4
+
+
+def classification(
+    images: Sequence[Picture],
+    truth: Any = None,
+    prediction: Any = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    score_thr: float = 0.0,
+    title: str = "",
+    note: str = "",
+) -> Picture:
+    """Images with what the model says, how sure it is, and what is true: blue where it is right, orange where not.
+
+    Args:
+        images: The pictures.
+        truth: The class of each, or its one-hot row; numbers that are not whole are shown as they are.
+        prediction: Logits or probabilities N x C; of a single class N or N x 1; or whole numbers: classes.
+        class_names: Names of the classes.
+        score_thr: A prediction with less probability gets a question mark.
+        title: A line above all.
+        note: A fainter line under it.
+    """
+    true = None if truth is None else _answers(truth, len(images))
+    answers, sure = None, None
+    if prediction is not None:
+        array = as_array(prediction)
+        # A truth that is not whole is no class, and neither is what should be like it.
+        are_numbers = true is not None and true.dtype.kind == "f" and array.size == len(array)
+        answers, sure = (_answers(array, len(images)), None) if are_numbers else decided(array, len(images))
+    tiles = []
+    for index, picture in enumerate(images):
+        picture = resized(picture)
+        caption, colour = [], None
+        if answers is not None:
+            text, probability = _named(answers[index], class_names), ""
+            lost = sure is not None and math.isnan(sure[index])
+            if lost:
+                text = NO_ANSWER
+            elif sure is not None:
+                probability = f"{'' if sure[index] >= score_thr else '?'} ({sure[index]:.2f})"
+            room = max(picture.shape[1], SMALLEST_SIDE) - ROOM_OF_MARK - font().getlength(probability)
+            caption.append(fitted(text, max(room, 0)) + probability)
+        if true is not None:
+            caption.append(f"true: {_named(true[index], class_names)}")
+            if answers is not None and answers.dtype.kind in "iu" and true.dtype.kind in "iu":
+                colour = RIGHT if answers[index] == true[index] and not lost else WRONG
+        tiles.append(Tile(picture, caption, colour))
+    seen = {tile.colour for tile in tiles}
+    legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
+    return sheet(tiles, title=title, note=note, legend=legend)
+
+
+def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+    """The class of each image with its probability; where there are none, the numbers as they are.
+
+    The probability is not a number where a score is not.
+
+    Example:
+        >>> decided(np.array([[0.2, 0.8], [0.9, 0.1]]), 2)
+        (array([1, 0]), array([0.8, 0.9]))
+    """
+    scores = probabilities_of(prediction)
+    if len(prediction) < count:
+        raise ValueError(f"{count} images have {len(prediction)} predictions")
+    if scores is None:
+        return _answers(prediction, count), None
+    lost = np.isnan(prediction.reshape(len(prediction), -1)).any(1)
+    return scores.argmax(1), np.where(lost, np.nan, scores.max(1))
+
+
+def probabilities_of(prediction: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Probabilities N x C from logits or from probabilities; None where these are classes or other numbers.
+
+    Example:
+        >>> probabilities_of(np.array([[0.0, 0.0]])).tolist(), probabilities_of(np.array([0.0])).tolist()
+        ([[0.5, 0.5]], [[0.5, 0.5]])
+    """
+    array = prediction.astype(np.float64)
+    if prediction.dtype.kind != "f" or array.ndim not in (1, 2):
+        return None
+    array = np.nan_to_num(array, nan=0.0, posinf=1e30, neginf=-1e30)
+    if array.ndim == 1 or array.shape[1] == 1:
+        one = array.reshape(-1)
+        of_one = (
+            one if _are_probabilities(one) and np.any((one > 0) & (one < 1)) else 1 / (1 + np.exp(-one.clip(-60, 60)))
+        )
+        return np.stack([1 - of_one, of_one], 1)
+    if _are_probabilities(array) and np.allclose(array.sum(1), 1, atol=1e-2):
+        return array
+    powers = np.exp(array - array.max(1, keepdims=True))
+    found: NDArray[np.float64] = powers / powers.sum(1, keepdims=True)
+    return found
+
+
+def _are_probabilities(array: NDArray[np.float64]) -> bool:
+    return bool(array.size) and bool((array >= -1e-4).all() and (array <= 1 + 1e-4).all())
+
+
+def _answers(values: Any, count: int) -> NDArray[Any]:
+    """One answer for each image: a class, or a number."""
+    array = as_array(values)
+    if array.ndim == 0 or len(array) < count:
+        raise ValueError(f"{count} images have answers of the shape {array.shape}: each needs one")
+    if array.ndim == 2 and array.shape[1] > 1:
+        return np.asarray(array.argmax(1))
+    array = array.reshape(len(array), -1)
+    if array.shape[1] != 1:
+        raise ValueError(f"an answer is a class or a row of classes, not {array.shape[1:]}: use another hook for masks")
+    array = array[:, 0]
+    whole = array.dtype.kind != "f" or (np.isfinite(array).all() and np.array_equal(array, np.round(array)))
+    return array.astype(np.int64) if whole else array
+
+
+def _named(answer: Any, class_names: Sequence[str] | None) -> str:
+    if isinstance(answer, (float, np.floating)):
+        return f"{answer:.4g}"
+    return readable(name_of(int(answer), class_names), f"class {int(answer)}")
+
+
+def said(prediction: Any, count: int, class_names: Sequence[str] | None = None) -> list[str]:
+    """What a model says of each image, in words.
+
+    Example:
+        >>> said(np.array([[0.25, 0.75]]), 1, ["cat", "dog"])
+        ['dog (0.75)']
+    """
+    answers, sure = decided(as_array(prediction), count)
+    names = [_named(answer, class_names) for answer in answers[:count]]
+    if sure is None:
+        return names
+    return [
+        NO_ANSWER if math.isnan(share) else f"{name} ({share:.2f})" for name, share in zip(names, sure, strict=False)
+    ]
+
+
+def detections(
+    images: Sequence[Picture],
+    truth: Sequence[Any] | None = None,
+    prediction: Sequence[Any] | None = None,
+    *,
+    score_thr: float = 0.3,
+    at_iou: float = 0.5,
+    style: BoxStyle | None = None,
+    title: str = "",
+    note: str = "",
+) -> Picture:
+    """Images with their boxes: truth to the left, prediction to the right.
+
+    Args:
+        images: The pictures; boxes are in their pixels.
+        truth: The boxes of each, in any form that ``Boxes.read`` knows; None: not drawn.
+        prediction: What the model found in each; None: not drawn.
+        score_thr: Predictions with less are left out.
+        at_iou: The overlap from which a box counts as found.
+        style: Names, colours, thickness.
+        title: A line above all.
+        note: A fainter line under it.
+    """
+    style = style or BoxStyle()
+    tiles = []
+    for index, picture in enumerate(images):
+        true = None if truth is None else Boxes.read(truth[index], truth=True)
+        found = None if prediction is None else Boxes.read(prediction[index]).above(score_thr)
+        sides, words = detection(picture, true, found, style=style, at_iou=at_iou)
+        tiles.append(Tile(beside(sides), [words] if words else []))
+    both = truth is not None and prediction is not None
+    told_apart = both and style.palette is None and style.box_colour is None
+    columns = max(1, round(math.sqrt(len(tiles) / 2))) if both else None
+    note = note or (f"left: truth, right: prediction from a score of {score_thr:g}" if both else "")
+    return sheet(tiles, title=title, note=note, columns=columns, legend=FOUND_LEGEND if told_apart else ())
+
+
+def segmentations(
+    images: Sequence[Picture],
+    truth: Sequence[Any] | None = None,
+    prediction: Sequence[Any] | None = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    palette: Sequence[Any] | None = None,
+    opacity: float = 0.5,
+    show_edge: bool = True,
+    ignore_index: int | None = 255,
+    title: str = "",
+    note: str = "",
+) -> Picture:
+    """Images with their masks: image, truth, prediction, and where these differ.
+
+    Args:
+        images: The pictures.
+        truth: The mask of each, in any form that ``as_mask`` knows; None: not drawn.
+        prediction: What the model says of each; None: not drawn.
+        class_names: Names of the classes.
+        palette: Their colours.
+        opacity: How much of the image the colours hide.
+        show_edge: Whether the edges of regions are drawn.
+        ignore_index: The class that does not count.
+        title: A line above all.
+        note: A fainter line under it.
+    """
+    tiles, seen = [], []
+    for index, picture in enumerate(images):
+        row, pair = [picture], []
+        for given in (truth, prediction):
+            if given is not None:
+                mask = masking.as_mask(given[index], ignore_index=ignore_index)
+                pair.append(mask)
+                row.append(
+                    masking.overlay(
+                        picture, mask, palette=palette, opacity=opacity, show_edge=show_edge, ignore_index=ignore_index
+                    )
+                )
+        seen += pair
+        caption = []
+        if len(pair) == 2:
+            row.append(masking.difference(pair[0], pair[1], ignore_index))
+            caption = [f"{masking.agreement(pair[0], pair[1], ignore_index):.1%} of the pixels are right"]
+            if (pair[0] == ignore_index).all():
+                caption = ["every pixel is ignored"]
+        scale = scale_of(picture, largest=320)
+        tiles.append(Tile(beside([resized(part, scale) for part in row]), caption))
+    shown = ["image"] + ["truth"] * (truth is not None) + ["prediction"] * (prediction is not None)
+    both = truth is not None and prediction is not None
+    note = note or f"{', '.join([*shown, *(['difference'] if both else [])])}, from left to right"
+    legend = masking.legend_of(seen, class_names, palette, ignore_index)
+    legend += [("different", WRONG)] if both else []
+    columns = 1 if len(tiles) <= 4 else 2
+    return sheet(tiles, title=title, note=note, columns=columns, legend=legend)
+
+
+def heats(
+    images: Sequence[Picture],
+    maps: Any,
+    *,
+    captions: Sequence[str] = (),
+    title: str = "",
+    note: str = "",
+) -> Picture:
+    """Images, each beside itself in grey under its heat map.
+
+    Args:
+        images: The pictures.
+        maps: N x H x W.
+        captions: A line for each.
+        title: A line above all.
+        note: A fainter line under it.
+    """
+    tiles = []
+    for index, (picture, values) in enumerate(zip(images, as_array(maps), strict=True)):
+        picture = resized(picture)
+        over = heat_over(picture, fitted_map(values, picture))
+        tiles.append(Tile(beside([picture, over]), [captions[index]] if captions else []))
+    columns = max(1, round(math.sqrt(len(tiles) / 2)))
+    return sheet(tiles, title=title, note=note, columns=columns)
+
+
+def features(maps: Any, channels: Sequence[int], *, title: str = "", note: str = "") -> Picture:
+    """Channels of one layer, K x H x W, each in its own range, with the number it has in its layer."""
+    planes = zip(as_array(maps), channels, strict=True)
+    tiles = [Tile(resized(heat(plane)), [f"channel {channel}"]) for plane, channel in planes]
+    return sheet(tiles, title=title, note=note)
+
+
+def attentions(
+    images: Sequence[Picture] | None, maps: Mapping[str, Any], through: Any = None, *, title: str = "", note: str = ""
+) -> Picture:
+    """What each head of the last layer looks at, after the roll-out through all layers.
+
+    Where the tokens are patches of a square grid, maps lie over the images, seen from the first token where it is no
+    patch, else averaged over all; other tokens give matrices, queries downwards, keys to the right.
+
+    Args:
+        images: The pictures; None: matrices.
+        maps: N x heads x queries x keys by the name of the layer.
+        through: The roll-out, N x queries x keys; None: without.
+        title: A line above all.
+        note: A fainter line under it.
+    """
+    if not maps:
+        return sheet([], title=title, note="the model has no attention that could be seen")
+    name, last = list(maps.items())[-1]
+    weights = as_array(last).astype(np.float32)
+    heads = min(weights.shape[1], MOST_HEADS)
+    rolled = None if through is None else as_array(through).astype(np.float32)
+    shown = min(len(weights), MOST_IMAGES_OF_ATTENTION, len(images) if images is not None else 1)
+    tiles = []
+    for index in range(shown):
+        parts = [] if rolled is None else [("roll-out", rolled[index])]
+        parts += [(f"head {head + 1}", weights[index, head]) for head in range(heads)]
+        picture = _small(images[index]) if images is not None else None
+        planes = [(caption, patches_seen(part)) for caption, part in parts]
+        if picture is not None and all(plane is not None for _, plane in planes):
+            tiles.append(Tile(picture, ["image"]))
+            for caption, plane in planes:
+                tiles.append(Tile(heat_over(picture, fitted_map(plane, picture)), [caption]))
+        else:
+            tiles += [Tile(_small(heat(part, 0.0)), [caption]) for caption, part in parts]
+    per_image = len(tiles) // max(1, shown)
+    note = note or f"{name}, {heads} of {weights.shape[1]} heads"
+    return sheet(tiles, title=title, note=note, columns=min(per_image, 10) or None)
+
+
+def patches_seen(weights: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """How much each patch of a square grid is looked at, or None where tokens are no such patches."""
+    keys = weights.shape[1]
+    for extra in (1, 0):
+        side = math.isqrt(keys - extra)
+        if side > 1 and side * side == keys - extra:
+            row = weights[0, extra:] if extra else weights.mean(0)
+            return np.asarray(row.reshape(side, side))
+    return None
+
+
+def fitted_map(values: Any, picture: Picture) -> NDArray[np.float32]:
+    """A map of the size of a picture, smoothly enlarged."""
+    from PIL import Image
+
+    array = np.asarray(values, np.float32)
+    if array.shape == picture.shape[:2]:
+        return array
+    size = picture.shape[1], picture.shape[0]
+    return np.asarray(Image.fromarray(array).resize(size, Image.Resampling.BILINEAR), np.float32)
+
+
+def beside(pictures: Sequence[Picture], gap: int = 4) -> Picture:
+    """Pictures of one height in a row."""
+    if len(pictures) == 1:
+        return pictures[0]
+    height = max(picture.shape[0] for picture in pictures)
+    width = sum(picture.shape[1] for picture in pictures) + gap * (len(pictures) - 1)
+    row = np.full((height, width, 3), PAPER, np.uint8)
+    x = 0
+    for picture in pictures:
+        row[: picture.shape[0], x : x + picture.shape[1]] = picture
+        x += picture.shape[1] + gap
+    return row
+
+
+def _small(picture: Picture) -> Picture:
+    return resized(picture, scale_of(picture, 96, 160))

@@ -1,0 +1,168 @@
+"""What the hooks of a run did and cost: calls, time, failures."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ignite_hooks.plan.plan import table
+
+STEPS_PER_DOUBLING = 8
+"""How finely times are sorted: a percentile is at most a ninth too large."""
+
+
+@dataclass
+class Tally:
+    """The record of one slot. Calls are counted all, timed only now and then where they come every iteration."""
+
+    calls: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+    worst: float = 0.0
+    first: float = 0.0
+    """The first of the timed calls: it may load and allocate what no other has to."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """How many calls took about as long as each other, by the logarithm of their time."""
+
+    def time(self, seconds: float) -> None:
+        """Note how long one call took."""
+        if self.timed == 0:
+            self.first = seconds
+        self.timed += 1
+        self.seconds += seconds
+        self.worst = max(self.worst, seconds)
+        size = math.ceil(math.log2(max(seconds, 1e-9)) * STEPS_PER_DOUBLING)
+        self.lengths[size] = self.lengths.get(size, 0) + 1
+
+    def percentile(self, share: float) -> float:
+        """The seconds that this share of the timed calls did not exceed, at most a ninth too many.
+
+        Example:
+            >>> tally = Tally()
+            >>> for milliseconds in range(1, 101):
+            ...     tally.time(milliseconds / 1000)
+            >>> f"{tally.percentile(0.5):.3f} {tally.percentile(0.99):.3f} {tally.percentile(1):.3f}"
+            '0.053 0.100 0.100'
+        """
+        wanted, seen = share * self.timed, 0
+        for size in sorted(self.lengths):
+            seen += self.lengths[size]
+            if seen >= wanted:
+                return min(self.worst, float(2 ** (size / STEPS_PER_DOUBLING)))
+        return self.worst
+
+    @classmethod
+    def together(cls, tallies: Iterable[Tally]) -> Tally:
+        """Several as one; its total is the sum of theirs."""
+        whole = cls()
+        for tally in tallies:
+            # Each timed call stands for as many as were made for it.
+            weight = tally.calls / tally.timed if tally.timed else 0.0
+            whole.calls += tally.calls
+            whole.timed += tally.calls
+            whole.seconds += tally.total
+            whole.worst = max(whole.worst, tally.worst)
+            for size, count in tally.lengths.items():
+                whole.lengths[size] = whole.lengths.get(size, 0) + round(count * weight)
+        return whole
+
+    @property
+    def mean(self) -> float:
+        """Seconds per call."""
+        return self.total / self.calls if self.calls and self.timed else 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of all calls; those that were not timed took as long as those that were.
+
+        Only the first and the longest stand for themselves alone: else one long wait would be taken for hundreds.
+        """
+        if not self.timed:
+            return 0.0
+        alone = {self.first, self.worst} if self.timed > 2 else {self.first}
+        others = self.timed - len(alone)
+        usual = (self.seconds - sum(alone)) / others if others > 0 else self.seconds
+        return self.seconds + max(0, self.calls - self.timed) * usual
+
+
+@dataclass
+class Failures:
+    """The record of one hook's failures."""
+
+    count: int = 0
+    in_a_row: int = 0
+    last: str = ""
+    last_call: int = -2
+    off: bool = False
+
+
+@dataclass
+class Report:
+    """What ``runner.report()`` returns; print it, or look into ``tallies`` and ``failures``."""
+
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    """By hook and method."""
+    failures: dict[str, Failures] = field(default_factory=dict)
+    """By hook; hooks that never failed are not in it."""
+    seconds: float = 0.0
+    """How long the run took."""
+    findings: dict[str, list[str]] = field(default_factory=dict)
+    """What stands out, in words, by the hook that found it."""
+    slowed: dict[str, str] = field(default_factory=dict)
+    """The hooks that took more of the time than ``overhead_budget`` allows, and what became of them."""
+
+    def hooks(self) -> dict[str, Tally]:
+        """What each hook cost in all, the most expensive first."""
+        names = dict.fromkeys(hook for hook, _ in self.tallies)
+        whole = {name: Tally.together(t for (hook, _), t in self.tallies.items() if hook == name) for name in names}
+        return dict(sorted(whole.items(), key=lambda item: -item[1].total))
+
+    def costs(self) -> list[dict[str, str]]:
+        """What each hook cost in all, as a table."""
+        return [{"hook": hook, **self._cost(tally)} for hook, tally in self.hooks().items() if tally.calls]
+
+    def _cost(self, tally: Tally) -> dict[str, str]:
+        return {
+            "calls": str(tally.calls),
+            "total ms": f"{tally.total * 1e3:.2f}",
+            "mean µs": f"{tally.mean * 1e6:.1f}",
+            "p99 µs": f"{tally.percentile(0.99) * 1e6:.1f}",
+            "worst µs": f"{tally.worst * 1e6:.1f}",
+            "share": f"{tally.total / self.seconds:.2%}" if self.seconds else "",
+        }
+
+    def rows(self) -> list[dict[str, str]]:
+        """The tallies as a table, the most expensive first."""
+        called = [(key, tally) for key, tally in self.tallies.items() if tally.calls]
+        return [
+            {"hook": hook, "point": point, **self._cost(tally)}
+            for (hook, point), tally in sorted(called, key=lambda item: -item[1].total)
+        ]
+
+    def failure_lines(self) -> list[str]:
+        """A line for each hook that failed."""
+        lines = []
+        for hook, record in self.failures.items():
+            times = "once" if record.count == 1 else f"{record.count} times"
+            lines.append(f"{hook} failed {times}{', switched off' if record.off else ''}: {record.last}")
+        return lines
+
+    def finding_lines(self) -> list[str]:
+        """A line for each thing that stands out."""
+        found = [f"{hook}: {text}" for hook, texts in self.findings.items() for text in texts]
+        return found + [f"{hook} {text}" for hook, text in self.slowed.items()]
+
+    def brief(self) -> str:
+        """What each hook cost, without a row for every point, and what failed or stands out."""
+        told = [*self.failure_lines(), *self.finding_lines()]
+        return "\n".join([table(self.costs()) or "no hook was called", *told])
+
+    def __str__(self) -> str:
+        parts = [table(self.rows()) or "no hook was called", *self.failure_lines(), *self.finding_lines()]
+        several = len({hook for hook, _ in self.tallies}) > 1
+        return "\n".join([*([table(self.costs()), ""] if several and self.costs() else []), *parts])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"

@@ -1,0 +1,211 @@
+"""The one handler of an iteration event, and what makes it cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.plan.schedule import NEVER
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+    from ignite_hooks.engine.dispatch import Call, Calls
+    from ignite_hooks.plan.arguments import Source
+
+TIMED_EVERY = 100
+"""Of the calls that come at every iteration, one in this many is timed."""
+
+OF_STATE = {"outputs": "output", "data_batch": "batch"}
+"""What most hooks want of an iteration, and where the running engine has it."""
+
+
+class IterationBox:
+    """Everything hooks do at one iteration event of one engine.
+
+    Below ``next_due`` only the hooks are called that act at every iteration. At it, all are gone through in
+    order, calls are timed, and the next such iteration is found.
+
+    Args:
+        calls: The calls of the run.
+        engine: The engine whose iterations are counted.
+        point: The point of this event.
+        afterwards: Called after everything that was due; the place to stop a run.
+        wakes: Tells the next iteration in which it has to be called for a reason that the plan does not know.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        engine: Engine,
+        point: str,
+        afterwards: Callable[[], None] | None = None,
+        wakes: Callable[[], int] = lambda: NEVER,
+    ) -> None:
+        self._calls, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
+        self._wakes = wakes
+        self.next_due = 0
+        self._counted = 0
+        self._all: list[Call] = []
+        self._always: list[Call] = []
+        self._quick: list[Any] = []
+        self._values: list[tuple[Any, ...]] = []
+        self._readers: list[tuple[int, Callable[[], tuple[Any, ...]]]] = []
+        self._sets = calls.at(point)[1]
+        self.handler = self._make_handler()
+        self.fill()
+
+    def fill(self) -> None:
+        """Take up the calls of the plan as it is now."""
+        self.count()
+        n = int(self._engine.state.iteration)
+        self._all, self._sets = self._calls.at(self.point)
+        for call in self._all:
+            when = call.slot.when
+            call.next_due = n + 1 if when is None or when.unit == "second" else when.following(n)
+        self._make_quick()
+        self.next_due = 0
+
+    def _make_quick(self) -> None:
+        """What is left to do in an iteration in which nothing is due: functions, and which arguments each receives.
+
+        The arguments of those that share them are read once per event, and those that never change not even then.
+        """
+        off = self._calls.off
+        self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
+        lists = {id(call.arguments): call.arguments for call in self._always}
+        changing = {id(values): sources for values, sources in self._sets.live}
+        # A tuple is cheaper to call with than a list.
+        self._values = [() if key in changing else tuple(values) for key, values in lists.items()]
+        self._readers = [(i, self._reader(changing[key])) for i, key in enumerate(lists) if key in changing]
+        which = {key: i for i, key in enumerate(lists)}
+        functions = [self._asking(call) if call.slot.decides else call.function for call in self._always]
+        places = [which[id(call.arguments)] for call in self._always]
+        if self._readers:
+            self._quick = list(zip(functions, places, strict=True))
+        else:
+            self._quick = [
+                partial(function, *self._values[place]) if self._values[place] else function
+                for function, place in zip(functions, places, strict=True)
+            ]
+
+    def _reader(self, sources: tuple[Source, ...]) -> Callable[[], tuple[Any, ...]]:
+        engine, look_up = self._engine, self._calls.look_up
+        alone = OF_STATE.get(sources[0].name or "") if len(sources) == 1 else None
+        if alone is not None:
+            return lambda: (getattr(engine.state, alone),)
+        return lambda: tuple([source.value if source.name is None else look_up(source.name) for source in sources])
+
+    def start(self) -> None:
+        """Begin to count at the iteration the engine is at now."""
+        self._counted = int(self._engine.state.iteration)
+        self.fill()
+
+    def close(self) -> None:
+        """Count for the last time, and let go of the engine: the handler and this box hold each other."""
+        self.count()
+        del self.handler
+
+    def count(self, unfinished: bool = False) -> None:
+        """Enter the calls that were made without being timed; an unfinished iteration had none."""
+        passed = int(self._engine.state.iteration) - self._counted - unfinished
+        if passed > 0:
+            self._count(passed)
+
+    def _count(self, passed: int) -> None:
+        self._counted += passed
+        for call in self._always:
+            if not call.slot.decides:
+                call.tally.calls += passed
+
+    def _asking(self, call: Call) -> Callable[..., Any]:
+        engine, decides, off = self._engine, self._calls.decides, self._calls.off
+
+        def ask(*arguments: Any) -> None:
+            if call.slot.hook not in off and decides(call, engine.state.iteration - 1):
+                call.tally.calls += 1
+                call.function(*arguments)
+
+        return ask
+
+    def _make_handler(self) -> Callable[[], None]:
+        engine, runner = self._engine, self._calls.runner
+
+        def on_iteration() -> None:
+            n = engine.state.iteration
+            if n >= self.next_due:
+                self._slowly(n)
+            elif self._quick:
+                # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
+                always, quick, readers = self._always, self._quick, self._readers
+                runner.in_iteration = True
+                if readers:
+                    values = self._values.copy()
+                    for which, read in readers:
+                        values[which] = read()
+                try:
+                    if readers:
+                        for call in quick:
+                            function, which = call
+                            function(*values[which])
+                    else:
+                        for call in quick:
+                            call()
+                except Exception as error:
+                    self._go_on_after(error, always[quick.index(call) :])
+                runner.in_iteration = False
+                if self.next_due == 0 and self._afterwards is not None:
+                    self._afterwards()
+
+        return on_iteration
+
+    def _go_on_after(self, error: Exception, calls: list[Call]) -> None:
+        """Treat the failure of a quick call, the first of these, then make the calls that come after it."""
+        failed, *rest = calls
+        self.count()
+        for call in rest:
+            call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
+        self._calls.fail(failed, error)
+        for call in rest:
+            if call.slot.hook not in self._calls.off and self._is_due(call, self._counted, frozenset()):
+                self._calls.make(call)
+        self._make_quick()
+
+    def _slowly(self, n: int) -> None:
+        calls, runner = self._calls, self._calls.runner
+        self._count(n - 1 - self._counted)
+        self._counted = n
+        runner.in_iteration = True
+        fired = calls.fired("iter", n) if self._engine is runner.trainer else frozenset[object]()
+        before, sets = self._all, self._sets
+        sets.gather()
+        try:
+            for call in before:
+                if call.slot.hook not in calls.off and self._is_due(call, n, fired):
+                    calls.make(call)
+        finally:
+            sets.release()
+            runner.in_iteration = False
+        if before is self._all:
+            if calls.off:
+                self._make_quick()
+            due = [call.next_due for call in self._all if call.next_due > n]
+            looks = calls.next_look, calls.next_weighing
+            self.next_due = min([*due, *looks, n + TIMED_EVERY if self._always else NEVER])
+        if self._afterwards is not None:
+            self._afterwards()
+            self.next_due = min(self.next_due, max(self._wakes(), n + 1))
+
+    def _is_due(self, call: Call, n: int, fired: frozenset[object]) -> bool:
+        slot = call.slot
+        if slot.decides:
+            return self._calls.decides(call, n - 1)
+        if slot.acts_always:
+            return True
+        if slot.when is None or slot.when.unit == "second":
+            return slot in fired
+        if n < call.next_due:
+            return False
+        call.next_due = slot.when.following(n)
+        return True

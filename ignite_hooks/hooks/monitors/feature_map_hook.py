@@ -1,0 +1,95 @@
+"""Draws what the layers of a network put out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.plan.schedule import scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.run.runner import Runner
+
+MOST_LAYERS = 6
+
+
+@settings
+class FeatureMapHook(BaseHook):
+    """Draw the most active channels of layers, a picture for each layer, for one image of a training batch.
+
+    The model is asked for this image in evaluation mode when it is due; only then there are hooks on its layers.
+
+    Args:
+        frequency: How many iterations lie between two looks.
+        max_features: How many channels of a layer are drawn at most, the most active first.
+        sample_batch_idx: Which image of the batch is looked at, counted from 0; the last where there are fewer.
+        layers: The layers by name; by default up to six of the convolutions, from the first to the last.
+        show: Whether pictures are shown as well: in a notebook in line, where there is a display in a window.
+        save: Whether pictures become files.
+        out_dir: The folder of the files; ``visualization`` in the work directory by default.
+        extract: A function of batch and outputs that returns images, and inputs where the model takes others.
+
+    Reads: data_batch, model.
+    Writes: feature_map/<layer>.
+    Saves: pictures in visualization.
+    """
+
+    frequency: Annotated[int, Ge(1)] = 100
+    max_features: Annotated[int, Ge(1)] = 16
+    sample_batch_idx: Annotated[int, Ge(0)] = 0
+    layers: Sequence[str] | None = None
+    show: bool = False
+    save: bool = True
+    out_dir: Path | None = None
+    extract: Callable[..., Mapping[str, Any]] | None = None
+    on_error: OnError = "warn"
+
+    def __post_init__(self) -> None:
+        self._studio: Studio | None = None
+
+    @scheduled
+    def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
+        self._look(runner, data_batch, outputs)
+
+    @scheduled
+    def after_train_epoch(self, runner: Runner) -> None:
+        self._look(runner, runner.data_batch, runner.outputs)
+
+    def cleanup(self) -> None:
+        studio, self._studio = self._studio, None
+        if studio is not None:
+            studio.close()
+
+    def _look(self, runner: Runner, batch: Any, outputs: Any) -> None:
+        import ignite.distributed as idist
+
+        if idist.get_rank() != 0:
+            return
+        from ignite_hooks.drawing import explain
+        from ignite_hooks.drawing import figures as sheets
+        from ignite_hooks.drawing import samples as reading
+        from ignite_hooks.drawing.thread import open_studio
+
+        if runner.model is None:
+            raise ValueError("there is no model to look into: give attach_hooks model=...")
+        if self._studio is None:
+            self._studio = open_studio(self, runner)
+        samples = reading.samples_of(batch, outputs, self.extract)
+        if samples.problem or not len(samples):
+            self._studio.nothing_to_draw(samples.problem)
+            return
+        at = min(self.sample_batch_idx, len(samples) - 1)
+        image = (samples.images if samples.inputs is None else samples.inputs)[at : at + 1]
+        layers = list(self.layers) if self.layers is not None else explain.spread_layers(runner.model, MOST_LAYERS)
+        title = f"iteration {runner.global_step}, epoch {runner.trainer.state.epoch}"
+        for name, maps in explain.feature_maps(runner.model, image, layers).items():
+            channels = explain.most_active(maps[0], self.max_features).tolist()
+            note = f"layer {name}: the {len(channels)} most active of {maps.shape[1]} channels"
+            paint = partial(sheets.features, maps[0][channels].cpu(), channels, title=title, note=note)
+            self._studio.draw(f"feature_map/{name}", runner.global_step, paint, look=f"train {runner.global_step}")

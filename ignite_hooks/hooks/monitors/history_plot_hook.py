@@ -1,0 +1,156 @@
+"""Draws learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.run.runner import Runner
+
+MOST_POINTS = 400
+"""More are thinned to half as many: the state of a hook does not grow with the run."""
+
+Points = list[tuple[int, float]]
+
+
+@dataclass
+class History:
+    """What this hook remembers: the points (iteration, value) of each number."""
+
+    points: dict[str, Any] = field(default_factory=dict)
+
+
+@settings
+class HistoryPlotHook(BaseHook):
+    """Draw the learning curves after every evaluation, and at the end of a run without one.
+
+    A number of the training and of an evaluation stand in one picture: ``loss`` with ``val_loss``. The best score
+    is marked. The picture is one file that is replaced; in a notebook with ``show`` it is updated in its place.
+
+    Args:
+        interval: How many iterations lie between two points of the training losses.
+        metrics: The names that are drawn; by default everything that is one number.
+        show: Whether the picture is shown as well: in a notebook in line, where there is a display in a window.
+        save: Whether the picture becomes a file.
+        out_dir: The folder of the file; ``visualization`` in the work directory by default.
+
+    Reads: outputs, metrics, best.
+    Writes: history.
+    Saves: history.png in visualization; its points in checkpoints.
+    """
+
+    interval: Annotated[int, Ge(1)] = 50
+    metrics: Sequence[str] | None = None
+    show: bool = False
+    save: bool = True
+    out_dir: Path | None = None
+    # At the end of an evaluation the smaller comes later: after those that decide what is best.
+    priority: PriorityLike = Priority.VERY_HIGH
+    on_error: OnError = "warn"
+    state: History = field(init=False, default_factory=History)
+
+    def __post_init__(self) -> None:
+        self._studio: Studio | None = None
+        self._drawn_at = -1
+
+    def before_run(self, runner: Runner) -> None:
+        self._drawn_at = -1
+        if runner.global_step == 0:
+            self.state = History()
+
+    @scheduled
+    def after_train_iter(self, runner: Runner) -> None:
+        self._note(runner.loss_dict, runner.global_step)
+
+    def after_val_epoch(self, runner: Runner) -> None:
+        found = {
+            name: value for name, value in runner.metrics.items() if runner.metrics.step(name) == runner.global_step
+        }
+        losses = runner.loss_dict
+        self._note({name: value for name, value in found.items() if name not in losses}, runner.global_step)
+        self._draw(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        if self._drawn_at != runner.global_step and self.state.points:
+            self._draw(runner)
+
+    def cleanup(self) -> None:
+        studio, self._studio = self._studio, None
+        if studio is not None:
+            studio.close()
+
+    def _note(self, values: Any, step: int) -> None:
+        for name, value in values.items():
+            wanted = self.metrics is None or name in self.metrics
+            if wanted and (number := number_of(value)) is not None:
+                self.state.points[name] = with_point(self.state.points.get(name, []), (step, number))
+
+    def _draw(self, runner: Runner) -> None:
+        import ignite.distributed as idist
+
+        if idist.get_rank() != 0:
+            return
+        from ignite_hooks.drawing.thread import open_studio
+        from ignite_hooks.drawing.training_curves import curves
+
+        if self._studio is None:
+            self._studio = open_studio(self, runner)
+        self._drawn_at = runner.global_step
+        points = without_twins({name: list(points) for name, points in self.state.points.items()})
+        best = {
+            drawn: (record.step, record.score)
+            for name, record in runner.best.items()
+            for drawn in points
+            if drawn == name or (name not in points and drawn.endswith(f"_{name}"))
+        }
+        title = f"{runner.work_dir.name}, iteration {runner.global_step}"
+        paint = partial(curves, points, title=title, best=best)
+        self._studio.draw("history", runner.global_step, paint, replace=True)
+
+
+def number_of(value: Any) -> float | None:
+    """The value as one number, or None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    count = getattr(value, "numel", None)
+    return float(value.detach()) if callable(count) and count() == 1 else None
+
+
+def with_point(points: Points, point: tuple[int, float], most: int = MOST_POINTS) -> Points:
+    """The points and one more, which takes the place of those of its iteration and later ones; thinned if many.
+
+    Example:
+        >>> with_point([(1, 0.5), (2, 0.4)], (2, 0.3))
+        [(1, 0.5), (2, 0.3)]
+        >>> with_point([(n, 0.0) for n in range(6)], (6, 0.0), most=6)
+        [(0, 0.0), (2, 0.0), (4, 0.0), (6, 0.0)]
+    """
+    kept = [*((step, value) for step, value in points if step < point[0]), point]
+    return kept if len(kept) <= most else [*kept[:-1:2], kept[-1]]
+
+
+def without_twins(points: dict[str, Points]) -> dict[str, Points]:
+    """The numbers that are not another's under a plain name: ``accuracy`` where it is ``val_accuracy``.
+
+    Example:
+        >>> list(without_twins({"accuracy": [(1, 0.5)], "val_accuracy": [(1, 0.5)], "loss": [(1, 2.0)]}))
+        ['val_accuracy', 'loss']
+    """
+    return {
+        name: values
+        for name, values in points.items()
+        if not any(other.endswith(f"_{name}") and same for other, same in ((o, points[o] == values) for o in points))
+    }

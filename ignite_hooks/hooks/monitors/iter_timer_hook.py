@@ -1,0 +1,210 @@
+"""Times the iterations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from annotated_types import Ge
+
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.losses import batch_size
+from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases, findings
+from ignite_hooks.plan.points import Outside, Priority
+from ignite_hooks.plan.schedule import scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+
+
+@settings
+class IterTimerHook(BaseHook):
+    """Measure how long iterations and their parts take, and how long the run will.
+
+    Evaluations do not count. Other hooks read the figures of now from the service ``timer``: ``timer.figures()``.
+
+    Args:
+        interval: How many iterations lie between two writings, and are averaged.
+        log_eta: Whether the time that is left is among the figures.
+        phases: Whether forward, backward and optimizer are told apart; data, hooks and the rest always are.
+
+    Reads: data_batch, model, optimizer, criterion.
+    Writes: time/iter, time/data, time/eta, share/<phase>, iters_per_s, samples_per_s.
+    """
+
+    interval: Annotated[int, Ge(1)] = 50
+    log_eta: bool = True
+    phases: bool = True
+    # Around all others: what other hooks do in an iteration is part of it, and not of the loading of data.
+    priority: PriorityLike = Priority.HIGHEST
+    on_error: OnError = "warn"
+    clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
+
+    # What other hooks do between epochs belongs to no iteration; a step begins when all hooks before it have had their
+    # turn, and ends when those after it begin.
+    point_priority: ClassVar[Mapping[str, int]] = {
+        "before_train_iter": Outside.TIMER,
+        "after_train_iter": Outside.TIMER,
+        "before_train_epoch": 100,
+        "before_train_step": 100,
+        "after_train_step": 100,
+        "after_step": 1,
+    }
+
+    def __post_init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._times = Phases(self.clock, sparing=True)
+        self._iterations = 0
+        self._waited_before = 0.0
+        self._largest = 0
+        self._workers: int | None = None
+        self._window = Window()
+        self._written: dict[str, float] = {}
+
+    def attached(self) -> None:
+        self.runner.register_service("timer", self)
+
+    def before_run(self) -> None:
+        self._forget()
+        self._waited_before = self.runner.waited_for_ranks
+
+    def before_train(self, runner: Runner) -> None:
+        self._workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
+        if self.phases:
+            self._times.watch(runner.model, runner.optimizer, runner.get_service("criterion"))
+
+    def before_train_epoch(self) -> None:
+        self._times.skip()
+
+    def before_train_iter(self) -> None:
+        """First of all hooks: the batch is there."""
+        self._iterations += 1
+        self._times.enter(HOOKS)
+
+    def before_train_step(self) -> None:
+        """The same point by another name, as the last of all hooks."""
+        self._times.step_begins()
+
+    def after_train_step(self) -> None:
+        """Before the other hooks have their turn."""
+        self._times.step_ends()
+
+    @scheduled
+    def after_step(self) -> None:
+        """The same point by its other name: this one is scheduled."""
+        self._write()
+
+    def after_train_iter(self) -> None:
+        """Last of all hooks: the next batch is waited for."""
+        self._times.enter(DATA)
+
+    @scheduled
+    def after_train_epoch(self) -> None:
+        self._write()
+
+    def before_val(self) -> None:
+        self._times.pause()
+
+    def after_val(self) -> None:
+        self._times.go_on()
+
+    before_test, after_test = before_val, after_val
+
+    def cleanup(self) -> None:
+        self._times.leave()
+
+    def seconds(self) -> dict[str, float]:
+        """How long the run has been in each phase that can be told."""
+        return self._now().phases(self._times.known)
+
+    def findings(self) -> list[str]:
+        """What stands out, in words."""
+        return findings(self.seconds(), self._workers)
+
+    def figures(self) -> dict[str, float]:
+        """The means since the last writing, the running iteration included; right after it, what was written."""
+        runner, now = self.runner, self._now()
+        passed = now - self._window
+        if passed.iterations == 0 or passed.total <= 0:
+            return self._written
+        found = {
+            "time/iter": passed.total / passed.iterations,
+            "time/data": passed.host[DATA] / passed.iterations,
+            "iters_per_s": passed.iterations / passed.total,
+        }
+        if samples := self._batch_size():
+            found["samples_per_s"] = samples * passed.iterations / passed.total
+        if self.log_eta and runner.max_iters is not None:
+            remaining = max(0, runner.max_iters - runner.global_step)
+            # By the iterations of this process, so that a run that goes on elsewhere is not judged by its past.
+            found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
+        parts = passed.phases(self._times.known)
+        return found | {f"share/{phase}": part / passed.total for phase, part in parts.items()}
+
+    def _now(self) -> Window:
+        seconds = self._times.seconds()
+        # What comes after the last hook is the wait for data, but for what the ranks say to each other.
+        if waited := min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA]):
+            seconds[DATA] -= waited
+            seconds[OTHER] += waited
+        return Window(self._iterations, seconds, self._times.device_seconds())
+
+    def _write(self) -> None:
+        runner = self.runner
+        self._written = self.figures()
+        self._window = self._now()
+        if self._written:
+            epoch = int(runner.trainer.state.epoch)
+            runner.writer.write_scalars(self._written, runner.global_step, kind="train", epoch=epoch)
+
+    def _batch_size(self) -> int:
+        """The samples of an iteration in all processes."""
+        import ignite.distributed as idist
+
+        # The largest seen: the schedule often falls on the last batch of an epoch, which is a smaller one.
+        self._largest = max(self._largest, batch_size(self.runner.data_batch) or 0)
+        return self._largest * int(idist.get_world_size())
+
+
+@dataclass
+class Window:
+    """Some iterations and their time, by phase."""
+
+    iterations: int = 0
+    host: list[float] = field(default_factory=lambda: [0.0] * len(NAMES))
+    device: list[float] | None = None
+
+    def __sub__(self, earlier: Window) -> Window:
+        since = earlier.device or [0.0] * len(NAMES)
+        device = None if self.device is None else [a - b for a, b in zip(self.device, since, strict=True)]
+        host = [a - b for a, b in zip(self.host, earlier.host, strict=True)]
+        # Times of steps that were not looked into are taken from those that were, which may change what they were.
+        return Window(self.iterations - earlier.iterations, [max(0.0, value) for value in host], device)
+
+    @property
+    def total(self) -> float:
+        """Seconds in all."""
+        return sum(self.host)
+
+    def phases(self, known: Collection[str]) -> dict[str, float]:
+        """The seconds of each phase that can be told; what is left is ``other``."""
+        seconds = dict(zip(NAMES, self.host, strict=True))
+        if self.device is not None:
+            # The host only hands over the work of these.
+            seconds |= {NAMES[phase]: self.device[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)}
+        found = {name: seconds[name] for name in NAMES if name in known and name != "other"}
+        return found | {"other": max(0.0, self.total - sum(found.values()))}
+
+
+def eta(done: int, total: int, seconds: float) -> float:
+    """The seconds that are left when so many iterations of the total took so long.
+
+    Example:
+        >>> eta(10, 100, seconds=20.0)
+        180.0
+    """
+    return (total - done) * seconds / done

@@ -1,0 +1,121 @@
+"""Watches the machine from a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Gt
+
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.machine import Gpus, Machine, Sampler, means
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+
+IDLE_GPU = 50.0
+FULL_MEMORY = 95.0
+FEWEST = 5
+"""So many readings have to agree on what is said of a run."""
+
+
+@settings
+class SystemMonitorHook(BaseHook):
+    """Ask the machine every few seconds how busy it is, and write down the means.
+
+    Args:
+        frequency: How many iterations lie between two writings.
+        interval: Seconds between two readings, which a thread takes.
+        track_cpu: Whether to ask for the cores in use.
+        track_memory: Whether to ask for the memory in use.
+        track_gpu: Whether to ask how busy GPUs are, how hot, and what they draw.
+        track_gpu_memory: Whether to ask for their memory.
+        track_disk: Whether to ask what is read and written.
+        track_network: Whether to ask what comes and goes.
+
+    Writes: system/cpu_percent, system/memory_percent, gpu0/percent, gpu0/memory_mb and others.
+    """
+
+    frequency: Annotated[int, Ge(1)] = 10
+    interval: Annotated[float, Gt(0)] = 2.0
+    track_cpu: bool = True
+    track_memory: bool = True
+    track_gpu: bool = True
+    track_gpu_memory: bool = True
+    track_disk: bool = True
+    track_network: bool = True
+    priority: PriorityLike = Priority.NORMAL
+    on_error: OnError = "warn"
+    read: Callable[[], Mapping[str, float]] | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._sampler: Sampler | None = None
+        self._gpus: Gpus | None = None
+        self._sums: dict[str, tuple[int, float]] = {}
+
+    def before_run(self, runner: Runner) -> None:
+        self._sums = {}
+        if self.track_gpu or self.track_gpu_memory:
+            self._gpus = Gpus(use=self.track_gpu, memory=self.track_gpu_memory)
+            if (reason := self._gpus.open()) is not None:
+                runner.logger.info("GPUs are not watched: %s", reason)
+                self._gpus.close()
+                self._gpus = None
+        machine = Machine(
+            cpu=self.track_cpu,
+            memory=self.track_memory,
+            disk=self.track_disk,
+            network=self.track_network,
+            gpus=self._gpus,
+        )
+        self._sampler = Sampler(self.read or machine.read, self.interval)
+        self._sampler.start()
+
+    @scheduled
+    def after_train_iter(self, runner: Runner) -> None:
+        self._write(runner)
+
+    @scheduled
+    def after_train_epoch(self, runner: Runner) -> None:
+        self._write(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        """What is left of a run that is shorter than the frequency."""
+        self._write(runner)
+
+    def cleanup(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._sampler = None
+        if self._gpus is not None:
+            self._gpus.close()
+            self._gpus = None
+
+    def findings(self) -> list[str]:
+        """What stands out, in words."""
+        found = []
+        for name, (count, total) in self._sums.items():
+            mean = total / count
+            if count < FEWEST:
+                continue
+            if name.startswith("gpu") and name.endswith("/percent") and mean < IDLE_GPU:
+                gpu = name.partition("/")[0].removeprefix("gpu")
+                words = "it waits for data, for the host or for other ranks, or its batches are small"
+                found.append(f"GPU {gpu} is busy {mean:.0f} % of the time: {words}")
+            if name == "system/memory_percent" and mean >= FULL_MEMORY:
+                found.append(f"{mean:.0f} % of the memory of the machine is in use: the system may end the run")
+        return found
+
+    def _write(self, runner: Runner) -> None:
+        readings = self._sampler.take() if self._sampler is not None else []
+        if not readings:
+            return
+        found = means(readings)
+        for reading in readings:
+            for name, value in reading.items():
+                count, total = self._sums.get(name, (0, 0.0))
+                self._sums[name] = count + 1, total + value
+        runner.writer.write_scalars(found, runner.global_step, kind="system", epoch=int(runner.trainer.state.epoch))

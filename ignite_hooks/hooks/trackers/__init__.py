@@ -1,0 +1,1 @@
+"""Hooks that send to a tracker."""

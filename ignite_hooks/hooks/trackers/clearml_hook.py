@@ -1,0 +1,52 @@
+"""Records the run as a ClearML task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ignite_hooks.hooks.base_hook import Situation, settings
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.writers.interface import missing
+
+if TYPE_CHECKING:
+    from ignite_hooks.writers.interface import Writer
+
+
+@settings
+class ClearMLHook(TrackerHook):
+    """Record losses, learning rates, metrics, pictures, texts and checkpoints as a ClearML task.
+
+    It works from a thread, so training never waits for it. A task that the script has made is used; in one that is
+    made here ClearML captures nothing by itself, as everything would be there twice.
+
+    Args:
+        project: The project of a new task.
+        task_name: The name of a new task; the work directory's by default.
+        tags: Tags of the task.
+        log_model: Whether the best checkpoints and the last one become output models at the end of the run.
+        interval: How many iterations lie between two writings; losses are averaged over these.
+        mode: auto: offline where there are no credentials or no answer; online; offline; disabled.
+        log_images: Whether pictures that hooks draw go there.
+        image_interval: How many iterations lie between pictures at least.
+        log_histograms: Whether histograms of weights and gradients go there.
+        histogram_interval: How many iterations lie between these.
+
+    Reads: outputs, optimizer, model, metrics, config.
+    Writes: the losses, lr, memory_mb, the metrics of evaluations.
+    """
+
+    project: str | None = None
+    task_name: str | None = None
+    tags: Sequence[str] = ()
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if self.mode != "disabled" and (problem := missing("clearml", "clearml")):
+            yield "", problem
+
+    def make_writer(self, folder: Path) -> Writer:
+        from ignite_hooks.writers.trackers.clearml import ClearMLWriter
+
+        return ClearMLWriter(self.project, self.task_name, self.tags, mode=self.mode, work_dir=folder)

@@ -1,0 +1,52 @@
+"""Records the run in MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ignite_hooks.hooks.base_hook import Situation, settings
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.writers.interface import missing
+
+if TYPE_CHECKING:
+    from ignite_hooks.writers.interface import Writer
+
+
+@settings
+class MLflowHook(TrackerHook):
+    """Record losses, learning rates, metrics, pictures, texts and checkpoints in MLflow.
+
+    It works from a thread, so training never waits for it; what a server could not be given, ``ignite-hooks send``
+    delivers later. MLflow's own environment variables are honoured, and a run that the script has begun is used.
+
+    Args:
+        tracking_uri: A server or database; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the work directory.
+        experiment: The experiment; else ``MLFLOW_EXPERIMENT_NAME``, else ``ignite_hooks``.
+        run_name: The name of the run; the work directory's by default.
+        log_model: Whether the best checkpoints and the last one are recorded at the end of the run.
+        interval: How many iterations lie between two writings; losses are averaged over these.
+        mode: auto: offline where the server does not answer; online; offline; disabled.
+        log_images: Whether pictures that hooks draw go there.
+        image_interval: How many iterations lie between pictures at least.
+        log_histograms: MLflow shows no histograms: it has no effect.
+        histogram_interval: How many iterations lie between these.
+
+    Reads: outputs, optimizer, model, metrics, config.
+    Writes: the losses, lr, memory_mb, the metrics of evaluations.
+    """
+
+    tracking_uri: str | None = None
+    experiment: str | None = None
+    run_name: str | None = None
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if self.mode != "disabled" and (problem := missing("mlflow", "mlflow") or missing("sqlalchemy", "mlflow")):
+            yield "", problem
+
+    def make_writer(self, folder: Path) -> Writer:
+        from ignite_hooks.writers.trackers.mlflow import MLflowWriter
+
+        return MLflowWriter(self.tracking_uri, self.experiment, self.run_name, mode=self.mode, work_dir=folder)

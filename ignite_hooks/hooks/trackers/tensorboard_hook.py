@@ -1,0 +1,91 @@
+"""Shows the run in TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.hooks.base_hook import Situation, settings
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.store.plain import random_state, set_random_state
+from ignite_hooks.writers.interface import missing
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+    from ignite_hooks.writers.interface import Writer
+
+
+@settings
+class TensorBoardHook(TrackerHook):
+    """Write losses, learning rates, metrics, pictures and texts for TensorBoard.
+
+    A resume hides the steps after its checkpoint, which come again.
+
+    Args:
+        log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
+        interval: How many iterations lie between two writings; losses are averaged over these.
+        log_graph: Whether the graph of the model is drawn, from the first batch that is logged.
+        log_images: Whether pictures that hooks draw go there.
+        image_interval: How many iterations lie between pictures at least.
+        log_model: TensorBoard keeps no files: it has no effect.
+        log_histograms: Whether histograms of weights and gradients go there.
+        histogram_interval: How many iterations lie between these.
+
+    Reads: outputs, optimizer, model, metrics, config.
+    Writes: the losses, lr, memory_mb, the metrics of evaluations.
+    """
+
+    log_dir: Path | None = None
+    log_graph: bool = False
+    log_images: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._graph_due = self.log_graph
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if problem := missing("tensorboard"):
+            yield "", problem
+
+    def make_writer(self, folder: Path) -> Writer:
+        from ignite_hooks.writers.tensorboard import TensorboardWriter
+
+        return TensorboardWriter(self.log_dir, work_dir=folder)
+
+    @scheduled
+    def after_step(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
+        super().after_step(runner, optimizer, model)
+        self._draw(runner, model)
+
+    def after_train_epoch(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
+        super().after_train_epoch(runner, optimizer)
+        self._draw(runner, model)
+
+    def _draw(self, runner: Runner, model: Any) -> None:
+        if not self._graph_due or self._place is None:
+            return
+        # Once: what cannot be traced will not be traceable later.
+        self._graph_due = False
+        inputs = inputs_of(runner.data_batch)
+        if model is None or inputs is None:
+            runner.logger.warning(
+                "no graph is drawn: %s", "there is no model" if model is None else "no input is known"
+            )
+            return
+        before = random_state()
+        try:
+            self._place.write_graph(model, inputs)
+        finally:
+            set_random_state(before)
+
+
+def inputs_of(batch: Any) -> Any:
+    """What a model is given of a batch: the first tensor in it."""
+    if hasattr(type(batch), "detach"):
+        return batch
+    parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+    if isinstance(parts, Sequence) and not isinstance(parts, str):
+        return next((found for part in parts if (found := inputs_of(part)) is not None), None)
+    return None

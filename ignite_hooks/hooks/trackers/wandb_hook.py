@@ -1,0 +1,55 @@
+"""Records the run in Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ignite_hooks.hooks.base_hook import Situation, settings
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.writers.interface import missing
+
+if TYPE_CHECKING:
+    from ignite_hooks.writers.interface import Writer
+
+
+@settings
+class WandbHook(TrackerHook):
+    """Record losses, learning rates, metrics, pictures, texts and checkpoints in Weights & Biases.
+
+    It works from a thread, so training never waits for it; offline, ``ignite-hooks send`` delivers later.
+
+    Args:
+        project: The project; else ``WANDB_PROJECT``.
+        name: The name of the run; the work directory's by default.
+        config: Settings to show besides the configuration.
+        log_model: Whether the best checkpoints and the last one are recorded at the end of the run.
+        interval: How many iterations lie between two writings; losses are averaged over these.
+        log_code: Whether the Python files of the current folder are recorded.
+        mode: auto: offline where there is no key or no answer; online; offline; disabled.
+        log_images: Whether pictures that hooks draw go there.
+        image_interval: How many iterations lie between pictures at least.
+        log_histograms: Whether histograms of weights and gradients go there.
+        histogram_interval: How many iterations lie between these.
+
+    Reads: outputs, optimizer, model, metrics, config.
+    Writes: the losses, lr, memory_mb, the metrics of evaluations.
+    """
+
+    project: str | None = None
+    name: str | None = None
+    config: dict[str, Any] | None = None  # type: ignore[assignment]
+    log_code: bool = False
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if self.mode != "disabled" and (problem := missing("wandb", "wandb")):
+            yield "", problem
+
+    def make_writer(self, folder: Path) -> Writer:
+        from ignite_hooks.writers.trackers.wandb import WandbWriter
+
+        return WandbWriter(
+            self.project, self.name, self.config, log_code=self.log_code, mode=self.mode, work_dir=folder
+        )

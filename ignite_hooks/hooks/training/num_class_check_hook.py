@@ -1,0 +1,108 @@
+"""Compares the number of classes of the model with that of the data."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.errors import shown
+from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.model.loader_workers import datasets_with
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+
+PLACES = ("metainfo", "CLASSES", "classes")
+"""The attributes of a data set that may hold the names of its classes."""
+
+
+@settings
+class NumClassCheckHook(BaseHook):
+    """Compare the num_classes of the modules of the model with the class names of the data set.
+
+    It looks before the training and before each evaluation. The names are ``metainfo["classes"]``, ``CLASSES`` or
+    ``classes`` of the data set, or of one it wraps. Data without names is told once; a text in their place is an
+    error, as each letter would count as a class.
+
+    Args:
+        ignore: The modules that count something else: patterns for their names and their classes, parents included.
+
+    Reads: model; the data set of the loader that is used.
+    """
+
+    ignore: list[str] = field(default_factory=lambda: ["*rpn_head", "VGG", "FusedSemanticHead"])
+
+    may_end_a_run: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self._told: set[str] = set()
+
+    def before_run(self) -> None:
+        self._told.clear()
+
+    def before_train(self, runner: Runner, model: Any) -> None:
+        self._compare(runner, model, "train")
+
+    def before_val(self, runner: Runner, model: Any) -> None:
+        self._compare(runner, model, runner.evaluating or "val")
+
+    def _compare(self, runner: Runner, model: Any, use: str) -> None:
+        names, kind = class_names(runner.engine.state.dataloader)
+        if names is None:
+            if use not in self._told:
+                self._told.add(use)
+                runner.logger.warning("the %s data (%s) has no class names to compare the model with", use, kind)
+            return
+        if wrong := list(wrong_counts(counting_modules(model, self.ignore), len(names))):
+            few = ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
+            raise ValueError(
+                f"the {use} data ({kind}) has {_classes(len(names))} ({few}), but {'; '.join(wrong)}: "
+                "set num_classes, or name what counts something else in 'ignore'"
+            )
+
+
+def class_names(loader: Any) -> tuple[Sequence[Any] | None, str]:
+    """The class names of the data set behind a loader, where it has any, and what the data set is called."""
+    kind = type(getattr(loader, "dataset", loader)).__name__
+    for dataset in datasets_with(loader, *PLACES):
+        for place in PLACES:
+            found = getattr(dataset, place, None)
+            if isinstance(found, Mapping):
+                # In the form {name: number} the names are the keys.
+                found = found.get("classes", found.get("CLASSES")) if place == "metainfo" else list(found)
+            if isinstance(found, str):
+                raise ValueError(
+                    f"the class names of {type(dataset).__name__} are the text {shown(found)}, each letter of which "
+                    f"would be a class: write ({found!r},)"
+                )
+            if isinstance(found, Iterable):
+                return list(found), kind
+    return None, kind
+
+
+def counting_modules(model: Any, ignore: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The modules with a number of classes, in words, and that number."""
+    for name, module in unwrapped(model).named_modules():
+        count = getattr(module, "num_classes", None)
+        name, kind = name.replace("_orig_mod.", ""), type(module).__name__
+        words = (name, *(cls.__name__ for cls in type(module).__mro__))
+        ignored = any(fnmatch.fnmatchcase(word, pattern) for pattern in ignore for word in words)
+        if isinstance(count, int) and not isinstance(count, bool) and not ignored:
+            yield f"{name} ({kind})" if name else kind, count
+
+
+def wrong_counts(found: Iterable[tuple[str, int]], expected: int) -> Iterator[str]:
+    """What counts otherwise, in words.
+
+    Example:
+        >>> list(wrong_counts([("head (Head)", 80), ("neck (Neck)", 3)], 3))
+        ['head (Head) has num_classes 80']
+    """
+    yield from (f"{name} has num_classes {count}" for name, count in found if count != expected)
+
+
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count} classes"

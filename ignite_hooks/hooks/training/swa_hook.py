@@ -1,0 +1,264 @@
+"""Averages the weights of the last epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt
+
+from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
+from ignite_hooks.checkpoint.data_position import drawn_again
+from ignite_hooks.distributed.collectives import all_or_none, average
+from ignite_hooks.errors import one_line
+from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.plan.schedule import When
+
+if TYPE_CHECKING:
+    from ignite_hooks.model.averages import Averages
+    from ignite_hooks.run.runner import Runner
+
+KEY = "swa_state_dict"
+
+
+@dataclass
+class Progress:
+    """What this hook remembers."""
+
+    taken: int = 0
+    """How many weights are in the average."""
+    rates_before: list[float] = field(default_factory=list)
+    """The learning rates from which annealing began."""
+
+
+@settings
+class SWAHook(BaseHook):
+    """Keep the plain mean of the weights at the ends of the last epochs (SWA), and give it to the model at the end.
+
+    The training goes on with its own weights, which ``state_dict`` holds in every checkpoint. Before the mean is saved
+    for the last time, batch norms go through the training data once more, as their statistics are of other weights.
+
+    Args:
+        start_epoch: The epochs that have to be over before the first is taken; below 1 it is a share of the run.
+        interval: How many epochs lie between two that are taken.
+        swa_lr: The learning rate from start_epoch on, for which no scheduler may be active then; None leaves it alone.
+        annealing_epochs: In how many epochs the learning rate comes to swa_lr, along a cosine.
+        update_norms: Whether batch norms go through the training data at the end, where there are any.
+
+    Reads: model, optimizer, train_loader, device.
+    Saves: swa_state_dict in every checkpoint.
+    """
+
+    start_epoch: Annotated[int | float, Ge(0)] = 0.75
+    interval: Annotated[int, Ge(1)] = 1
+    swa_lr: Annotated[float, Gt(0)] | None = None
+    annealing_epochs: Annotated[int, Ge(0)] = 5
+    update_norms: bool = True
+    state: Progress = field(init=False, default_factory=Progress)
+
+    collective: ClassVar[bool] = True
+    changes_training: ClassVar[bool] = True
+
+    # The mean is complete before the last checkpoint is saved, and in the model when all others are done.
+    point_priority: ClassVar[Mapping[str, int]] = {"after_train": 95, "after_training": 0}
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start_epoch, float) and self.start_epoch >= 1 and not self.start_epoch.is_integer():
+            raise ValueError(f"start_epoch: {self.start_epoch:g}: a share below 1 or a number of epochs is needed")
+        self._averages: Averages | None = None
+        self._norms: dict[str, Any] = {}
+        self._raw_norms: dict[str, Any] = {}
+
+    @property
+    def when(self) -> When:
+        """Every epoch: the interval counts from the first that is taken, which only a run knows."""
+        return When(1, "epoch")
+
+    def how_often(self, method: str) -> str | None:
+        if method != "after_train_epoch":
+            return None
+        begin = f"{self.start_epoch:g} of the run" if self.start_epoch < 1 else f"epoch {self.start_epoch:g}"
+        return f"{When(self.interval, 'epoch')} after {begin}"
+
+    def before_run(self, runner: Runner) -> None:
+        if runner.global_step == 0:
+            self.state, self._averages = Progress(), None
+        elif self._averages is not None and self._averages.inside:
+            # The run before this one has left the mean in the model: this one goes on with the weights.
+            self._averages.take_out()
+            give(unwrapped(runner.model), self._raw_norms)
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        begin = self._begins_after(runner)
+        if self.swa_lr is None or runner.epoch < begin:
+            return
+        groups = [group for one in each(runner.optimizer) for group in one.param_groups]
+        if not self.state.rates_before:
+            self.state.rates_before = [float(group["lr"]) for group in groups]
+        done = runner.epoch - begin + 1
+        for group, before in zip(groups, self.state.rates_before, strict=True):
+            set_rate(group, annealed(done, self.annealing_epochs, before, self.swa_lr))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        taken = When(self.interval, "epoch", start=self._begins_after(runner) + 1)
+        if runner.epoch_complete and taken.due(runner.epoch + 1):
+            self._take(runner)
+
+    def before_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._averages is not None and self.state.taken:
+            checkpoint[KEY] = {**self._averages.state_dict(), **self._norms}
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
+        from ignite_hooks.model.averages import Averages
+
+        self._averages, self._norms = None, {}
+        found = checkpoint.get(KEY)
+        if found is not None:
+            self._averages = Averages(unwrapped(runner.model))
+            self._averages.load_state_dict(found)
+        elif self.state.taken:
+            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins anew", KEY)
+            self.state.taken = 0
+
+    def after_train(self, runner: Runner) -> None:
+        """Complete the mean: the statistics of batch norms are of the weights that were trained."""
+        self._norms = {}
+        if self._averages is None or not self.state.taken or runner.aborting:
+            return
+        module = unwrapped(runner.model)
+        norms = norms_of(module)
+        if not self.update_norms or not norms:
+            return
+        runner.wait_for_copy()
+        data, raw = runner.trainer.state.dataloader, copies_of(norms)
+        self._averages.put_in()
+        try:
+            with drawn_again(data):
+                all_or_none(lambda: renew_norms(module, data, runner.get_service("device")))
+            average(list(norms.values()))
+            self._norms = copies_of(norms)
+        except Exception as error:
+            # So near the end this must not cost the run.
+            runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
+        finally:
+            self._averages.take_out()
+            give(module, raw)
+
+    def after_training(self, runner: Runner) -> None:
+        """The same point by its other name, as the last of all: nothing is saved or evaluated after it."""
+        if self._averages is None or not self.state.taken or runner.aborting:
+            return
+        runner.wait_for_copy()
+        module = unwrapped(runner.model)
+        self._raw_norms = copies_of(norms_of(module))
+        self._averages.put_in()
+        give(module, self._norms)
+        runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
+
+    def _begins_after(self, runner: Runner) -> int:
+        """The number of epochs before the first that is taken."""
+        epochs = planned_epochs(runner)
+        if epochs is None and 0 < self.start_epoch < 1:
+            raise ValueError(
+                f"start_epoch: {self.start_epoch:g} of an unknown number of epochs: say how many, as in 10"
+            )
+        return first_epoch(self.start_epoch, epochs)
+
+    def _take(self, runner: Runner) -> None:
+        from ignite_hooks.model.averages import Averages
+
+        runner.wait_for_copy()
+        if self._averages is None:
+            self._averages = Averages(unwrapped(runner.model))
+            self.state.taken = 1
+            return
+        self._averages.refresh()
+        taken = self.state.taken
+        if self._averages.weights.update(taken / (taken + 1)):
+            self.state.taken += 1
+        else:
+            runner.logger.warning("the weights of epoch %d are not finite: they are not taken", runner.epoch + 1)
+
+
+def first_epoch(start: float, max_epochs: int | None) -> int:
+    """The epochs before those that are taken.
+
+    Example:
+        >>> first_epoch(0.75, 10), first_epoch(3, 10), first_epoch(0.75, 1)
+        (7, 3, 0)
+    """
+    return int(start * (max_epochs or 0)) if start < 1 else int(start)
+
+
+def annealed(done: int, epochs: int, before: float, after: float) -> float:
+    """The learning rate of the epoch of this number, counted from 1.
+
+    Example:
+        >>> annealed(1, 2, 0.1, 0.02), annealed(2, 2, 0.1, 0.02), annealed(1, 0, 0.1, 0.02)
+        (0.06, 0.02, 0.02)
+    """
+    share = 1.0 if done >= epochs else (1 - math.cos(math.pi * done / epochs)) / 2
+    return round(before + (after - before) * share, 15)
+
+
+def norms_of(module: Any) -> dict[str, Any]:
+    """The running statistics of the batch norms of a module, by name."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer
+        for prefix, norm in module.named_modules()
+        if isinstance(norm, _BatchNorm)
+        for name, buffer in norm.named_buffers(recurse=False)
+    }
+
+
+def trained_norms(module: Any) -> list[Any]:
+    """The batch norms of a module that count, now that it is in train()."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
+
+
+def copies_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Independent copies by name."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def give(module: Any, statistics: Mapping[str, Any]) -> None:
+    """Give batch norms these statistics."""
+    for name, value in norms_of(module).items():
+        if name in statistics:
+            value.copy_(statistics[name])
+
+
+def renew_norms(module: Any, data: Any, device: Any) -> None:
+    """Let the batch norms gather the statistics of all the data; all else is as before afterwards.
+
+    Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
+    """
+    import torch
+
+    if data is None or isinstance(data, Iterator):
+        raise ValueError("the training data cannot be gone through again")
+    before = [(part, part.training, getattr(part, "momentum", None)) for part in module.modules()]
+    first = next(iter(module.parameters()), None)
+    device = device or (None if first is None else first.device)
+    try:
+        module.train()
+        for norm in trained_norms(module):
+            norm.reset_running_stats()
+            # So that each batch counts as much as any other.
+            norm.momentum = None
+        with torch.no_grad():
+            for batch in data:
+                inputs = batch[0] if isinstance(batch, (list, tuple)) else batch
+                module(inputs if device is None else inputs.to(device))
+    finally:
+        for part, mode, momentum in before:
+            part.training = mode
+            if hasattr(part, "momentum"):
+                part.momentum = momentum

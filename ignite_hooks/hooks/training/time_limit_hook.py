@@ -1,0 +1,129 @@
+"""Ends a run when its time is up."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.errors import shown
+from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.schedule import When, parse_every, scheduled
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+
+REASON = "time limit of"
+
+
+@dataclass
+class Progress:
+    """What a resumed run goes on from."""
+
+    seconds: float = 0.0
+    """What the run has taken, in this process and those before it."""
+
+
+@settings
+class TimeLimitHook(BaseHook):
+    """Stop the run in good order when it has taken so long, and see to it that its state is saved.
+
+    Args:
+        limit: Seconds, or words such as ``2h 30m``, ``90 min`` or ``1 day``.
+        per_process: Whether a run that is resumed begins to count anew, as the time of a job does; otherwise the time
+            of all processes of a run counts.
+
+    Saves: the time that has been taken; time_limit_iter_<N>.pth where no other hook saves the last state.
+    """
+
+    limit: float | str
+    per_process: bool = False
+    # At the end of a run after all others, whose state belongs into the file.
+    priority: PriorityLike = Priority.HIGHEST
+    state: Progress = field(init=False, default_factory=Progress)
+    clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
+
+    # All ranks decide alike, by the clock of rank 0, so there is nothing to vote about.
+    may_end_a_run: ClassVar[bool] = False
+    collective: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self._limit = seconds_of(self.limit)
+        self._began: float | None = None
+        self._started = self._before = 0.0
+
+    @property
+    def when(self) -> When:
+        """How often the clock is looked at: often enough to be at most a hundredth late."""
+        return When(min(10.0, self._limit / 100), "second")
+
+    def before_run(self) -> None:
+        self.state, self._began, self._before = Progress(), None, 0.0
+
+    def before_train(self, runner: Runner) -> None:
+        """After a checkpoint has been loaded: a run whose time is up stays ended, unless it is given more."""
+        self._started = self.clock()
+        self._before = 0.0 if self.per_process else self.state.seconds
+        if not self.per_process:
+            self._look(runner)
+
+    def before_train_epoch(self) -> None:
+        if self._began is None:
+            self._began = self._started
+
+    @scheduled
+    def after_train_iter(self, runner: Runner) -> None:
+        self._look(runner)
+
+    def after_epoch(self, runner: Runner) -> None:
+        self._look(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        stopped_by_me = (runner.stop_reason or "").startswith(REASON)
+        somebody_saves = any(getattr(hook, "save_last", False) for hook in runner.hooks.values())
+        if stopped_by_me and not somebody_saves and runner.global_step > 0:
+            path = runner.save_checkpoint(f"time_limit_iter_{runner.global_step}.pth")
+            runner.logger.info("saved %s: resume from it with a higher limit", path)
+
+    def _look(self, runner: Runner) -> None:
+        if first_says(self._taken() >= self._limit):
+            runner.stop(f"{REASON} {self.limit}{' s' if not isinstance(self.limit, str) else ''} reached")
+
+    def cleanup(self) -> None:
+        self.state.seconds, self._began = self._taken(), None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The time until now."""
+        self.state.seconds = self._taken()
+        return super().state_dict()
+
+    def _taken(self) -> float:
+        return self.state.seconds if self._began is None else self._before + self.clock() - self._began
+
+
+def seconds_of(limit: float | str) -> float:
+    """Read a length of time.
+
+    Example:
+        >>> seconds_of("2h 30m"), seconds_of("1 day"), seconds_of(90)
+        (9000.0, 86400.0, 90.0)
+    """
+    if not isinstance(limit, str):
+        total = float(limit)
+    else:
+        parts = re.findall(r"\d+(?:\.\d+)?\s*[a-zA-Z]+", limit)
+        left = re.sub(r"\d+(?:\.\d+)?\s*[a-zA-Z]+|[\s,]+", "", limit)
+        try:
+            amounts = [parse_every(part) for part in parts]
+        except ValueError:
+            amounts = []
+        if left or not amounts or any(unit != "second" for _, unit in amounts):
+            raise ValueError(f"limit: {shown(limit)} is no length of time: write seconds, or '2h 30m'")
+        total = float(sum(amount for amount, _ in amounts))
+    if not 0 < total < float("inf"):
+        raise ValueError(f"limit: a time above 0 is needed, not {shown(limit)}")
+    return total

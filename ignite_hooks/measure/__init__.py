@@ -1,0 +1,1 @@
+"""Measurements: losses, phases, profiles, machine, environment."""

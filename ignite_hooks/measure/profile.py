@@ -1,0 +1,320 @@
+"""What a profiler has seen, as data: which iterations to look at, what stands out, and a report of it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ignite_hooks.measure import phases
+from ignite_hooks.measure.phases import percent
+
+Stage = Literal["wait", "warmup", "active", "done"]
+
+MUCH_FOR_ONE = 0.25
+"""An operator is named that takes this share of the time."""
+
+SMALL_OPERATOR = 20e-6
+MANY_OPERATORS = 1000
+"""So many operators in an iteration that take less than that on average are an overhead of their own."""
+
+ROWS = 15
+"""So many operators are in a table."""
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Which iterations, or epochs, are looked at: wait, warm up, look, and that several times.
+
+    Example:
+        >>> cycles = Cycles(wait=1, warmup=1, active=2, repeat=2)
+        >>> [cycles.at(n)[1] for n in range(1, 10)]
+        ['wait', 'warmup', 'active', 'active', 'wait', 'warmup', 'active', 'active', 'done']
+        >>> cycles.at(7)
+        (1, 'active')
+    """
+
+    wait: int = 0
+    warmup: int = 0
+    active: int = 1
+    repeat: int = 1
+
+    @property
+    def length(self) -> int:
+        """Of one cycle."""
+        return self.wait + self.warmup + self.active
+
+    def at(self, n: int) -> tuple[int, Stage]:
+        """The cycle, counted from 0, and the stage of the n-th iteration or epoch, counted from 1."""
+        cycle, place = divmod(n - 1, self.length)
+        if cycle >= self.repeat:
+            return cycle, "done"
+        return cycle, "wait" if place < self.wait else "warmup" if place < self.wait + self.warmup else "active"
+
+    def next_begin(self, n: int) -> int | None:
+        """The first one after the n-th that is not waited through, or None."""
+        following = n + 1
+        cycle, stage = self.at(following)
+        if stage == "wait":
+            following = cycle * self.length + self.wait + 1
+        return None if self.at(following)[1] == "done" else following
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What one operator did in all iterations that were looked at; times in seconds, memory in bytes."""
+
+    name: str
+    calls: int = 0
+    own: float = 0.0
+    """Without the operators it called."""
+    total: float = 0.0
+    device: float = 0.0
+    memory: int = 0
+    flops: int = 0
+    stack: tuple[str, ...] = ()
+    """Where the longest of its calls came from, the innermost first."""
+
+    def __add__(self, other: Operator) -> Operator:
+        mine = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(self, **mine, stack=self.stack or other.stack)
+
+    @property
+    def time(self) -> float:
+        """On the device where there is one, else of the operator itself."""
+        return self.device or self.own
+
+
+_ADDED = ("calls", "own", "total", "device", "memory", "flops")
+
+
+@dataclass
+class Profile:
+    """What was seen of a run."""
+
+    iterations: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase."""
+    operators: dict[str, Operator] = field(default_factory=dict)
+    functions: dict[str, Operator] = field(default_factory=dict)
+    """Python's, where call stacks were asked for."""
+    traces: list[str] = field(default_factory=list)
+    workers: int | None = None
+
+    def add(
+        self,
+        iterations: int,
+        seconds: Mapping[str, float],
+        operators: Iterable[Operator],
+        functions: Iterable[Operator] = (),
+    ) -> None:
+        """Take up what one cycle has seen."""
+        self.iterations += iterations
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+        for mine, new in ((self.operators, operators), (self.functions, functions)):
+            for one in new:
+                mine[one.name] = mine[one.name] + one if one.name in mine else one
+
+    @property
+    def total(self) -> float:
+        """Seconds of the iterations that were looked at."""
+        return sum(self.seconds.values())
+
+    @property
+    def flops(self) -> int:
+        """Of the operators that can be counted."""
+        return sum(operator.flops for operator in self.operators.values())
+
+    def findings(self) -> list[str]:
+        """What stands out, in words."""
+        if not self.iterations or self.total <= 0:
+            return []
+        found = phases.findings(self.seconds, self.workers)
+        for operator in sorted(self.operators.values(), key=lambda o: -o.time):
+            if operator.time / self.total < MUCH_FOR_ONE:
+                break
+            each = duration(operator.time / max(1, operator.calls))
+            share = percent(operator.time / self.total)
+            found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
+        for function in sorted(self.functions.values(), key=lambda f: -f.own)[:1]:
+            if function.own / self.total >= MUCH_FOR_ONE:
+                by = f", called by {function.stack[0]}" if function.stack else ""
+                found.append(f"{function.name} takes {percent(function.own / self.total)} of the iteration{by}")
+        count = sum(o.calls for o in self.operators.values())
+        time = sum(o.time for o in self.operators.values())
+        many = count / self.iterations >= MANY_OPERATORS and time / max(1, count) < SMALL_OPERATOR
+        if many and time / self.total > 0.5:
+            words = "larger batches, fused or foreach operators or torch.compile have fewer"
+            found.append(
+                f"{count // self.iterations} operators per iteration take {duration(time / count)} each: {words}"
+            )
+        waits = self.operators.get("aten::_local_scalar_dense")
+        if waits and any(o.device for o in self.operators.values()) and waits.calls > self.iterations:
+            each_time = f"{waits.calls / self.iterations:.0f} times per iteration"
+            found.append(f"the host waits for the device {each_time}: .item(), float() or print() of a tensor")
+        return found
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with sentences and a table."""
+
+    title: str
+    lines: Sequence[str] = ()
+    rows: Sequence[Mapping[str, str]] = ()
+
+
+def sections(profile: Profile, others: Sequence[str] = (), costs: Sequence[Mapping[str, str]] = ()) -> list[Section]:
+    """The report of a profile.
+
+    Args:
+        profile: What was seen.
+        others: What other hooks have found.
+        costs: What each hook cost, as a table.
+    """
+    found = [f"- {text}" for text in profile.findings()]
+    parts = [Section("Findings", found or ["Nothing stands out in the iterations that were looked at."])]
+    parts.append(Section("What the other hooks found in the whole run", [f"- {text}" for text in others]))
+    if profile.iterations:
+        each = profile.total / profile.iterations
+        rate = f", {profile.flops / profile.total / 1e9:.2f} GFLOP/s" if profile.flops and profile.total > 0 else ""
+        words = f"{profile.iterations} iterations of {duration(each)} on average while they were looked at{rate}."
+        shares = phases.shares(profile.seconds)
+        rows = [
+            {"phase": name, "per iteration": duration(value / profile.iterations), "share": percent(shares[name])}
+            for name, value in profile.seconds.items()
+            if shares
+        ]
+        parts.append(Section("Where the time goes", [words], rows))
+    parts.append(Section("Operators by time", (), _table(profile, lambda o: o.time)))
+    parts.append(Section("Operators by memory", (), _table(profile, lambda o: o.memory)))
+    if profile.flops:
+        parts.append(Section("Operators by FLOPs", (), _table(profile, lambda o: o.flops)))
+    if profile.functions:
+        parts.append(Section("Functions by time", ["Call stacks: the innermost first."], _functions(profile)))
+    if costs:
+        parts.append(Section("What the hooks cost in the whole run", (), list(costs)))
+    if profile.traces:
+        names = [f"- {name}" for name in profile.traces]
+        parts.append(Section("Traces", ["Open them at https://ui.perfetto.dev, or in chrome://tracing.", *names]))
+    return [part for part in parts if part.lines or part.rows]
+
+
+def _table(profile: Profile, key: Any) -> list[dict[str, str]]:
+    chosen = sorted((o for o in profile.operators.values() if key(o) > 0), key=lambda o: -key(o))[:ROWS]
+    on_device = any(o.device for o in chosen)
+    return [
+        {
+            "operator": o.name,
+            "calls": str(o.calls),
+            **({"device": duration(o.device)} if on_device else {}),
+            "own time": duration(o.own),
+            "share": percent(o.time / profile.total) if profile.total > 0 else "",
+            "memory": size(o.memory),
+            "FLOPs": f"{o.flops:.3g}" if o.flops else "",
+        }
+        for o in chosen
+    ]
+
+
+def _functions(profile: Profile) -> list[dict[str, str]]:
+    chosen = sorted(profile.functions.values(), key=lambda o: -o.own)[:ROWS]
+    return [
+        {"function": o.name, "calls": str(o.calls), "own time": duration(o.own), "called by": " < ".join(o.stack)}
+        for o in chosen
+    ]
+
+
+def as_markdown(title: str, parts: Sequence[Section]) -> str:
+    """The report as Markdown."""
+    lines = [f"# {title}", ""]
+    for part in parts:
+        lines += [f"## {part.title}", ""]
+        if part.lines:
+            lines += [*part.lines, ""]
+        if part.rows:
+            head = list(part.rows[0])
+            lines += [_row(head), _row(["---"] * len(head))]
+            lines += [_row([row[name].replace("|", "\\|") for name in head]) for row in part.rows]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; font-size: 13px; }
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th { color: #666; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+td:first-child { font-family: ui-monospace, monospace; white-space: normal; overflow-wrap: anywhere; }
+th:nth-child(4):last-child { text-align: left; }
+td:nth-child(4):last-child { white-space: normal; overflow-wrap: anywhere; text-align: left; color: #666; }
+li { margin: .2rem 0; } img { max-width: 100%; }
+"""
+
+
+def as_html(title: str, parts: Sequence[Section], picture: str = "") -> str:
+    """The report as a page that needs no other file.
+
+    Args:
+        title: Of the page.
+        parts: What is on it.
+        picture: A PNG in base64, shown after the first part.
+    """
+    body = [f"<h1>{html.escape(title)}</h1>"]
+    for number, part in enumerate(parts):
+        body.append(f"<h2>{html.escape(part.title)}</h2>")
+        items = [line[2:] for line in part.lines if line.startswith("- ")]
+        body += [f"<p>{html.escape(line)}</p>" for line in part.lines if not line.startswith("- ")]
+        if items:
+            body.append(f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>")
+        if part.rows:
+            head = list(part.rows[0])
+            rows = [f"<tr>{''.join(f'<td>{html.escape(row[name])}</td>' for name in head)}</tr>" for row in part.rows]
+            names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+            body.append(f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+        if picture and number == 0:
+            body.append(f'<img alt="where the time goes" src="data:image/png;base64,{picture}">')
+    head_ = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head_}</head><body>\n{chr(10).join(body)}\n</body></html>\n'
+
+
+def duration(seconds: float) -> str:
+    """A time with the unit that suits it.
+
+    Example:
+        >>> duration(0.0123), duration(0.000042), duration(2.5)
+        ('12.3 ms', '42.0 µs', '2.50 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
+
+
+def size(count: float) -> str:
+    """Bytes with the unit that suits them.
+
+    Example:
+        >>> size(1536), size(3 * 2**20), size(-(2**30)), size(0)
+        ('1.5 KB', '3.0 MB', '-1.0 GB', '0 B')
+    """
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if abs(count) >= 1024**power:
+            return f"{count / 1024**power:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def calls(count: int) -> str:
+    """How many calls, in words.
+
+    Example:
+        >>> calls(1), calls(3)
+        ('one call', '3 calls')
+    """
+    return "one call" if count == 1 else f"{count} calls"

@@ -1,0 +1,130 @@
+"""Data sets in the worker processes of a loader: found, and told of a change by workers that are started anew."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.measure.phases import each
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
+
+_GIVEN: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The loaders of the scripts, by those that were made to stand in for them."""
+
+KEPT = (
+    "dataset",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+"""What two loaders have to have in common to be alike, besides the way to batches."""
+
+
+def datasets_with(loader: Any, *names: str) -> Iterator[Any]:
+    """The data set of a loader if it has an attribute of one of these names, else those it wraps that have one.
+
+    Example:
+        >>> from torch.utils.data import ConcatDataset, DataLoader, Subset
+        >>> class Words(list):
+        ...     classes = ("a", "b")
+        >>> words = Words("abab")
+        >>> [found is words for found in datasets_with(DataLoader(Subset(words, [0, 1])), "classes")]
+        [True]
+        >>> len(list(datasets_with(DataLoader(ConcatDataset([words, Words("b")])), "classes")))
+        2
+    """
+    rest = [getattr(loader, "dataset", loader)]
+    seen: list[Any] = []
+    while rest:
+        found = rest.pop(0)
+        if found is None or any(found is other for other in seen):
+            continue
+        seen.append(found)
+        if any(getattr(found, name, None) is not None for name in names):
+            yield found
+        else:
+            rest += [getattr(found, "dataset", None), *each(getattr(found, "datasets", None))]
+
+
+def take_over(runner: Runner) -> None:
+    """Before a run: where workers outlive an epoch, let it use a loader of its own that is alike.
+
+    The workers of a loader end with it, and the script holds its own.
+    """
+    state = runner.trainer.state
+    if keeps_workers(state.dataloader) and state.dataloader not in _GIVEN:
+        given = state.dataloader
+        state.dataloader = alike(given)
+        _GIVEN[state.dataloader] = given
+
+
+def renew(runner: Runner) -> None:
+    """At the beginning of an epoch: let every batch from here on be made from the data set as it is now."""
+    trainer = runner.trainer
+    loader: Any = trainer.state.dataloader
+    if not has_workers(loader):
+        return
+    fresh = loader
+    if keeps_workers(loader):
+        fresh = alike(loader)
+        _GIVEN[fresh] = _GIVEN.get(loader, loader)
+    left = runner.position.batches_left(trainer)
+    trainer.state.dataloader = fresh
+    if left:
+        # What workers have made in advance is of the old kind, so the data begins anew.
+        runner.position.iterator_made(trainer)
+        trainer.set_data(fresh)
+    # Else Ignite makes the iterator, after everything that the script does at the beginning of an epoch.
+
+
+def give_back(runner: Runner) -> None:
+    """After a run: leave the script its own loader."""
+    state = runner.trainer.state
+    if has_workers(state.dataloader) and state.dataloader in _GIVEN:
+        state.dataloader = _GIVEN[state.dataloader]
+
+
+def has_workers(loader: Any) -> bool:
+    """Whether a loader loads in processes of their own."""
+    from torch.utils.data import DataLoader
+
+    return isinstance(loader, DataLoader) and loader.num_workers > 0
+
+
+def keeps_workers(loader: Any) -> bool:
+    """Whether these processes outlive an epoch."""
+    return has_workers(loader) and bool(loader.persistent_workers)
+
+
+def alike(loader: Any) -> Any:
+    """A new loader that gives what this one gives, made from all that is public of it.
+
+    Example:
+        >>> from torch.utils.data import DataLoader
+        >>> list(alike(DataLoader([1, 2, 3], batch_size=2)))
+        [tensor([1, 2]), tensor([3])]
+    """
+    from torch.utils.data import DataLoader, IterableDataset
+
+    if type(loader) is not DataLoader:
+        raise ValueError(
+            f"the persistent workers of a {type(loader).__name__} cannot be started anew, as it may need more than a "
+            "DataLoader does: make it with persistent_workers=False"
+        )
+    kept = {name: getattr(loader, name) for name in KEPT if hasattr(loader, name)}
+    if getattr(loader, "pin_memory_device", ""):
+        kept["pin_memory_device"] = loader.pin_memory_device
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        return DataLoader(**kept, batch_sampler=loader.batch_sampler)
+    sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
+    return DataLoader(**kept, batch_size=loader.batch_size, drop_last=loader.drop_last, sampler=sampler)

@@ -1,0 +1,1 @@
+"""What will run: points, priorities, schedules, slots, arguments."""

@@ -1,0 +1,1 @@
+"""What a hook sees: the runner, its services, metrics and best values."""

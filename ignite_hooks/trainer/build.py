@@ -1,0 +1,173 @@
+"""Recipe -> data, model, optimizer, scheduler, loss and metrics; no engine yet, and no other process is asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ignite_hooks.config.describe import describe
+from ignite_hooks.errors import Problem, shown
+from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, Registry
+from ignite_hooks.trainer.components import Part
+from ignite_hooks.trainer.datasets import Data, as_data
+from ignite_hooks.trainer.metrics import METRICS_OF_TASK
+from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Recipe
+
+CRITERION_OF_TASK = {"detection": "DetectionLoss"}
+"""The usual loss, where it is not that of classes."""
+
+MODELS_OF_TASK = {
+    "classification": ("CNN", "MLP", "ViT"),
+    "detection": ("Detector",),
+    "segmentation": ("Segmenter",),
+}
+"""The models of ours by what they learn."""
+
+
+@dataclass
+class Built:
+    """What a run is made of; a part that could not be built is None."""
+
+    data: Any = None
+    model: Any = None
+    optimizer: Any = None
+    scheduler: Any = None
+    criterion: Any = None
+    metrics: Callable[[], dict[str, Any]] = dict
+    """Makes the metrics of one evaluator."""
+
+
+def build(recipe: Recipe, device: torch.device, problems: list[Problem]) -> Built:
+    """Build every part that can be built; what is wrong is added to the problems."""
+    built = Built()
+    given = None if recipe.dataset is None else recipe.dataset.build(problems=problems)
+    if recipe.dataset is None or given is None:
+        return built
+    try:
+        built.data = data = as_data(given)
+        empty = [name for name in ("train", "val", "test") if _is_empty(getattr(data, name))]
+        if empty:
+            hint = ": leave it out" if "train" not in empty else ""
+            problems.append(Problem("dataset", f"{recipe.dataset.name}: its part {empty[0]!r} is empty{hint}"))
+            return built
+        # Whatever fails here would fail in the first iteration.
+        first = data.train[0] if hasattr(data.train, "__getitem__") else None
+    except Exception as error:  # a data set of the user's own may fail in any way
+        problems.append(Problem("dataset", f"{recipe.dataset.name}: {type(error).__name__}: {error}"))
+        return built
+    if first is not None and not (isinstance(first, (tuple, list)) and len(first) == 2):
+        message = f"{recipe.dataset.name} gives {shown(type(first).__name__)}: items are pairs of an input and a target"
+        problems.append(Problem("dataset", message))
+    problems += _wrong_task(recipe, data)
+    facts = data.facts()
+    built.criterion = _criterion(recipe, data, problems)
+    built.model = _model(recipe.model, facts, problems)
+    if built.model is not None:
+        built.model.to(device)
+        built.criterion = getattr(built.criterion, "to", lambda _: built.criterion)(device)
+        _optimizer_and_scheduler(built, recipe, problems)
+    built.metrics = _metrics(recipe, data, built.criterion, problems)
+    return built
+
+
+def _is_empty(data: Any) -> bool:
+    return hasattr(data, "__len__") and len(data) == 0
+
+
+def _wrong_task(recipe: Recipe, data: Data) -> list[Problem]:
+    """A model and data of ours that are for different tasks; what is the user's own may fit all the same."""
+    model, dataset = recipe.model, recipe.dataset
+    if model is None or dataset is None or not (_is_ours(model, MODELS) and _is_ours(dataset, DATASETS)):
+        return []
+    task = next((task for task, names in MODELS_OF_TASK.items() if model.name in names), data.task)
+    if task == data.task:
+        return []
+    *others, last = MODELS_OF_TASK[data.task]
+    fitting = f"{', '.join(others)} or {last}" if others else last
+    message = f"{model.name} is for {task}, and {dataset.name} are for {data.task}: {fitting} is needed"
+    return [Problem("model.type", message)]
+
+
+def _is_ours(part: Part, registry: Registry) -> bool:
+    return part.make.__module__.startswith("ignite_hooks.") and part.name in registry
+
+
+def _criterion(recipe: Recipe, data: Data, problems: list[Problem]) -> Any:
+    if recipe.training.criterion is None:
+        return CRITERIA.get(CRITERION_OF_TASK.get(data.task, "CrossEntropyLoss"))()
+    return None if recipe.criterion is None else recipe.criterion.build(problems=problems, **data.facts())
+
+
+def _model(part: Part | None, facts: Mapping[str, Any], problems: list[Problem]) -> Any:
+    if part is None:
+        return None
+    needed = [setting.name for setting in describe(part.make).settings if setting.required]
+    unknown = [name for name in needed if name in SUPPLIED and name not in facts and name not in part.given]
+    for name in unknown:
+        problems.append(Problem(f"model.{name}", f"missing: {part.name} needs it, and the data does not say it"))
+    model = None if unknown else part.build(problems=problems, **facts)
+    if model is not None and not isinstance(model, torch.nn.Module):
+        problems.append(Problem("model.type", f"{part.name} makes no torch.nn.Module but {shown(model)}"))
+        return None
+    return model
+
+
+def _optimizer_and_scheduler(built: Built, recipe: Recipe, problems: list[Problem]) -> None:
+    weights = [weight for weight in built.model.parameters() if weight.requires_grad]
+    if recipe.optimizer is not None:
+        built.optimizer = recipe.optimizer.build(weights, problems=problems)
+    if recipe.scheduler is not None and built.optimizer is not None:
+        length = steps_of_scheduler(recipe, built.data)
+        lengths = {} if length is None else dict.fromkeys(LENGTHS, length)
+        built.scheduler = recipe.scheduler.build(built.optimizer, problems=problems, **lengths)
+
+
+def counts_epochs(recipe: Recipe) -> bool:
+    """Whether the scheduler takes a step after each epoch, or after each optimizer step."""
+    assert recipe.scheduler is not None
+    wanted = recipe.training.scheduler
+    said = wanted.get("by_epoch") if isinstance(wanted, Mapping) else None
+    return recipe.scheduler.name not in PER_ITERATION if said is None else bool(said)
+
+
+def steps_of_scheduler(recipe: Recipe, data: Data) -> int | None:
+    """How many steps the scheduler takes in the whole run, where that is known."""
+    training = recipe.training
+    if counts_epochs(recipe):
+        return training.epochs
+    batches = training.epoch_length
+    if batches is None and hasattr(data.train, "__len__"):
+        batches = -(-len(data.train) // training.batch_size)
+    return None if batches is None else max(1, training.epochs * batches // training.grad_accumulation)
+
+
+def _metrics(recipe: Recipe, data: Data, criterion: Any, problems: list[Problem]) -> Callable[[], dict[str, Any]]:
+    wanted: Mapping[str, Any]
+    if recipe.metrics is None:
+        usual = METRICS_OF_TASK.get(data.task, ("loss",))
+        wanted = {name: Part(f"evaluation.metrics.{name}", METRICS.get(name)) for name in usual}
+    else:
+        wanted = recipe.metrics
+    if data.task == "detection" and "loss" in wanted and recipe.metrics is not None:
+        message = "a detector returns boxes when it is evaluated, and no loss can be made of them: leave it out"
+        problems.append(Problem("evaluation.metrics", message))
+        return dict
+    if criterion is None:
+        # What is wrong with it is told already, and the loss cannot be measured without it.
+        wanted = {name: each for name, each in wanted.items() if name != "loss"}
+    known = {**data.facts(), "criterion": criterion}
+
+    def make(problems: list[Problem]) -> dict[str, Any]:
+        return {
+            name: each.build(problems=problems, **known) if isinstance(each, Part) else copy.deepcopy(each)
+            for name, each in wanted.items()
+        }
+
+    # Tried once, so that what a metric refuses is said with everything else.
+    make(problems)
+    return partial(make, [])

@@ -1,0 +1,153 @@
+"""``{type: Name, ...settings}`` -> what it names: found, checked, and built once what it needs is there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ignite_hooks.config.describe import check_settings, describe, fitted
+from ignite_hooks.errors import Problem, did_you_mean, nearest, one_line, shown
+from ignite_hooks.registry import Registry
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that a configuration asks for, found and checked, not built yet."""
+
+    place: str
+    make: Callable[..., Any]
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its class or function."""
+        return str(getattr(self.make, "__name__", self.make))
+
+    def takes(self) -> set[str]:
+        """The names of its settings."""
+        return {setting.name for setting in describe(self.make).settings}
+
+    def build(self, *needed: Any, problems: list[Problem], **known: Any) -> Any:
+        """The object; of what is known it gets what it takes and was not given. What it refuses is a problem."""
+        takes = self.takes()
+        supplied = {name: value for name, value in known.items() if name in takes and name not in self.given}
+        try:
+            return self.make(*needed, **supplied, **self.given)
+        except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+            text = one_line(error)
+            name = next((setting for setting in self.given if text.startswith(f"{setting}:")), "")
+            name = name or next((setting for setting in takes if text.startswith(f"{setting}:")), "")
+            place = f"{self.place}.{name}" if name else self.place
+            text = text.removeprefix(f"{name}:").strip()
+            if not name and not isinstance(error, ValueError):
+                # Not said to people, so it does not say what it is about.
+                kind = type(error).__name__
+                text = text if text.startswith(kind) else f"{kind}: {text}"
+                text = f"{self.name} cannot be made with {shown(dict(self.given))}: {text}"
+            problems.append(Problem(place, text))
+            return None
+
+
+class Parts:
+    """Reads the parts of one configuration.
+
+    Args:
+        imports: The modules of the user's own that may be named, as ``package.module``.
+        problems: Where everything that is wrong is noted.
+    """
+
+    def __init__(self, imports: Any, problems: list[Problem]) -> None:
+        self.problems = problems
+        self._modules: dict[str, Any] = {}
+        if imports is not None and not (isinstance(imports, list) and all(isinstance(name, str) for name in imports)):
+            problems.append(Problem("imports", f"a list of modules is needed, not {shown(imports)}"))
+            return
+        for i, name in enumerate(imports or ()):
+            try:
+                self._modules[name] = importlib.import_module(name)
+            except Exception as error:  # a module is code, and may fail in any way
+                self._modules[name] = None
+                here = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
+                hint = ": it is looked for where Python's path leads, and in the current folder" if here else ""
+                problems.append(Problem(f"imports[{i}]", f"{shown(name)} cannot be imported: {one_line(error)}{hint}"))
+
+    def read(
+        self, registry: Registry, wanted: Any, place: str, supplied: Collection[str] = (), own: Sequence[str] = ()
+    ) -> Part | None:
+        """The part that is asked for, as a name or a mapping with ``type``; None where that is wrong.
+
+        Args:
+            registry: The names that there are.
+            wanted: What the configuration says.
+            place: Where it says so.
+            supplied: Settings that need not be given.
+            own: Settings that are not the part's but of whoever asks.
+        """
+        if isinstance(wanted, str):
+            wanted = {"type": wanted}
+        if not isinstance(wanted, Mapping):
+            self._wrong(place, f"a mapping with 'type' is needed, the name of {_a(registry.kind)}, not {shown(wanted)}")
+            return None
+        given = {name: value for name, value in wanted.items() if name not in own}
+        type_ = given.pop("type", None)
+        if type_ is None:
+            slip = next((f"; {name!r} is not it" for name in given if nearest(name, ("type",), cutoff=0.7)), "")
+            self._wrong(place, f"needs 'type', the name of {_a(registry.kind)}: {_some(registry)}{slip}")
+            return None
+        make = self._found(registry, type_, f"{place}.type")
+        if make is None:
+            return None
+        wrong = check_settings(make, given, place, hook=False)
+        wrong = [problem for problem in wrong if problem.place not in {f"{place}.{name}" for name in supplied}]
+        self.problems.extend(wrong)
+        settings = {setting.name: setting for setting in describe(make).settings}
+        if wrong:
+            return None
+        return Part(place, make, {n: fitted(v, settings[n]) if n in settings else v for n, v in given.items()})
+
+    def _found(self, registry: Registry, type_: Any, place: str) -> Callable[..., Any] | None:
+        if callable(type_):
+            return type_  # type: ignore[no-any-return]
+        if not isinstance(type_, str):
+            self._wrong(place, f"the name of {_a(registry.kind)} is needed, not {shown(type_)}")
+            return None
+        if ":" in type_:
+            return self.own(type_, place)
+        try:
+            return registry.get(type_)
+        except LookupError as error:
+            path, _, last = type_.rpartition(".")
+            hint = f"; for one of your own: imports: [{path}] and type: {path}:{last}" if path else ""
+            self._wrong(place, f"{error.args[0]}{hint}")
+        except ImportError as error:
+            self._wrong(place, f"{type_} cannot be loaded: {one_line(error)}")
+        return None
+
+    def own(self, path: str, place: str) -> Callable[..., Any] | None:
+        """Something of the user's own, as ``package.module:Name``, from a module that the configuration lists."""
+        module, _, name = path.partition(":")
+        if module not in self._modules:
+            importable = [name for name, found in self._modules.items() if found is not None]
+            hint = did_you_mean(module, importable) or f": write imports: [{module}]"
+            self._wrong(place, f"the module {shown(module)} is not listed under imports{hint}")
+            return None
+        found = getattr(self._modules[module], name, None) if name.isidentifier() else None
+        if self._modules[module] is not None and not callable(found):
+            known = [n for n, thing in vars(self._modules[module]).items() if callable(thing) and n[0] != "_"]
+            self._wrong(place, f"{module} has no class or function {shown(name)}{did_you_mean(name, known)}")
+            return None
+        return found
+
+    def _wrong(self, place: str, message: str) -> None:
+        self.problems.append(Problem(place, message))
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _some(registry: Registry) -> str:
+    names = list(registry)
+    return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")

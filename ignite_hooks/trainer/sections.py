@@ -1,0 +1,246 @@
+"""A configuration -> the parts of a run, found and checked, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt
+
+from ignite_hooks.config.describe import check_settings
+from ignite_hooks.config.read import OURS
+from ignite_hooks.errors import Problem, nearest, shown
+from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.trainer.components import Part, Parts
+
+SECTIONS = ("model", "dataset", "training", "evaluation", "imports")
+"""The keys at top level that are the trainer's; the others are those of ``attach_hooks``."""
+
+NOTHING_SAID = {"model": {"type": "cnn"}, "dataset": {"type": "digits"}}
+"""What a configuration of hooks alone is tried out on."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the model is trained.
+
+    Args:
+        epochs: How often the training data is gone through.
+        batch_size: How many samples one step takes, those of all processes together.
+        optimizer: The name of an optimizer, or a mapping with type and its settings.
+        scheduler: The name of a scheduler of learning rates, or a mapping with type and its settings.
+        criterion: The loss; by default the usual one of the task.
+        amp: Whether the model computes in half precision where that is safe: float16 on a GPU, bfloat16 on a CPU.
+        grad_accumulation: How many batches one optimizer step takes.
+        clip_grad: The largest norm that the gradients of a step may have, or a mapping of max_norm and norm_type.
+        device: Where to train; by default a GPU where there is one.
+        seed: What decides about everything that is random.
+        deterministic: Whether only algorithms are used that give the same result every time.
+        num_workers: How many processes load the data, beside the one that trains.
+        epoch_length: How many batches an epoch has; by default as many as the data has.
+    """
+
+    epochs: Annotated[int, Ge(1)] = 10
+    batch_size: Annotated[int, Ge(1)] = 64
+    optimizer: Any = field(default_factory=lambda: {"type": "Adam", "lr": 0.001})
+    scheduler: Any = None
+    criterion: Any = None
+    amp: bool = False
+    grad_accumulation: Annotated[int, Ge(1)] = 1
+    clip_grad: Annotated[float, Gt(0)] | Mapping[str, float] | None = None
+    device: str | None = None
+    seed: Annotated[int, Ge(0)] | None = None
+    deterministic: bool = False
+    num_workers: Annotated[int, Ge(0)] = 0
+    epoch_length: Annotated[int, Ge(1)] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How the model is evaluated.
+
+    Args:
+        metrics: What is measured: names, or a mapping of names to metrics; by default what is usual for the task.
+    """
+
+    metrics: Any = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of a run; None stands for what is wrong, or left to the data."""
+
+    training: Training
+    model: Part | None
+    dataset: Part | None
+    optimizer: Part | None
+    scheduler: Part | None
+    criterion: Part | None
+    metrics: Mapping[str, Any] | None
+    effective: dict[str, Any]
+    """The whole configuration with every default of the training in it."""
+    notes: list[str]
+    own_classes: dict[str, Any]
+    """The lists of hooks and writers in which classes of the user's own are named, with the classes themselves."""
+
+
+SUPPLIED = ("num_classes", "class_names", "in_channels", "in_features", "image_size")
+"""What the data says of itself."""
+
+OWN_OF_SCHEDULER = ("by_epoch", "monitor")
+LENGTHS = ("T_max", "total_steps")
+"""The settings of schedulers that are the length of the run, in the steps they count."""
+PER_ITERATION = ("CyclicLR", "OneCycleLR")
+"""The schedulers that count optimizer steps where a configuration does not say what they count."""
+
+
+def read_recipe(content: Mapping[str, Any], problems: list[Problem]) -> Recipe:
+    """Read the sections of a trainer; the hooks are left to ``attach_hooks``."""
+    content = dict(content)
+    notes = _check_keys(content, problems)
+    if not {"model", "dataset"} & set(content):
+        content |= copy.deepcopy(NOTHING_SAID)
+        notes.append("the configuration names neither model nor dataset: a cnn learns the digits")
+    parts = Parts(content.get("imports"), problems)
+    training = _section(Training, content, "training", problems)
+    training = _with_seed(training, content, problems)
+    evaluation = _section(Evaluation, content, "evaluation", problems)
+    for name in ("model", "dataset"):
+        if content.get(name) is None:
+            problems.append(Problem(name, f"missing: a trainer needs it, as {name}: {NOTHING_SAID[name]['type']}"))
+    model = content.get("model") and parts.read(MODELS, content["model"], "model", SUPPLIED)
+    dataset = content.get("dataset") and parts.read(DATASETS, content["dataset"], "dataset")
+    optimizer = parts.read(OPTIMIZERS, training.optimizer, "training.optimizer", ("params",))
+    scheduler = criterion = None
+    if training.scheduler is not None:
+        supplied = ("optimizer", *LENGTHS)
+        place = "training.scheduler"
+        scheduler = parts.read(SCHEDULERS, training.scheduler, place, supplied, OWN_OF_SCHEDULER)
+        problems += _wrong_of_scheduler(training.scheduler)
+    if training.criterion is not None:
+        criterion = parts.read(CRITERIA, training.criterion, "training.criterion", SUPPLIED)
+    problems += _wrong_clip(training.clip_grad)
+    effective = {**content, "training": asdict(training)}
+    effective = {name: value for name, value in effective.items() if value is not None and name != "seed"}
+    metrics = _metrics(evaluation.metrics, parts, problems)
+    own = _own_classes(content, parts)
+    return Recipe(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes, own)
+
+
+def _own_classes(content: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """The entries of hooks and writers with the class in place of ``package.module:Name``."""
+    found: dict[str, Any] = {}
+    for section in ("hooks", "default_hooks", "custom_hooks", "writers", "writer"):
+        entries = content.get(section)
+        if isinstance(entries, Mapping) and section == "default_hooks":
+            found[section] = {n: _own_class(e, f"{section}.{n}", parts) for n, e in entries.items()}
+        elif isinstance(entries, list):
+            found[section] = [_own_class(entry, f"{section}[{i}]", parts) for i, entry in enumerate(entries)]
+    return {section: entries for section, entries in found.items() if entries != content[section]}
+
+
+def _own_class(entry: Any, place: str, parts: Parts) -> Any:
+    type_ = entry.get("type") if isinstance(entry, Mapping) else entry
+    if not isinstance(type_, str) or ":" not in type_:
+        return entry
+    cls = parts.own(type_, f"{place}.type")
+    return entry if cls is None else {**(entry if isinstance(entry, Mapping) else {}), "type": cls}
+
+
+def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> list[str]:
+    """What is nearly the name of a section is a slip; other keys are noted and left alone."""
+    notes = []
+    for key in content:
+        if key in OURS or key in SECTIONS:
+            continue
+        if meant := nearest(key, SECTIONS, cutoff=0.7):
+            problems.append(Problem(str(key), f"not a section of a trainer, did you mean {meant!r}?"))
+        elif meant := nearest(key, OURS, cutoff=0.8):
+            problems.append(Problem(str(key), f"not a key of ours, did you mean {meant!r}?"))
+        else:
+            notes.append(f"{key}: nothing of ours reads it")
+    return notes
+
+
+def _section(cls: Any, content: Mapping[str, Any], place: str, problems: list[Problem]) -> Any:
+    given = content.get(place)
+    if given is None:
+        return cls()
+    if not isinstance(given, Mapping):
+        problems.append(Problem(place, f"a mapping is needed, not {shown(given)}"))
+        return cls()
+    wrong = check_settings(cls, given, place, hook=False)
+    problems += wrong
+    fields = cls.__dataclass_fields__
+    bad = {problem.place for problem in wrong}
+    return cls(**{name: value for name, value in given.items() if name in fields and f"{place}.{name}" not in bad})
+
+
+def _with_seed(training: Training, content: Mapping[str, Any], problems: list[Problem]) -> Training:
+    """``seed`` may stand at top level too, as for ``attach_hooks``, which says whether it is one."""
+    seed = content.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        return training
+    if training.seed not in (None, seed):
+        problems.append(Problem("seed", f"training.seed says {training.seed}: give one of them"))
+    return Training(**{**vars(training), "seed": seed})
+
+
+def _wrong_of_scheduler(wanted: Any) -> Iterator[Problem]:
+    if not isinstance(wanted, Mapping):
+        return
+    if not isinstance(wanted.get("by_epoch", True), bool):
+        yield Problem("training.scheduler.by_epoch", f"true or false is needed, not {shown(wanted['by_epoch'])}")
+    if not isinstance(wanted.get("monitor", ""), str):
+        yield Problem("training.scheduler.monitor", f"the name of a metric is needed, not {shown(wanted['monitor'])}")
+
+
+def _wrong_clip(clip: Any) -> Iterator[Problem]:
+    for name in clip if isinstance(clip, Mapping) else ():
+        if name not in ("max_norm", "norm_type"):
+            yield Problem(f"training.clip_grad.{name}", "not a setting of it; there are max_norm, norm_type")
+    if isinstance(clip, Mapping) and "max_norm" not in clip:
+        yield Problem("training.clip_grad.max_norm", "missing: the largest norm that is allowed")
+
+
+def _metrics(wanted: Any, parts: Parts, problems: list[Problem]) -> dict[str, Any] | None:
+    """Metrics by the names under which they are published: parts, or ready objects."""
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    if isinstance(wanted, list):
+        named: dict[str, tuple[str, Any]] = {}
+        for i, each in enumerate(wanted):
+            place = f"evaluation.metrics[{i}]"
+            type_ = each.get("type") if isinstance(each, Mapping) else each
+            name = type_ if isinstance(type_, str) else type(each).__name__
+            if name in named:
+                problems.append(Problem(place, f"{name!r} is there twice: write a mapping of names to metrics"))
+            named[name] = (place, each)
+    elif isinstance(wanted, Mapping):
+        named = {str(name): (f"evaluation.metrics.{name}", each) for name, each in wanted.items()}
+    else:
+        problems.append(Problem("evaluation.metrics", f"a list or a mapping of metrics is needed, not {shown(wanted)}"))
+        return None
+    found = {}
+    for name, (place, each) in named.items():
+        if not isinstance(each, (str, Mapping)) and callable(getattr(each, "attach", None)):
+            found[name] = each
+        elif (part := parts.read(METRICS, _of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
+            found[name] = part
+    return found
+
+
+def _of_ignite(wanted: Any) -> Any:
+    """The same with the class in place of its name, where it is one of Ignite's metrics."""
+    import ignite.metrics
+
+    type_ = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+    cls: Callable[..., Any] | None = vars(ignite.metrics).get(type_) if isinstance(type_, str) else None
+    is_metric = isinstance(cls, type) and issubclass(cls, ignite.metrics.Metric) and type_ not in METRICS
+    if not is_metric:
+        return wanted
+    return {**(wanted if isinstance(wanted, Mapping) else {}), "type": cls}

@@ -1,0 +1,1 @@
+"""Writers for trackers, and the delivery they share."""

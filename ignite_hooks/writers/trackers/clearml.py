@@ -1,0 +1,222 @@
+"""ClearML."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, Unreachable, answers
+from ignite_hooks.writers.trackers.spool import Record
+
+logger = logging.getLogger("ignite_hooks")
+
+CAPTURES = {
+    "TensorBoard": ("clearml.binding.frameworks.tensorflow_bind", "PatchSummaryToEventTransformer"),
+    "matplotlib": ("clearml.binding.matplotlib_bind", "PatchedMatplotlib"),
+    "torch.save": ("clearml.binding.frameworks.pytorch_bind", "PatchPyTorchModelIO"),
+}
+"""What ClearML records by itself, and where it says so."""
+
+WE_WENT_OFFLINE: list[bool] = []
+"""Not empty where an earlier run of this process set ClearML offline, which counts for the whole process."""
+
+
+class ClearMLWriter(BackgroundWriter):
+    """Records the run as a ClearML task, from a thread: numbers, pictures, histograms, texts, configuration, models.
+
+    A task that the script has made is used, and goes on after the run; in one that is made here ClearML captures
+    nothing by itself, as everything would be there twice.
+
+    Args:
+        project: The project of a new task.
+        task_name: The name of a new task; the work directory's by default.
+        tags: Tags of the task.
+        mode: auto: offline where there are no credentials or no answer; online; offline; disabled.
+        deadline: How many seconds the end of a run waits for what is on its way.
+        work_dir: The work directory of the run, which ``attach_hooks`` supplies.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        task_name: str | None = None,
+        tags: Sequence[str] = (),
+        *,
+        mode: Mode = "auto",
+        deadline: float = 20.0,
+        work_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__("clearml", mode, work_dir, deadline)
+        if mode != "disabled":
+            installed("clearml", "clearml")
+        self.project, self.task_name, self.tags = project, task_name, list(tags)
+
+    def settings(self) -> dict[str, Any]:
+        return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
+
+    def load(self) -> None:
+        # ClearML reads every loaded module while a task begins, and must not meet torch half loaded.
+        import torch  # noqa: F401, I001
+        import clearml  # noqa: F401
+
+    def connect(self) -> Tracker:
+        from clearml import Task
+
+        current = Task.current_task()
+        if current is not None:
+            self._warn_of_doubles()
+            if self.tags:
+                current.add_tags(self.tags)
+            return _ClearML(current, offline=bool(current.is_offline()))
+        offline = self._offline()
+        if offline != Task.is_offline():
+            Task.set_offline(offline)
+            WE_WENT_OFFLINE[:] = [True] if offline else []
+        # Its process for reports takes seconds to end; a thread takes milliseconds.
+        Task._report_subprocess_enabled = False
+        task = Task.init(
+            project_name=self.project or "ignite_hooks",
+            task_name=self.task_name or self.work_dir.name,
+            tags=self.tags or None,
+            reuse_last_task_id=False,
+            continue_last_task=self.run_id if self.run_id and not offline else False,
+            auto_connect_frameworks=False,
+            auto_connect_arg_parser=False,
+            auto_connect_streams=False,
+            auto_resource_monitoring=False,
+        )
+        self.run_id = task.id
+        return _ClearML(task, offline=offline, ours=self.work_dir)
+
+    def _offline(self) -> bool:
+        from clearml import Task
+
+        if self.mode == "offline" or (Task.is_offline() and not WE_WENT_OFFLINE):
+            return True
+        if not has_credentials():
+            if self.mode == "auto":
+                self.offline_because("no credentials are configured (clearml-init)", self.work_dir)
+                return True
+            raise Unreachable("no credentials are configured (clearml-init)")
+        from clearml.backend_api import Session
+
+        server = Session.get_api_server_host()
+        if answers(f"{server}/debug.ping"):
+            return False
+        if self.mode == "auto":
+            self.offline_because(f"{server} does not answer", self.work_dir)
+            return True
+        raise Unreachable(f"{server} does not answer")
+
+    def _warn_of_doubles(self) -> None:
+        found = []
+        for what, (module, name) in CAPTURES.items():
+            binding = getattr(sys.modules.get(module), name, None)
+            if getattr(binding, "_current_task", None) is not None:
+                found.append(what)
+        if found:
+            frameworks = "{'tensorboard': False, 'matplotlib': False, 'pytorch': False}"
+            logger.warning(
+                "the script's ClearML task captures %s by itself, so what hooks write there too is recorded twice: "
+                "Task.init(..., auto_connect_frameworks=%s)",
+                ", ".join(found),
+                frameworks,
+            )
+
+
+class _ClearML(Tracker):
+    def __init__(self, task: Any, *, offline: bool, ours: Path | None = None) -> None:
+        self._task, self._offline, self._ours = task, offline, ours
+        self._logger = task.get_logger()
+        # Online, what is reported leaves by a thread of ClearML's, which says nothing of what has become of it.
+        self.vouches = offline
+
+    def scalars(self, record: Record) -> None:
+        for name, value in record.content.items():
+            if not math.isfinite(value):
+                continue  # ClearML would show 0.0
+            title, series = titled(name)
+            self._logger.report_scalar(title, series, value, record.step)
+
+    def image(self, record: Record) -> None:
+        title, series = titled(record.content["name"])
+        self._logger.report_image(title, series, record.step, image=record.content["image"])
+
+    def histogram(self, record: Record) -> None:
+        title, series = titled(record.content["name"])
+        counts, edges = record.content["counts"], record.content["edges"]
+        labels = [f"{edge:.4g}" for edge in edges[:-1]]
+        self._logger.report_histogram(title, series, values=counts, iteration=record.step, xlabels=labels)
+
+    def text(self, record: Record) -> None:
+        self._logger.report_text(
+            f"{record.content['name']} (iteration {record.step})\n{record.content['text']}", print_console=False
+        )
+
+    def config(self, record: Record) -> None:
+        self._task.connect_configuration(dict(record.content), name="config")
+
+    def artifact(self, record: Record) -> None:
+        path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]
+        if not path.exists():
+            raise Refused(f"{path} is no longer there")
+        if kind != "model":
+            self._task.upload_artifact(name, str(path), wait_on_upload=True)
+            return
+        from clearml import OutputModel
+
+        model = OutputModel(task=self._task, name=Path(name).stem, framework="PyTorch")
+        if self._offline and not hasattr(model._get_base_model(), "locked"):
+            # ClearML 1.16 to 2.1 ask an offline model for what it does not have.
+            model._get_base_model().locked = False
+        # auto_delete_file would delete a checkpoint of ours.
+        model.update_weights(str(path), auto_delete_file=False, async_enable=False)
+
+    def close(self, failed: bool) -> bool:
+        if not self._offline and not answers(f"{self._task._get_api_server()}/debug.ping"):
+            return False
+        self._task.flush(wait_for_uploads=True)
+        if self._ours is None:
+            return True
+        if failed and not self._offline:
+            self._task.mark_failed(status_reason="the run failed")
+        session = Path(self._task.get_offline_mode_folder()) if self._offline else None
+        self._task.close()
+        if session is not None:
+            self._fetch(session)
+        return True
+
+    def _fetch(self, session: Path) -> None:
+        """Bring what an offline task has written from ClearML's cache to where the run's files are."""
+        archive = session.with_name(f"{session.name}.zip")
+        if archive.is_file() and self._ours is not None:
+            self._ours.mkdir(parents=True, exist_ok=True)
+            shutil.move(archive, self._ours / f"clearml-{archive.name}")
+            shutil.rmtree(session, ignore_errors=True)
+
+
+def titled(name: str) -> tuple[str, str]:
+    """Title and series of a name.
+
+    Example:
+        >>> titled("val/loss"), titled("lr")
+        (('val', 'loss'), ('lr', 'lr'))
+    """
+    title, slash, series = name.partition("/")
+    return (title, series) if slash and title and series else (name, name)
+
+
+def has_credentials() -> bool:
+    """Whether ClearML has been told of a server."""
+    variables: Mapping[str, str] = os.environ
+    if variables.get("CLEARML_API_ACCESS_KEY") and variables.get("CLEARML_API_SECRET_KEY"):
+        return True
+    path = Path(variables.get("CLEARML_CONFIG_FILE") or Path.home() / "clearml.conf")
+    return path.is_file() and "access_key" in path.read_text(encoding="utf-8", errors="replace")

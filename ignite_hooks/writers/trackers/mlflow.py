@@ -1,0 +1,231 @@
+"""MLflow: a server, or a SQLite file in the work directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.secrets import masked
+from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivery import (
+    BackgroundWriter,
+    Mode,
+    Offline,
+    Refused,
+    Tracker,
+    Unreachable,
+    answers,
+)
+from ignite_hooks.writers.trackers.spool import Record
+
+# As many as one request may hold.
+METRICS_AT_ONCE = 1000
+PARAMETERS_AT_ONCE = 100
+LONGEST_PARAMETER = 6000
+# MLflow itself waits two minutes for an answer and asks seven times.
+SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+
+
+class MLflowWriter(BackgroundWriter):
+    """Records the run in MLflow, from a thread: numbers, pictures, texts, the configuration, files; no histograms.
+
+    MLflow's own environment variables are honoured, and a run that the script has made active is used.
+
+    Args:
+        tracking_uri: The server or database; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the work directory.
+        experiment: The name of the experiment; else ``MLFLOW_EXPERIMENT_NAME``, else ``ignite_hooks``.
+        run_name: The name of the run; the work directory's by default.
+        mode: auto: offline where the server does not answer; online; offline: for a server, kept in a file for
+            ``ignite-hooks send``; disabled.
+        deadline: How many seconds the end of a run waits for what is on its way.
+        work_dir: The work directory of the run, which ``attach_hooks`` supplies.
+    """
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        experiment: str | None = None,
+        run_name: str | None = None,
+        *,
+        mode: Mode = "auto",
+        deadline: float = 20.0,
+        work_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__("mlflow", mode, work_dir, deadline)
+        if mode != "disabled":
+            installed("mlflow", "mlflow")
+            installed("sqlalchemy", "mlflow")
+        database = f"sqlite:///{self.work_dir / 'mlflow.db'}"
+        self.tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or database
+        self._experiment_id = None if experiment else os.environ.get("MLFLOW_EXPERIMENT_ID")
+        self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "ignite_hooks"
+        self.run_name = run_name or os.environ.get("MLFLOW_RUN_NAME") or self.work_dir.name
+        self._of_script = False
+        self._asked = False
+
+    def settings(self) -> dict[str, Any]:
+        # A name and a password in it stay where they were given: MLFLOW_TRACKING_USERNAME and ..._PASSWORD serve later.
+        uri = re.sub(r"(?<=://)[^/@]*@", "", self.tracking_uri)
+        return {"tracking_uri": uri, "experiment": self.experiment, "run_name": self.run_name}
+
+    def resumed(self, step: int) -> None:
+        super().resumed(step)
+        self._of_script = False
+
+    def prepare(self) -> None:
+        # The active run belongs to the thread of the script. While another thread imports MLflow there is none yet.
+        mlflow: Any = sys.modules.get("mlflow")
+        active = mlflow.active_run() if hasattr(mlflow, "active_run") else None
+        if active is not None:
+            self.run_id, self._of_script = active.info.run_id, True
+            self.tracking_uri = mlflow.get_tracking_uri()
+
+    def load(self) -> None:
+        import mlflow
+
+        if self.tracking_uri.startswith("sqlite:///"):
+            Path(self.tracking_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            # The first time this makes the tables.
+            mlflow.MlflowClient(self.tracking_uri).get_experiment_by_name(self.experiment)
+
+    def connect(self) -> Tracker:
+        remote = self.tracking_uri.startswith(("http://", "https://"))
+        if remote and self.mode == "offline":
+            raise Offline("mode: offline")
+        if remote and not answers(f"{self.tracking_uri.rstrip('/')}/health"):
+            reason = masked(f"{self.tracking_uri} does not answer")
+            if self.mode != "auto":
+                raise Unreachable(reason)
+            if not self._asked:
+                self.offline_because(reason, self.work_dir)
+            self._asked = True
+            raise Offline(reason)
+        import mlflow
+
+        client = mlflow.MlflowClient(self.tracking_uri)
+        borrowed = {name: value for name, value in SHORTER.items() if remote and name not in os.environ}
+        os.environ.update(borrowed)
+        if self.run_id is None:
+            self.run_id = (
+                os.environ.get("MLFLOW_RUN_ID")
+                or client.create_run(self._experiment(client, remote), run_name=self.run_name).info.run_id
+            )
+        elif not self._of_script:
+            client.update_run(self.run_id, status="RUNNING")
+        return _MLflow(client, self.run_id, borrowed, ends=not self._of_script)
+
+    def _experiment(self, client: Any, remote: bool) -> str:
+        if self._experiment_id:
+            return self._experiment_id
+        found = client.get_experiment_by_name(self.experiment)
+        if found is not None:
+            return str(found.experiment_id)
+        # Else MLflow puts files into the folder in which the script was started.
+        folder = None if remote else (self.work_dir / "mlflow").as_uri()
+        return str(client.create_experiment(self.experiment, artifact_location=folder))
+
+
+class _MLflow(Tracker):
+    def __init__(self, client: Any, run_id: str, borrowed: Mapping[str, str], ends: bool) -> None:
+        self._client, self._run_id, self._borrowed, self._ends = client, run_id, borrowed, ends
+
+    def send(self, records: Sequence[Record]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(_name(name), value, int(record.time * 1000), record.step)
+            for record in records
+            if record.what == "scalars"
+            for name, value in record.content.items()
+        ]
+        for start in range(0, len(metrics), METRICS_AT_ONCE):
+            self._client.log_batch(self._run_id, metrics=metrics[start : start + METRICS_AT_ONCE])
+        super().send([record for record in records if record.what not in ("scalars", "histogram")])
+
+    def image(self, record: Record) -> None:
+        name, picture = record.content["name"], record.content["image"]
+        self._client.log_image(self._run_id, picture, key=_plain(_name(name)), step=record.step)
+
+    def text(self, record: Record) -> None:
+        name = re.sub(r"[^\w.-]", "_", record.content["name"])
+        self._client.log_text(self._run_id, record.content["text"], f"texts/{name}_{record.step}.txt")
+
+    def config(self, record: Record) -> None:
+        from mlflow.entities import Param
+
+        named = {_name(name): str(value)[:LONGEST_PARAMETER] for name, value in reversed(flattened(record.content))}
+        known = self._client.get_run(self._run_id).data.params
+        # A parameter cannot change.
+        flat = [Param(name, value) for name, value in reversed(named.items()) if name not in known]
+        for start in range(0, len(flat), PARAMETERS_AT_ONCE):
+            self._client.log_batch(self._run_id, params=flat[start : start + PARAMETERS_AT_ONCE])
+        whole = json.dumps(record.content, indent=2, ensure_ascii=False, default=str)
+        self._client.log_text(self._run_id, whole, "config.json")
+
+    def artifact(self, record: Record) -> None:
+        path, kind, name = Path(record.content["path"]), record.content["kind"], record.content["name"]
+        if not path.exists():
+            raise Refused(f"{path} is no longer there")
+        folder = "checkpoints" if kind == "model" else None
+        if path.name == name:
+            self._client.log_artifact(self._run_id, str(path), folder)
+            return
+        with tempfile.TemporaryDirectory() as elsewhere:
+            renamed = Path(elsewhere) / name
+            renamed.symlink_to(path)
+            self._client.log_artifact(self._run_id, str(renamed), folder)
+
+    def close(self, failed: bool) -> bool:
+        try:
+            if self._ends:
+                self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
+        finally:
+            for name, value in self._borrowed.items():
+                if os.environ.get(name) == value:
+                    del os.environ[name]
+        return True
+
+
+def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """Every value of nested mappings and lists under a name with dots.
+
+    Example:
+        >>> flattened({"hooks": [{"type": "LoggerHook"}], "seed": 1})
+        [('hooks.0.type', 'LoggerHook'), ('seed', 1)]
+    """
+    found: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        name = f"{above}{key}"
+        if isinstance(value, (list, tuple)):
+            value = {str(index): item for index, item in enumerate(value)} or str(value)
+        found += flattened(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
+    return found
+
+
+def _name(name: str) -> str:
+    """The name with what MLflow takes, which has to be a path within a folder.
+
+    Example:
+        >>> _name("val/f1(macro)"), _name("./data//train/"), _name("..")
+        ('val/f1_macro_', 'data/train', '_')
+    """
+    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", ".."))[:250].rstrip("/") or "_"
+
+
+def _plain(name: str) -> str:
+    """A name for a picture, in which MLflow takes no letters but those of ASCII: others by their numbers.
+
+    Example:
+        >>> _plain("val/\u732b 1")
+        'val/_732b 1'
+    """
+    return re.sub(
+        r"[^\w\-. /]", lambda found: "_" if found[0].isascii() else f"_{ord(found[0]):x}", name, flags=re.ASCII
+    )

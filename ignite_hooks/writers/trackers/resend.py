@@ -1,0 +1,107 @@
+"""``ignite-hooks send``: what could not be delivered during a run is delivered later."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.writers.trackers.delivery import BackgroundWriter
+from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Record, Spool
+
+logger = logging.getLogger("ignite_hooks")
+
+
+def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Callable[[], str]]]:
+    """What waits in a folder: each file, and what sends it and says how it went; that raises where it cannot.
+
+    Args:
+        folder: Where to look, folders within it included.
+        make: The class of a writer by its name.
+    """
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
+    for path in sorted(folder.rglob("clearml-offline-*.zip")):
+        yield path, lambda path=path: _send_clearml(path)  # type: ignore[misc]
+    offline = [
+        path
+        for path in folder.rglob("wandb/offline-run-*/*.wandb")
+        if not path.with_name(f"{path.name}.synced").exists()
+    ]
+    ended_early = [path.with_suffix("") for path in folder.rglob(f"wandb/run-*/*.wandb{UNSENT}")]
+    for path in sorted([*offline, *ended_early]):
+        yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
+
+
+def _send_spool(path: Path, make: Callable[..., Any]) -> str:
+    spool = Spool(path)
+    header = spool.read_header()
+    kind = make(str(header.get("writer")))
+    if not (isinstance(kind, type) and issubclass(kind, BackgroundWriter)):
+        raise ValueError(f"it is for {header.get('writer')}, which takes nothing later")
+    writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
+    writer.run_id = header.get("run")
+    tracker = writer.connect()
+    tracker.name = header["writer"]
+    # Told now: a second attempt must not begin another run.
+    spool.say(run=writer.run_id)
+    sent = 0
+    try:
+        for batch in spool.batches():
+            found = [at_home(record, str(header.get("folder")), path.parent) for record in batch]
+            tracker.send([record for record in found if record is not None])
+            sent += len(batch)
+    except BaseException:
+        spool.forget_delivered()
+        raise
+    if not tracker.close(failed=False):
+        raise ConnectionError("it is not known whether everything has arrived")
+    spool.forget_delivered()
+    return f"{sent} records sent to {header['writer'].removesuffix('Writer')}"
+
+
+def at_home(record: Record, written_in: str, folder: Path) -> Record | None:
+    """The record, with the path of a file in the folder where it lies now; None for a file outside of it.
+
+    Whoever wrote the lines could else choose any file of this machine to be sent.
+
+    Args:
+        record: As it was read.
+        written_in: The work directory as it was called when the record was written.
+        folder: The work directory.
+    """
+    if record.what != "artifact":
+        return record
+    given = Path(str(record.content.get("path")))
+    path = (folder / (given.relative_to(written_in) if given.is_relative_to(written_in) else given)).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        logger.warning("%s is not in %s, so it is not sent", given, folder)
+        return None
+    return replace(record, content={**record.content, "path": str(path)})
+
+
+def _send_clearml(path: Path) -> str:
+    from clearml import Task
+
+    task = Task.import_offline_session(str(path))
+    if not task:
+        raise ConnectionError("ClearML did not take it")
+    path.rename(path.with_suffix(".sent"))
+    return f"sent to ClearML as task {task}"
+
+
+def _send_wandb(path: Path) -> str:
+    # Else it leaves a folder where this was called.
+    environment = {**os.environ, "WANDB_MODE": "online", "WANDB_DIR": str(path.parents[2].absolute())}
+    command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(path.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    words = (done.stderr or done.stdout).strip().splitlines()
+    if done.returncode or not path.with_name(f"{path.name}.synced").exists():
+        raise ConnectionError(words[-1] if words else f"wandb sync ended with {done.returncode}")
+    path.with_name(f"{path.name}{UNSENT}").unlink(missing_ok=True)
+    return "sent to W&B"

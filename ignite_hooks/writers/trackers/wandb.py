@@ -1,0 +1,189 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.secrets import Masks
+from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, answers, plain
+from ignite_hooks.writers.trackers.spool import UNSENT, Record
+
+FINISH = 10.0
+"""Seconds that the end of an online run waits for W&B; what has not arrived then stays in its own file."""
+logger = logging.getLogger("ignite_hooks")
+
+
+class WandbWriter(BackgroundWriter):
+    """Records the run in Weights & Biases, from a thread: numbers, pictures, histograms, texts, configuration, files.
+
+    W&B's own environment variables are honoured, and a run that the script has begun is used. Its steps only go on:
+    what comes late, as a picture that took long to draw, is with the newest step and says which it is of; where the
+    script itself logs and is ahead, each row has its step as ``iteration``.
+
+    Args:
+        project: The project; else ``WANDB_PROJECT``, else W&B's own default.
+        name: The name of the run; the work directory's by default.
+        config: Settings of the run to show besides the configuration.
+        log_code: Whether the Python files of the current folder are recorded.
+        mode: auto: offline where there is no key or no answer; online; offline; disabled.
+        deadline: How many seconds the end of a run waits for what is on its way.
+        work_dir: The work directory of the run, which ``attach_hooks`` supplies.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        log_code: bool = False,
+        mode: Mode = "auto",
+        deadline: float = 20.0,
+        work_dir: str | Path | None = None,
+    ) -> None:
+        own = os.environ.get("WANDB_MODE", "")
+        mode = own if mode == "auto" and own in ("online", "offline", "disabled") else mode  # type: ignore[assignment]
+        super().__init__("wandb", mode, work_dir, deadline)
+        if mode != "disabled":
+            installed("wandb", "wandb")
+        self.project, self.name, self.config, self.log_code = (
+            project,
+            name,
+            plain(Masks(config).tree(dict(config or {}))),
+            log_code,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {"project": self.project, "name": self.name}
+
+    def load(self) -> None:
+        import wandb  # noqa: F401
+
+    def connect(self) -> Tracker:
+        import wandb
+
+        if wandb.run is not None:
+            if self.config:
+                wandb.run.config.update(self.config, allow_val_change=True)
+            return _Wandb(wandb.run, ends=False)
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        online = self._online(wandb)
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            init_timeout=5.0,
+            finish_timeout=FINISH,
+            finish_timeout_raises=True,
+            # SystemMonitorHook is for that.
+            x_disable_stats=True,
+        )
+        run = wandb.init(
+            project=self.project,
+            name=self.name or os.environ.get("WANDB_NAME") or self.work_dir.name,
+            config=self.config,
+            id=self.run_id,
+            resume="allow" if self.run_id else None,
+            dir=str(self.work_dir),
+            mode="online" if online else "offline",
+            settings=settings,
+            reinit="create_new",
+        )
+        self.run_id = run.id
+        if self.log_code:
+            run.log_code()
+        return _Wandb(run, ends=True, unsent=Path(f"{run.settings.sync_file}{UNSENT}") if online else None)
+
+    def _online(self, wandb: Any) -> bool:
+        if self.mode != "auto":
+            return self.mode == "online"
+        url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
+        reason = None
+        key = os.environ.get("WANDB_API_KEY") or wandb.setup().settings.api_key
+        if not key and not _has_netrc(url):
+            reason = "no key is configured (wandb login)"
+        elif not answers(url):
+            reason = f"{url} does not answer"
+        if reason:
+            self.offline_because(reason, self.work_dir / "wandb")
+        return reason is None
+
+
+class _Wandb(Tracker):
+    def __init__(self, run: Any, ends: bool, unsent: Path | None = None) -> None:
+        self._run, self._ends, self._unsent = run, ends, unsent
+        if unsent is not None:
+            unsent.touch()
+        # In a run that several processes share, W&B counts no steps.
+        self._shared = not ends and run.settings.mode == "shared"
+        self._at = 0
+
+    def scalars(self, record: Record) -> None:
+        self._log(dict(record.content), record.step)
+
+    def image(self, record: Record) -> None:
+        import wandb
+
+        late = self._ends and record.step < self._at
+        caption = f"iteration {record.step}" if late else None
+        self._log({record.content["name"]: wandb.Image(record.content["image"], caption=caption)}, record.step)
+
+    def histogram(self, record: Record) -> None:
+        import wandb
+
+        both = record.content["counts"], record.content["edges"]
+        self._log({record.content["name"]: wandb.Histogram(np_histogram=both)}, record.step)
+
+    def _log(self, row: dict[str, Any], step: int) -> None:
+        """W&B throws away what belongs to a step before its own: a late picture, all of a run whose script logs too."""
+        if self._ends:
+            self._at = max(self._at, step)
+            self._run.log(row, step=self._at)
+        elif not self._shared and step < self._run.step:
+            self._run.log({**row, "iteration": step})
+        else:
+            self._run.log(row, step=step)
+
+    def text(self, record: Record) -> None:
+        self._run.summary[record.content["name"]] = record.content["text"]
+
+    def config(self, record: Record) -> None:
+        self._run.config.update(dict(record.content), allow_val_change=True)
+
+    def artifact(self, record: Record) -> None:
+        path, name = Path(record.content["path"]), record.content["name"]
+        if not path.exists():
+            raise Refused(f"{path} is no longer there")
+        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}", flags=re.ASCII)
+        self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
+
+    def close(self, failed: bool) -> bool:
+        if not self._ends:
+            return True
+        try:
+            self._run.finish(exit_code=int(failed))
+        except TimeoutError:
+            logger.warning(
+                "%s: the end of the run has not arrived at W&B and lies in %s; 'ignite-hooks send' sends it",
+                self.name,
+                self._run.settings.sync_file,
+            )
+            return False
+        if self._unsent is not None:
+            self._unsent.unlink(missing_ok=True)
+        return True
+
+
+def _has_netrc(url: str) -> bool:
+    import netrc
+    from urllib.parse import urlsplit
+
+    try:
+        return netrc.netrc().authenticators(urlsplit(url).hostname or "") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False

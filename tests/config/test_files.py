@@ -1,0 +1,479 @@
+"""Configuration files become plain data or a ConfigError, never anything else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import sys
+import time
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from ignite_hooks.config import files as loading
+from ignite_hooks.config.files import load_config, parse_json, parse_python, parse_toml, parse_yaml, plain
+from ignite_hooks.errors import ConfigError
+
+PARSERS = {"yaml": parse_yaml, "json": parse_json, "toml": parse_toml, "py": parse_python}
+
+
+def error_of(language: str, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        PARSERS[language](text, f"c.{language}")
+    assert all(problem.place.startswith(f"c.{language}") for problem in caught.value.problems)
+    assert all("\n" not in problem.message and len(problem.message) < 300 for problem in caught.value.problems)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("1E-4", 1e-4),
+        ("1e4", 1e4),
+        (".5", 0.5),
+        ("-1.5e+3", -1500.0),
+        ("1.", 1.0),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        ("010", 10),
+        ("+7", 7),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("true", True),
+        ("FALSE", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        *[(text, text) for text in ("yes", "no", "on", "off", "y", "12:30", "12:30:45", "2024-01-31")],
+        *[(text, text) for text in ("1_000", "0b11", ".", "-x", "1e", "tRue", "=", "<<", "inf", "nan")],
+        ("'1'", "1"),
+        ("!!str 1", "1"),
+        ("!!float 1", 1.0),
+    ],
+)
+def test_yaml_scalars_are_those_of_yaml_1_2(written: str, value: Any) -> None:
+    found = parse_yaml(f"key: {written}", "c.yaml")["key"]
+    assert (type(found), found) == (type(value), value)
+
+
+def test_yaml_nan_is_a_float() -> None:
+    assert math.isnan(parse_yaml("key: .nan", "c.yaml")["key"])
+
+
+def test_the_tables_of_pyyaml_stay_as_they_are() -> None:
+    assert yaml.safe_load("{a: no, b: 1e-4, c: 2024-01-31}").values()
+    assert yaml.safe_load("a: no") == {"a": False}
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("yaml", "hooks:\n- {type: A, lr: 1e-4, on: [1, true, null]}"),
+        ("json", '{"hooks": [{"type": "A", "lr": 1e-4, "on": [1, true, null]}]}'),
+        ("py", "hooks = [dict(type='A', lr=1e-4, on=(1, True, None))]"),
+    ],
+)
+def test_all_formats_give_the_same_plain_data(language: str, text: str) -> None:
+    assert PARSERS[language](text, "c") == {"hooks": [{"type": "A", "lr": 1e-4, "on": [1, True, None]}]}
+
+
+def test_toml_gives_plain_data() -> None:
+    text = "[[hooks]]\ntype = 'A'\nlr = 1e-4\non = [1, true]"
+    assert parse_toml(text, "c") == {"hooks": [{"type": "A", "lr": 1e-4, "on": [1, True]}]}
+
+
+def test_merge_keys_give_way_to_own_keys_and_earlier_ones_win() -> None:
+    found = parse_yaml("a: &a {x: 1, y: 2}\nb:\n  <<: [*a, {x: 5, z: 6}]\n  y: 3", "c.yaml")
+    assert found["b"] == {"x": 1, "y": 3, "z": 6}
+
+
+def test_repeated_parts_are_separate_objects() -> None:
+    for found in (parse_yaml("a: &a [1]\nb: *a", "c.yaml"), parse_python("a = [1]\nb = a", "c.py")):
+        assert found == {"a": [1], "b": [1]}
+        assert found["a"] is not found["b"]
+
+
+LEVELS = "[" * 70 + "]" * 70
+DIGITS = "9" * 101
+BOMB_YAML = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{name} = [{','.join(before * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "message"),
+    [
+        ("yaml", "a: 1\nb: 2\na: 3", "c.yaml:3:1: key 'a' is already set in line 1"),
+        ("yaml", "<<: {a: 1}\n<<: {b: 1}", "c.yaml:2:1: key '<<' is already set"),
+        (
+            "yaml",
+            "a: !!python/object:os.system x",
+            "c.yaml:1:4: tag '!!python/object:os.system' is not supported",
+        ),
+        ("yaml", "a: !foo [1]", "c.yaml:1:4: tag '!foo' is not supported"),
+        ("yaml", "a: !!map 3", "tag '!!map' is not supported"),
+        ("yaml", "a: !!timestamp 2024-01-31", "tag '!!timestamp' is not supported"),
+        ("yaml", "a: !!int x", "c.yaml:1:4: 'x' cannot be read as int"),
+        ("yaml", "1: a", "c.yaml:1:1: key '1' is not text: put it in quotes"),
+        ("yaml", "? [a]\n: 1", "c.yaml:1:3: this key is not text"),
+        ("yaml", "a: &x {b: *x}", "c.yaml:1:11: '*x' is inside what it repeats"),
+        ("yaml", "a:\n  <<: 3", "c.yaml:2:7: '<<' takes a mapping"),
+        ("yaml", "a: &x 1\nb: [" + "*x," * 101 + "]", "c.yaml:2:305: more than 100 aliases"),
+        ("yaml", BOMB_YAML, "too much data"),
+        ("yaml", f"a: &x '{'x' * 200_000}'\nb: [" + "*x," * 90 + "]", "too much data"),
+        ("yaml", LEVELS, "c.yaml:1:66: nested too deeply"),
+        ("yaml", "- " * 100_000, "c.yaml:1:131: nested too deeply"),
+        ("yaml", f"a: {DIGITS}", "c.yaml:1:4: an integer of more than 100 digits"),
+        ("yaml", f"a: {DIGITS * 100}", "c.yaml:1:4: an integer of more than 100 digits"),
+        ("yaml", f"a: 0x{DIGITS * 100}", "c.yaml:1:4: an integer of more than 100 digits"),
+        ("yaml", "a: 1\n---\nb: 2", "c.yaml:2:1: not valid YAML: but found another document"),
+        ("yaml", "a:\n\t- b", "c.yaml:2:1: not valid YAML: found character '\\t'"),
+        ("yaml", "a: b: c", "put text that contains ': ' in quotes"),
+        ("yaml", "a: 'b", "a quote or bracket is opened and not closed"),
+        ("yaml", "a: *x", "c.yaml:1:4: not valid YAML: found undefined alias 'x'"),
+        ("yaml", "a: 1\nb: \x07", "c.yaml:2: character 7 is not allowed"),
+        ("yaml", 'a: "\\UFFFFFFFF"', "a character code is out of range"),
+        ("yaml", 'a: "\\ud800"', "c.yaml: a: half of a surrogate pair"),
+        ("yaml", "a: " + "x" * 1_000_000, "larger than 1,000,000 bytes"),
+        ("yaml", " \n", "the file is empty: write a mapping"),
+        ("json", '{"a": [{"b": 1, "b": 2}]}', "c.json: a[0].b: this key is set twice"),
+        ("json", '{"a": NaN}', "c.json: a: NaN is not JSON"),
+        ("json", '{"a b": -Infinity}', "c.json: ['a b']: -Infinity is not JSON"),
+        ("json", f'{{"a": {DIGITS * 100}}}', "c.json: a: an integer of more than 100 digits"),
+        ("json", LEVELS, "...: nested too deeply"),
+        ("json", "[" * 100_000, "c.json: nested too deeply"),
+        ("json", f"[{'1,' * 100_000}1]", "too much data"),
+        ("json", '{"\\ud800": 1}', "half of a surrogate pair"),
+        ("json", '{\n"a": 1,}', "c.json:2:8: not valid JSON"),
+        ("toml", "a = 2024-01-31", "c.toml: a: a value of type date is not supported"),
+        ("toml", "[x]\nt = 12:30:00", "c.toml: x.t: a value of type time is not supported"),
+        ("toml", "a = 1\na = 2\n", "c.toml:2:6: not valid TOML: Cannot overwrite a value"),
+        ("toml", "a = 1\nb = no", "c.toml:2:5: not valid TOML: Invalid value"),
+        ("toml", "a = 1\nb =", "c.toml:2: not valid TOML: Invalid value"),
+        ("toml", f"a = {LEVELS}", "nested too deeply"),
+        ("toml", f"a = {'[' * 100_000}", "nested too deeply"),
+        ("toml", f"a = 1\n{'a.' * 300_000}b = 1", "c.toml:2: a key of too many parts"),
+        ("toml", f"a = {DIGITS}", "c.toml: a: an integer of more than 100 digits"),
+        ("toml", f"a = {DIGITS * 100}", "a number or a character code is out of range"),
+        ("py", "_base_ = ['base.py']", "c.py:1:1: inheritance is not supported"),
+        ("py", "a = 1\na = 2", "c.py:2:1: 'a' is set in line 1 already"),
+        ("py", "é = 1; a = é + print", "c.py:1:16: 'print' is not set above"),
+        ("py", "a = dict(b=1, b=2)", "c.py:1:17: key 'b' is set twice"),
+        ("py", "a = {'b': 1, 'b': 2}", "c.py:1:19: key 'b' is set twice"),
+        ("py", "a = {1: 2}", "its key must be text in quotes"),
+        ("py", "a = {}\nb = dict(**a)", "its key must be text in quotes"),
+        (
+            "py",
+            "interval = 5\na = intervall",
+            "c.py:2:5: 'intervall' is not set above, did you mean 'interval'?",
+        ),
+        ("py", "a = true", "did you mean 'True'?"),
+        ("py", "a = dict(type=EMAHook)", "'EMAHook' is not set above: text goes in quotes"),
+        ("py", "a = 1 / 0", "c.py:1:5: `1 / 0` has no value: division by zero"),
+        ("py", "a = 2 ** 5000", "`2 ** 5000` is too large"),
+        ("py", "a = 10 ** 99 * 10", "an integer of more than 100 digits"),
+        ("py", "a = 1e300 ** 2", "has no value"),
+        ("py", "a = (-8) ** 0.5", "a value of type complex is not supported"),
+        ("py", "a = 'x' * 1000", "arithmetic is for numbers"),
+        ("py", "a = True + 1", "arithmetic is for numbers"),
+        ("py", f"a = '{'x' * 600}'\nb = a + a", "`a + a` is too large"),
+        ("py", "a = (", "c.py:1:5: not valid Python: '(' was never closed"),
+        ("py", "a\0 = 1", "null bytes"),
+        ("py", "a = '\ud800'", "out of range"),
+        ("py", "a = " + "1 + " * 100_000 + "1", "nested too deeply"),
+        ("py", "a = " + "-" * 100_000 + "1", "nested too deeply"),
+        ("py", f"a = {LEVELS}", "nested too deeply"),
+        ("py", BOMB_PYTHON, "too much data"),
+        ("py", f"a = {DIGITS}", "c.py:1:5: an integer of more than 100 digits"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_what_cannot_be_accepted_is_named_with_its_place(language: str, text: str, message: str) -> None:
+    began = time.perf_counter()
+    assert message in error_of(language, text)
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *["import torch", "from torch import nn", "def f(): pass", "if 1: a = 1", "for i in []: pass", "f()"],
+        *["a: int = 1", "a = b = 1", "a, b = 1, 2", "a += 1", "a.b = 1", "del a", "1", "class A: pass"],
+        *[
+            f"a = {value}"
+            for value in (
+                *(
+                    "__import__('os').system('true')",
+                    "torch.nn",
+                    "[i for i in []]",
+                    "f'{1}'",
+                    "{1, 2}",
+                    "lambda: 0",
+                ),
+                *(
+                    "b'x'",
+                    "1j",
+                    "...",
+                    "not 1",
+                    "~1",
+                    "1 < 2",
+                    "1 if 1 else 2",
+                    "dict([])",
+                    "[*[]]",
+                    "(x := 1)",
+                ),
+                *("[1][0]", "1 and 2", "1 @ 2", "1 << 2", "len([])", "await x"),
+            )
+        ],
+    ],
+)
+def test_a_python_file_is_read_and_never_run(statement: str) -> None:
+    assert "is not supported" in error_of("py", statement)
+
+
+def test_python_knows_literals_names_arithmetic_and_private_helpers() -> None:
+    text = '"""A docstring."""\n_unit = 5\na = [dict(x=_unit * 2, y=-1e-4, z="a" "b" + "c")]\n'
+    text += 'b = {"a": a}\nc = 2 ** 3 // 3\n'
+    expected = [{"x": 10, "y": -1e-4, "z": "abc"}]
+    assert parse_python(text, "c.py") == {"a": expected, "b": {"a": expected}, "c": 2}
+
+
+def test_every_problem_of_a_file_is_reported_at_once() -> None:
+    assert "3 problems" in error_of("yaml", "a: !x 1\na: 2\n3: 4")
+    assert "2 problems" in error_of("json", '{"a": NaN, "b": [1, NaN]}')
+    assert "2 problems" in error_of("toml", "a = 2024-01-31\nb = 12:30:00")
+    assert "3 problems" in error_of("py", "import os\na = f()\nb = a * 2\nc = [a, os.path]")
+
+
+def test_at_most_fifty_problems_are_listed() -> None:
+    assert "50 problems" in error_of("py", "f()\n" * 1000)
+    assert "50 problems" in error_of("yaml", "- !x 1\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.txt", b"", "suffix '.txt' is not supported: use .yaml, .yml, .json, .toml, .py"),
+        ("c", b"", "suffix '' is not supported"),
+        ("c.yaml", b"hello", "the top level is 'hello': write a mapping"),
+        ("c.yaml", b"# nothing", "the top level is empty"),
+        ("c.json", b"null", "the top level is empty"),
+        ("c.yaml", b"_base_: other.yaml", "_base_: inheritance is not supported"),
+        ("c.yaml", b"a: 1\nb: \xff", "c.yaml:2: not UTF-8 text"),
+        ("c.py", bytes(range(256)), "not UTF-8 text"),
+        ("c.yml", "a: 1".encode("utf-16"), "c.yml:1: not UTF-8 text"),
+        ("c.toml", b" " * 1_000_001, "larger than 1,000,000 bytes"),
+        ("c.json", b"", "the file is empty"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / name)
+    assert message in str(caught.value)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("confg.yaml", "did you mean 'config.yaml'?"),
+        ("folder/config.yaml", "no such folder"),
+        ("folder.yaml", "not a regular file"),
+        ("x" * 300 + ".yaml", "cannot be read: File name too long"),
+        ("a\0.yaml", "no such file"),
+    ],
+)
+def test_a_path_without_a_file_says_what_is_there(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "config.yaml").write_text("a: 1")
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(tmp_path / name))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "value"),
+    [
+        ("c.YAML", b"- {type: A}", {"hooks": [{"type": "A"}]}),
+        ("c.json", b'\xef\xbb\xbf[{"type": "A"}]', {"hooks": [{"type": "A"}]}),
+        ("c.yml", b"a: 1\r\nb: \xc3\xa9\r\n", {"a": 1, "b": "é"}),
+        ("c.toml", b"a = 1\r\n", {"a": 1}),
+        ("c.py", b"# -*- coding: latin-1 -*-\r\na = '\xc3\xa9'\r\n", {"a": "é"}),
+    ],
+)
+def test_a_file_is_loaded_whatever_its_line_ends_and_byte_order_mark(
+    tmp_path: Path, name: str, content: bytes, value: Any
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert load_config(tmp_path / name) == value
+
+
+SEEDS = {
+    "yaml": "d: &d {lr: 1e-4, on: [yes, ~, 0x1F]}\nhooks:\n- type: 'A'\n  <<: *d\n  \"n\": !!str 3\n",
+    "json": '{"hooks": [{"type": "A\\u00e9", "lr": -1.5e-4, "on": [true, null, 10]}]}',
+    "toml": "a.b = 1\n[[hooks]]\ntype = 'A'\nlr = 1e-4\nt = {x = [true, 0x1F], \"y\" = '''z'''}\n",
+    "py": "_n = 5\nhooks = [dict(type='A', n=_n * -2, t=(1, 2.5e3), m={'x': None})]\nb = 2 ** 3\n",
+}
+PIECES = [*"[]{}()<>:,.-+*/&!|%@#'\"\\=?~\t\n\r ", *"01e_ax", "\0", "\x07", "\ufeff", "\x85", "é", "😀"]
+PIECES += [
+    "<<: ",
+    "*d",
+    "&d ",
+    "---\n",
+    "!!int ",
+    "\\ud800",
+    "1e999",
+    "9" * 120,
+    "NaN",
+    "dict(",
+    "**",
+    "[" * 80,
+]
+PIECES += ["2024-01-31", "'''", '"""', "\\U99999999", "a = ", "- ", ": ", "import os\n", "_base_", "lambda: "]
+
+
+def mutated(text: str, dice: random.Random) -> bytes:
+    for _ in range(dice.randint(1, 4)):
+        start = dice.randrange(len(text) + 1)
+        stop = min(len(text), start + dice.randint(0, 6))
+        middle = dice.choice([dice.choice(PIECES), "", text[start:stop] * dice.randint(2, 40)])
+        text = text[:start] + middle + text[stop:]
+    content = bytearray(text.encode())
+    if content and dice.random() < 0.1:
+        content[dice.randrange(len(content))] = dice.randrange(256)
+    return bytes(content)
+
+
+def is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
+    if type(value) is list:
+        return all(map(is_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+@pytest.mark.filterwarnings("ignore:invalid:DeprecationWarning")
+@pytest.mark.parametrize("language", SEEDS)
+def test_mutated_texts_give_plain_data_or_a_config_error(language: str) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    outcomes = {"data": 0, "error": 0}
+    for _ in range(1000):
+        content = mutated(SEEDS[language], dice)
+        try:
+            value = PARSERS[language](content.decode("utf-8", "surrogateescape"), f"c.{language}")
+        except ConfigError as error:
+            outcomes["error"] += 1
+            str(error).encode()
+        except BaseException as error:
+            pytest.fail(f"seed {seed}: {error!r} for {content!r}")
+        else:
+            outcomes["data"] += 1
+            assert is_plain(value), content
+            json.dumps(value).encode()
+    assert min(outcomes.values()) > 20
+
+
+def test_random_bytes_give_plain_data_or_a_config_error(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for number in range(100):
+        path = tmp_path / f"{number}.{dice.choice([*SEEDS])}"
+        path.write_bytes(dice.randbytes(dice.randint(1, 400)))
+        with pytest.raises(ConfigError):
+            load_config(path)
+
+
+def test_plain_copies_containers_and_keeps_objects() -> None:
+    model = object()
+    pair = namedtuple("pair", "a b")(1, 2)
+    given = OrderedDict(hooks=(model, {"x": [1]}), names=MappingProxyType({0: "cat"}), pair=pair)
+    copied = plain(given)
+    assert copied == {"hooks": [model, {"x": [1]}], "names": {0: "cat"}, "pair": pair}
+    assert type(copied) is dict
+    assert copied["pair"] is pair
+    copied["hooks"][1]["x"].append(2)
+    assert given["hooks"][1] == {"x": [1]}
+
+
+def test_plain_copies_what_occurs_twice_twice() -> None:
+    part = {"x": 1}
+    copied = plain([part, part])
+    assert copied == [part, part]
+    assert copied[0] is not copied[1]
+
+
+def test_plain_refuses_cycles_depth_and_explosions() -> None:
+    cycle: dict[str, Any] = {"a": []}
+    cycle["a"].append(cycle)
+    with pytest.raises(ConfigError, match=r"^a\[0\]: contains itself"):
+        plain(cycle)
+    deep: list[Any] = []
+    wide: list[Any] = [1]
+    for _ in range(100):
+        deep = [deep]
+    for _ in range(9):
+        wide = [wide] * 9
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        plain({"a": deep})
+    with pytest.raises(ConfigError, match="too much data"):
+        plain({"a": wide})
+
+
+@pytest.fixture
+def omegaconf(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in with the four names that are used: OmegaConf is no dependency."""
+
+    class DictConfig:
+        def __init__(self, content: Any) -> None:
+            self.content = content
+
+    DictConfig.__module__ = "omegaconf.dictconfig"
+
+    class OmegaConfBaseException(Exception):
+        pass
+
+    class OmegaConf:
+        @staticmethod
+        def is_config(value: Any) -> bool:
+            return isinstance(value, DictConfig)
+
+        @staticmethod
+        def to_container(value: DictConfig, *, resolve: bool, throw_on_missing: bool) -> Any:
+            if value.content is None:
+                raise OmegaConfBaseException("Missing mandatory value: lr\n    full_key: lr")
+            return value.content
+
+    module = ModuleType("omegaconf")
+    vars(module).update(DictConfig=DictConfig, OmegaConf=OmegaConf, errors=ModuleType("omegaconf.errors"))
+    vars(module.errors).update(OmegaConfBaseException=OmegaConfBaseException)
+    monkeypatch.setitem(sys.modules, "omegaconf", module)
+    return module
+
+
+def test_plain_resolves_omegaconf(omegaconf: Any) -> None:
+    config = omegaconf.DictConfig({"hooks": ({"type": "A"},)})
+    assert plain(config) == {"hooks": [{"type": "A"}]}
+    assert plain({"a": config}) == {"a": {"hooks": [{"type": "A"}]}}
+    with pytest.raises(ConfigError, match=r"^a: OmegaConf cannot resolve .*: Missing mandatory value: lr"):
+        plain({"a": omegaconf.DictConfig(None)})
+
+
+def test_it_imports_nothing_heavy() -> None:
+    tree = ast.parse(Path(loading.__file__).read_text())
+    modules = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules - sys.stdlib_module_names - {"collections.abc"} == {"yaml", "ignite_hooks.errors"}

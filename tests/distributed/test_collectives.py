@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ignite_hooks.distributed.collectives import (
+    ROOM,
+    all_or_none,
+    average,
+    everybody_says,
+    first_says,
+    most,
+    pack,
+    take_from_first,
+    unpack,
+)
+from ignite_hooks.errors import RankError
+from tests.faults.tools import drawn
+from tests.ranks import run_ranks
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(2**70),
+        0.1,
+        "ä\n",
+        [],
+        {"a": [1, {"b": None}]},
+        torch.tensor(3),
+        torch.tensor([1.5, math.inf], dtype=torch.float16),
+        torch.tensor([1 + 2j]),
+        torch.tensor([True, False]),
+        torch.empty(0, 3),
+        torch.arange(6).reshape(2, 3).t(),
+        {"of": [torch.tensor([2**62 + 1]), torch.tensor([1.0], dtype=torch.bfloat16)]},
+    ],
+)
+def test_what_is_said_arrives_to_the_bit(value: Any) -> None:
+    heard = unpack(pack(value))
+    assert str(heard) == str(value)
+    if isinstance(value, torch.Tensor):
+        assert heard.dtype == value.dtype
+        assert torch.equal(heard, value)
+
+
+def test_rubbish_is_an_error_and_nothing_else() -> None:
+    dice = drawn()
+    for _ in range(300):
+        said = bytearray(pack({"a": torch.arange(5), "b": [1.5]}))
+        for _ in range(dice.randint(1, 5)):
+            said[dice.randrange(len(said))] = dice.randrange(256)
+        try:
+            unpack(bytes(said))
+        except (ValueError, TypeError, RuntimeError, AttributeError, KeyError, MemoryError, OverflowError):
+            continue
+
+
+def test_alone_everybody_is_this_process() -> None:
+    assert everybody_says("x") == ["x"]
+    assert first_says({"a": 1}) == {"a": 1}
+    assert most([3, -4]) == [3, -4]
+    assert all_or_none(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        all_or_none(lambda: 1 // 0)
+
+
+def in_each_process() -> dict[str, Any]:
+    import ignite.distributed as idist
+
+    rank = idist.get_rank()
+    found: dict[str, Any] = {}
+    found["short"] = everybody_says([rank, "é"])
+    found["long"] = [len(said) for said in everybody_says("x" * (ROOM * rank * 2))]
+    found["tensors"] = [said.tolist() for said in everybody_says(torch.full((rank,), 0.5))]
+    found["first"] = first_says({"rank": rank})
+    found["most"] = most([rank, -rank])
+
+    def fail_on_rank_1() -> str:
+        if rank == 1:
+            raise OSError("the disk is full")
+        return "done"
+
+    try:
+        found["outcome"] = all_or_none(fail_on_rank_1)
+    except (OSError, RankError) as error:
+        found["outcome"] = f"{type(error).__name__}: {error}"
+    kinds = [torch.float16, torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8]
+    tensors = [torch.full((2, 3), rank + 1).to(kind).t() for kind in kinds] + [torch.tensor(5 + rank)]
+    average(tensors)
+    found["average"] = [tensor.reshape(-1)[0].item() for tensor in tensors]
+    tensors = [torch.full((3,), rank * 2**40 + 7), torch.tensor([math.pi * (rank + 1)]), torch.empty(0)]
+    take_from_first(tensors)
+    found["from the first"] = [tensor.tolist() for tensor in tensors]
+    take_from_first([torch.empty(0)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> list[dict[str, Any]]:
+    return run_ranks(in_each_process)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "wanted"),
+    [
+        ("short", [[0, "é"], [1, "é"]]),
+        ("long", [0, 2 * ROOM]),
+        ("tensors", [[], [0.5]]),
+        ("first", {"rank": 0}),
+        ("most", [1, 0]),
+        ("average", [1.5, 1.5, 1.5, 1, True, 1, 5]),
+        ("from the first", [[7, 7, 7], [pytest.approx(math.pi, rel=1e-7)], []]),
+    ],
+)
+def test_all_hear_the_same(found: list[dict[str, Any]], what: str, wanted: Any) -> None:
+    assert [each[what] for each in found] == [wanted, wanted]
+
+
+@pytest.mark.slow
+def test_what_fails_on_one_rank_fails_on_all_and_is_named(found: list[dict[str, Any]]) -> None:
+    assert [each["outcome"] for each in found] == [
+        "RankError: rank 1 has failed: OSError: the disk is full",
+        "OSError: the disk is full",
+    ]

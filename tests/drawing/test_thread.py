@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ignite_hooks import drawing
+from ignite_hooks.drawing import thread as module
+from ignite_hooks.drawing.thread import WAITING, Studio, file_name
+from ignite_hooks.writers.memory import MemoryWriter
+
+PICTURE = np.full((4, 6, 3), 7, np.uint8)
+
+
+def paint() -> Any:
+    return PICTURE
+
+
+class Gate:
+    """A drawing that waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.open = threading.Event(), threading.Event()
+
+    def __call__(self) -> Any:
+        self.begun.set()
+        assert self.open.wait(60)
+        return PICTURE
+
+
+def test_pictures_become_files_and_go_to_the_writer_from_another_thread(tmp_path: Path) -> None:
+    album, threads = MemoryWriter(), []
+    studio = Studio("test", folder=tmp_path, album=album)
+
+    def who() -> Any:
+        threads.append(threading.current_thread())
+        return PICTURE
+
+    assert studio.draw("val/cam", 5, who)
+    studio.close()
+    assert threads != [threading.main_thread()]
+    assert not threads[0].is_alive(), "joined"
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "val" / "cam_000005.png")), PICTURE)
+    assert [(name, step) for name, _, step in album.images] == [("val/cam", 5)]
+
+
+def test_figures_go_to_the_writer_as_figures(tmp_path: Path) -> None:
+    from ignite_hooks.writers.interface import Writer
+
+    figures: list[Any] = []
+
+    class Album(Writer):
+        def write_figure(self, name: str, figure: Any, step: int) -> None:
+            figures.append((name, type(figure).__name__, step))
+
+    studio = Studio("test", folder=tmp_path, album=Album())
+    studio.draw("history", 3, lambda: drawing.curves({"loss": [(1, 1.0)]}), replace=True)
+    studio.close()
+    assert figures == [("history", "Figure", 3)]
+    assert np.asarray(Image.open(tmp_path / "history.png")).shape[1] > 300
+
+
+def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gate, studio = Gate(), Studio("test", folder=tmp_path)
+    studio.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    taken = [studio.draw("a", step, paint) for step in range(1, WAITING + 3)]
+    assert taken == [True] * WAITING + [False, False]
+    gate.open.set()
+    studio.close()
+    assert len(list(tmp_path.iterdir())) == 1 + WAITING
+    assert [record.getMessage() for record in caplog.records] == [
+        f"test leaves pictures out, a of step {WAITING + 1} first: they come faster than they can be drawn",
+        "test left 2 pictures out",
+    ]
+
+
+def test_the_pictures_of_one_look_are_drawn_all_or_left_out_all(tmp_path: Path) -> None:
+    gate, studio = Gate(), Studio("test", folder=tmp_path)
+    studio.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    for look in range(1, WAITING + 1):
+        assert all(studio.draw(f"layer_{n}", look, paint, look=f"train {look}") for n in range(6))
+    left_out = [studio.draw(f"layer_{n}", 9, paint, look="train 9") for n in range(6)]
+    gate.open.set()
+    studio.wait()
+    assert not any(left_out)
+    assert not studio.draw("late", 9, paint, look="train 9"), "though there is room by now"
+    assert studio.draw("layer_0", 10, paint, look="train 10")
+    studio.wait()
+    assert studio.draw("layer_1", 10, paint, look="train 10")
+    studio.close()
+    assert len(list(tmp_path.iterdir())) == 1 + 6 * WAITING + 2
+
+
+def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
+    gate, album = Gate(), MemoryWriter()
+    studio = Studio("test", folder=tmp_path, album=album)
+    studio.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    assert all(studio.draw("history", step, paint, replace=True) for step in range(100))
+    gate.open.set()
+    studio.close()
+    assert [(name, step) for name, _, step in album.images] == [("gate", 0), ("history", 99)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["gate_000000.png", "history.png"]
+
+
+def test_the_last_of_many_replacements_is_never_lost() -> None:
+    album = MemoryWriter()
+    for _ in range(20):
+        studio = Studio("test", album=album)
+        for step in range(50):
+            studio.draw("history", step, paint, replace=True)
+        studio.close()
+        assert album.images[-1][2] == 49
+
+
+@pytest.mark.parametrize("where", ["draw", "close"])
+def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
+    def fail() -> Any:
+        raise ValueError("boom")
+
+    studio = Studio("test")
+    studio.draw("a", 1, fail)
+    if where == "draw":
+        studio.wait()
+        with pytest.raises(ValueError, match="boom"):
+            studio.draw("a", 2, paint)
+    else:
+        with pytest.raises(ValueError, match="boom"):
+            studio.close()
+    studio.close()
+    assert "test draws" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
+def test_the_thread_takes_no_turn_of_others_and_the_main_thread_stays_what_it_was() -> None:
+    seen: list[int] = []
+    before = os.sched_getscheduler(0)
+    studio = Studio("test")
+    studio.draw("a", 1, lambda: seen.append(os.sched_getscheduler(0)) or PICTURE)
+    studio.close()
+    assert seen == [os.SCHED_BATCH]
+    assert os.sched_getscheduler(0) == before
+
+
+def test_without_a_picture_there_is_no_thread() -> None:
+    before = threading.active_count()
+    studio = Studio("test")
+    assert threading.active_count() == before
+    studio.close()
+    studio.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train/predictions", "train/predictions_000007.png"),
+        ("../../etc/passwd", "etc/passwd_000007.png"),
+        ("/absolute", "absolute_000007.png"),
+        ("feature_map/layer1.0.conv", "feature_map/layer1.0.conv_000007.png"),
+        ("..", "picture_000007.png"),
+        ("猫 1", "猫_1_000007.png"),
+    ],
+)
+def test_no_name_leads_out_of_the_folder(name: str, expected: str) -> None:
+    assert str(file_name(name, 7)) == expected
+
+
+def test_without_a_display_it_is_said_once_and_files_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    studio = Studio("test", folder=tmp_path, show=True)
+    for step in (1, 2):
+        studio.draw("a", step, paint)
+    studio.close()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "there is no display and no notebook here" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+WINDOW = """
+import sys, time
+import numpy as np
+from PIL import ImageGrab
+from ignite_hooks.drawing.thread import Studio
+
+picture = np.zeros((120, 200, 3), np.uint8) + np.uint8([213, 94, 0])
+studio = Studio("test", show=True)
+studio.draw("a", 1, lambda: picture)
+end, seen = time.monotonic() + 60, 0
+while seen < picture.shape[0] * picture.shape[1] // 2 and time.monotonic() < end:
+    studio.draw("a", 2, lambda: picture)
+    studio.wait()
+    screen = np.asarray(ImageGrab.grab(xdisplay="").convert("RGB"))
+    seen = int((screen == [213, 94, 0]).all(2).sum())
+studio.close()
+print(seen)
+"""
+
+
+@pytest.mark.slow
+def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
+    if shutil.which("xvfb-run") is None:
+        pytest.skip("a screen to look at needs xvfb")
+    pytest.importorskip("tkinter")
+    command = ["xvfb-run", "-a", "-s", "-screen 0 800x600x24", sys.executable, "-c", WINDOW]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 12_000, "half of the picture is on the screen"
+
+
+def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+
+    class Handle:
+        def update(self, picture: Any) -> None:
+            shown.append(("update", picture.data[:4]))
+
+    def display(picture: Any, display_id: bool) -> Handle:
+        shown.append(("new", picture.data[:4]))
+        return Handle()
+
+    import IPython.display
+
+    monkeypatch.setattr(module, "in_notebook", lambda: True)
+    monkeypatch.setattr(IPython.display, "display", display)
+    studio = Studio("test", show=True)
+    studio.draw("a", 1, paint)
+    studio.draw("a", 2, paint)
+    studio.draw("b", 2, paint)
+    assert shown == [("new", b"\x89PNG"), ("update", b"\x89PNG"), ("new", b"\x89PNG")]
+
+
+def test_where_matplotlib_can_open_no_window_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from matplotlib import pyplot
+
+    monkeypatch.setenv("DISPLAY", ":99")
+    before = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    studio = Studio("test", folder=tmp_path, show=True)
+    for step in (1, 2):
+        studio.draw("a", step, paint)
+    studio.close()
+    assert not pyplot.get_fignums(), "nothing is kept of a window that did not open"
+    pyplot.switch_backend(before)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "show: matplotlib opens no window here (FigureCanvasAgg is non-interactive, and thus cannot be shown), "
+        "so pictures are not shown"
+    )
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("backend", ["matplotlib", "pillow"])
+def test_with_a_display_a_window_opens(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setattr(module.Shown, "_in_viewer", lambda self, name, pixels: opened.append(f"pillow {name}"))
+    monkeypatch.setattr(module.Shown, "_in_window", lambda self, name, pixels: opened.append(f"matplotlib {name}"))
+    studio = Studio("test", show=True, backend=backend)
+    studio.draw("a", 1, paint)
+    assert opened == [f"{backend} a"]
+
+
+def test_files_of_a_hook_lie_in_the_work_directory() -> None:
+    runner = SimpleNamespace(
+        get_service=lambda name: Path("/work") / name,
+        folder=lambda path: Path("/work") / path,
+        writer=None,
+        logger=None,
+    )
+    hook = SimpleNamespace(name=None, out_dir=None, save=True, show=False)
+    assert module.open_studio(hook, runner).folder == Path("/work/visualization_dir")
+    hook.out_dir = Path("mine")
+    assert module.open_studio(hook, runner).folder == Path("/work/mine")
+    hook.save = False
+    assert module.open_studio(hook, runner).folder is None

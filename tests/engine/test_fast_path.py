@@ -1,0 +1,132 @@
+"""The one handler of an iteration event."""
+
+from __future__ import annotations
+
+import random
+import weakref
+from pathlib import Path
+from typing import Any
+
+from ignite.engine import Engine
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.engine.fast_path import TIMED_EVERY
+from tests.tools import echo_trainer
+
+
+def acting(name: str, log: list[Any], **settings: Any) -> BaseHook:
+    class Acting(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            log.append((name, runner.global_step))
+
+    return Acting(name=name, **settings)
+
+
+def test_any_mixture_of_schedules_fires_in_order_exactly_when_due(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for round_ in range(20):
+        log: list[Any] = []
+        given = [
+            (f"h{i}", chance.choice([1, 1, 2, 3, 7, 50]), chance.choice([0, 0, 1, 5, 30]), chance.randint(0, 100))
+            for i in range(chance.randint(1, 8))
+        ]
+        hooks = [acting(name, log, interval=n, start=start, priority=p) for name, n, start, p in given]
+        trainer = echo_trainer()
+        runner = attach_hooks(trainer, hooks, work_dir=tmp_path / str(round_))
+        epochs, length = chance.randint(1, 3), chance.randint(1, 150)
+        trainer.run(range(length), max_epochs=epochs)
+        order = sorted(given, key=lambda hook: -hook[3])
+        expected = [
+            (name, n)
+            for n in range(1, epochs * length + 1)
+            for name, interval, start, _ in order
+            if n >= start and (n - start) % interval == 0
+        ]
+        assert log == expected, (seed, round_)
+        for name, *_ in given:
+            calls = runner.report().tallies[name, "after_train_iter"].calls
+            assert calls == [who for who, _ in log].count(name), (seed, round_, name)
+
+
+def test_calls_that_come_every_iteration_are_all_counted_and_one_in_a_hundred_is_timed(tmp_path: Path) -> None:
+    log: list[Any] = []
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [acting("a", log)], work_dir=tmp_path)
+    trainer.run(range(1000), max_epochs=2)
+    tally = runner.report().tallies["a", "after_train_iter"]
+    assert tally.calls == 2000
+    assert 2000 // TIMED_EVERY <= tally.timed <= 2000 // TIMED_EVERY + 2
+
+
+def test_a_batch_is_not_kept_alive_after_its_event(tmp_path: Path) -> None:
+    class Batch:
+        pass
+
+    alive: list[Any] = []
+
+    class Looker(BaseHook):
+        def after_train_iter(self, runner: Any, data_batch: Any) -> None:
+            alive.append(weakref.ref(data_batch))
+
+    def step(engine: Engine, batch: Batch) -> None:
+        assert all(reference() is None for reference in alive), "the batches of earlier iterations are gone"
+
+    trainer = Engine(step)
+    attach_hooks(trainer, [Looker()], work_dir=tmp_path)
+    trainer.run((Batch() for _ in range(250)), epoch_length=250)
+    assert len(alive) == 250
+
+
+def test_a_stop_by_a_hook_that_acts_every_iteration_takes_effect_in_that_iteration(tmp_path: Path) -> None:
+    for at in (1, 2, 57, TIMED_EVERY + 1, TIMED_EVERY + 2):
+
+        class Stopper(BaseHook):
+            def after_train_iter(self, runner: Any, at: int = at) -> None:
+                if runner.global_step == at:
+                    runner.stop("enough")
+
+        trainer = echo_trainer()
+        attach_hooks(trainer, [Stopper()], work_dir=tmp_path)
+        trainer.run(range(300))
+        assert trainer.state.iteration == at
+
+
+def test_the_step_before_is_met_with_the_same_number(tmp_path: Path) -> None:
+    log: list[Any] = []
+
+    class Both(BaseHook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any) -> None:
+            log.append(("before", runner.global_step, batch_idx, data_batch))
+
+        def after_train_iter(self, runner: Any, batch_idx: int, outputs: Any) -> None:
+            log.append(("after", runner.global_step, batch_idx, outputs))
+
+    trainer = echo_trainer()
+    attach_hooks(trainer, [Both(interval=2)], work_dir=tmp_path)
+    trainer.run(["a", "b", "c"], max_epochs=2)
+    assert log == [
+        *[("before", 2, 1, "b"), ("after", 2, 1, "b")],
+        *[("before", 4, 0, "a"), ("after", 4, 0, "a")],
+        *[("before", 6, 2, "c"), ("after", 6, 2, "c")],
+    ]
+
+
+def test_a_hook_that_changes_the_hooks_and_then_fails_is_treated_as_any_other(tmp_path: Path) -> None:
+    log: list[Any] = []
+
+    class Meddler(BaseHook):
+        on_error = "warn"
+
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 3:
+                runner.register_hook(acting("new", log))
+                raise ValueError("boom")
+
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [Meddler(priority=60), acting("old", log)], work_dir=tmp_path)
+    trainer.run(range(5))
+    assert [n for name, n in log if name == "old"] == [1, 2, 3, 4, 5]
+    assert [n for name, n in log if name == "new"] == [4, 5]
+    assert runner.report().failures["Meddler"].count == 1

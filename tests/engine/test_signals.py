@@ -1,0 +1,200 @@
+"""SIGINT and SIGTERM: the iteration is finished, the run ends in order, and the signal takes its course."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+from torch.utils.data import DataLoader
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.engine.signals import Shielded, ShieldedInit, Signals
+from tests.tools import Log, recorder, small_run
+
+
+@pytest.fixture(autouse=True)
+def handlers_are_put_back() -> Iterator[None]:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    # A shell lets what it starts in the background ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(number, handler)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+SIGNALS = [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)]
+
+
+@pytest.mark.parametrize(("number", "error", "code"), SIGNALS)
+@pytest.mark.parametrize("moment", ["step", "before_train_iter", "after_train_iter", "GET_BATCH_STARTED", "STARTED"])
+def test_a_signal_finishes_the_iteration_saves_and_leaves_run(
+    number: int, error: type[BaseException], code: int | None, moment: str, tmp_path: Path
+) -> None:
+    log: Log = []
+    finished: list[int] = []
+
+    def step(engine: Engine, batch: int) -> int:
+        if moment == "step" and engine.state.iteration == 2:
+            send(number)
+        finished.append(engine.state.iteration)
+        return batch
+
+    class Sender(BaseHook):
+        def before_train_iter(self, runner: Any) -> None:
+            if moment == "before_train_iter" and runner.global_step == 2:
+                send(number)
+
+        def after_train_iter(self, runner: Any) -> None:
+            if moment == "after_train_iter" and runner.global_step == 2:
+                send(number)
+
+    trainer = Engine(step)
+    if moment == "GET_BATCH_STARTED":
+        trainer.add_event_handler(Events.GET_BATCH_STARTED(once=2), lambda: send(number))  # counts what is done
+    if moment == "STARTED":
+        trainer.add_event_handler(Events.STARTED, lambda: send(number))
+    hooks = [recorder(log), Sender(), {"type": "CheckpointHook"}]
+    runner = attach_hooks(trainer, hooks, work_dir=tmp_path, model=torch.nn.Linear(1, 1))
+    before = signal.getsignal(number)
+    with pytest.raises(error) as caught:
+        trainer.run([1, 2, 3, 4], max_epochs=2)
+    assert signal.getsignal(number) is before
+    assert getattr(caught.value, "code", None) == code
+    points = [at for _, at, *_ in log]
+    steps = points.count("after_train_iter")
+    assert finished == list(range(1, steps + 1)), "every iteration that was begun was finished"
+    assert steps == {"STARTED": 0, "GET_BATCH_STARTED": 3}.get(moment, 2)
+    assert points.count("before_train_epoch") == points.count("after_train_epoch")
+    assert points.count("cleanup") == 1
+    assert "on_exception" not in points
+    assert runner.stop_reason == f"{signal.Signals(number).name} received"
+    saved = torch.load(tmp_path / "last.pth", weights_only=True)
+    assert saved["meta"]["iter"] == steps
+    assert not (tmp_path / "epoch_1.pth").exists(), "an epoch that was not finished is not saved as one"
+
+
+@pytest.mark.parametrize(("number", "error", "code"), SIGNALS)
+def test_a_signal_during_an_evaluation_ends_it_too(
+    number: int, error: type[BaseException], code: int | None, tmp_path: Path
+) -> None:
+    trainer, evaluator, data, val_data, model = small_run()
+    log: Log = []
+
+    class Sender(BaseHook):
+        def after_val_iter(self, batch_idx: int) -> None:
+            if batch_idx == 1:
+                send(number)
+
+    hooks = [recorder(log), Sender(), {"type": "CheckpointHook"}]
+    runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, model=model)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data * 3))
+    with pytest.raises(error):
+        trainer.run(data, max_epochs=3)
+    points = [at for _, at, *_ in log]
+    assert points.count("after_val_iter") == 2
+    assert "after_val_epoch" not in points, "half an evaluation has no metrics"
+    assert points.count("before_val") == points.count("after_val") == points.count("cleanup") == 1
+    assert "val_accuracy" not in runner.metrics
+    assert (tmp_path / "last.pth").exists()
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    log: Log = []
+
+    def step(engine: Engine, batch: int) -> None:
+        send(signal.SIGINT)
+        log.append(("alive", "alive"))
+        send(signal.SIGINT)
+        log.append(("dead", "dead"))
+
+    trainer = Engine(step)
+    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run([1, 2, 3])
+    points = [at for _, at, *_ in log]
+    assert "alive" in points
+    assert "dead" not in points
+    assert points[-2:] == ["on_exception", "cleanup"]
+
+
+def test_the_handler_of_the_script_is_called_instead(tmp_path: Path) -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+
+    def step(engine: Engine, batch: int) -> None:
+        if batch == 2:
+            send(signal.SIGTERM)
+            assert not seen, "only when the run is over"
+
+    trainer = Engine(step)
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    assert trainer.run([1, 2, 3]).iteration == 2
+    assert seen == [signal.SIGTERM]
+    assert runner.stop_reason == "SIGTERM received"
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trainer = Engine(lambda engine, batch: send(signal.SIGINT))
+    attach_hooks(trainer, [], work_dir=tmp_path)
+    assert trainer.run([1, 2, 3]).iteration == 3
+
+
+def test_a_signal_and_an_exception_together_end_as_the_signal_with_the_exception_as_context(tmp_path: Path) -> None:
+    def step(engine: Engine, batch: int) -> None:
+        send(signal.SIGTERM)
+        raise RuntimeError("worker exited unexpectedly")
+
+    trainer = Engine(step)
+    log: Log = []
+    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        trainer.run([1])
+    assert isinstance(caught.value.__context__, RuntimeError)
+    assert [at for _, at, *_ in log].count("cleanup") == 1
+
+
+def test_hooks_run_in_another_thread_and_leave_signals_alone(tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: None)
+    log: Log = []
+    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    thread = threading.Thread(target=trainer.run, args=([1, 2],))
+    thread.start()
+    thread.join(30)
+    assert log[-1][1] == "cleanup"
+
+
+def test_a_forked_worker_does_not_decide_for_the_run() -> None:
+    first: list[str] = []
+    with Signals(first.append) as signals:
+        child = os.fork()
+        if child == 0:
+            send(signal.SIGTERM)
+            send(signal.SIGTERM)
+            os._exit(0 if not first else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert signals.received is None
+
+
+def test_loaders_with_workers_are_shielded_for_the_time_of_a_run_and_keep_their_own_beginning() -> None:
+    begun: list[int] = []
+    alone, two = DataLoader([1, 2]), DataLoader([1, 2], num_workers=2, worker_init_fn=begun.append)
+    with Shielded([alone, two, None, two]):
+        assert alone.worker_init_fn is None
+        inside = two.worker_init_fn
+        assert isinstance(inside, ShieldedInit)
+        assert inside.before == begun.append
+        assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
+    assert two.worker_init_fn == begun.append

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.hooks.monitors.progress_bar_hook import ProgressBarHook, form_of
+from ignite_hooks.testing import tiny_run
+
+SCRIPT = """
+import sys
+from ignite_hooks import attach_hooks
+from ignite_hooks.testing import tiny_run
+
+run = tiny_run(batches=5)
+hooks = [
+    {"type": "ProgressBarHook", "refresh": 1e-9},
+    {"type": "LoggerHook", "interval": 5},
+    {"type": "EvalHook", "save_best": False},
+]
+attach_hooks(run.trainer, hooks, work_dir=sys.argv[1], **run.services)
+run.trainer.run(run.data, max_epochs=2)
+"""
+
+
+def test_in_a_terminal_lines_of_the_log_stand_above_the_bar(tmp_path: Path) -> None:
+    """In a real terminal: what is on its lines at the end is what somebody sees."""
+    mine, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, 120))
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(tmp_path)]
+    environment = {**os.environ, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
+    with subprocess.Popen(command, stderr=its, stdout=its, stdin=subprocess.DEVNULL, env=environment) as process:
+        os.close(its)
+        said = b""
+        while True:
+            try:
+                piece = os.read(mine, 65536)
+            except OSError:  # the other end is gone
+                break
+            if not piece:
+                break
+            said += piece
+    os.close(mine)
+    assert process.returncode == 0, said.decode()
+    lines = on_screen(said.decode())
+    logged = [line for line in lines if re.match(r"\d{4}-\d\d-\d\d ", line)]
+    assert [line for line in logged if "Epoch 1/2 [5/5]" in line] != []
+    assert [line for line in logged if "it/s" in line] == [], "no bar in a line of the log"
+    bars = [line for line in lines if line.startswith("Epoch")]
+    assert len(bars) == 1
+    assert re.match(r"Epoch 2/2: 100%\|█+\| 10/10 \[.*loss .*lr 1.00e-01\]", bars[0])
+    assert [line for line in lines if line.startswith("val:")] == [], "the bar of an evaluation goes with it"
+    assert b"val:" in said
+
+
+def on_screen(text: str) -> list[str]:
+    """The lines of a terminal after it was sent this: carriage returns and moves up overwrite."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part == "\x1b[A":
+            row = max(0, row - 1)
+        elif not part.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+            column += len(part)
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_in_a_file_there_is_a_line_for_every_tenth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = tiny_run(batches=20)
+    attach_hooks(run.trainer, [{"type": "ProgressBarHook", "refresh": 1e-9}], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "%" in line and "spent" in line]
+    assert [line[:5] for line in lines] == [f"{10 * tenth:3d} %" for tenth in range(1, 11)]
+    assert re.fullmatch(r" 10 %  Epoch 1/2  loss \S+  lr 1.00e-01  0:00:\d\d spent, \d:\d\d:\d\d left", lines[0])
+
+
+def test_nothing_is_drawn_between_two_drawings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    run, hook = tiny_run(batches=10), ProgressBarHook(refresh=5.0, form="terminal")
+    drawn: list[int] = []
+    times = iter(range(1000))
+    hook.clock = lambda: float(next(times))
+    monkeypatch.setattr(type(hook), "_show", lambda self, runner, optimizer: drawn.append(runner.global_step))
+    attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert drawn == [1, 6, 10]
+
+
+def test_the_handlers_of_the_log_get_their_streams_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("ignite_hooks").addHandler(handler)
+    try:
+        run = tiny_run()
+        hooks: list[Any] = [ProgressBarHook(form="terminal"), {"type": "LoggerHook", "interval": 1}]
+        attach_hooks(run.trainer, hooks, work_dir=tmp_path, **run.services)
+        run.trainer.run(run.data, max_epochs=1)
+        assert handler.stream is stream
+    finally:
+        logging.getLogger("ignite_hooks").removeHandler(handler)
+
+
+def test_a_notebook_gets_widgets_where_it_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ZMQInteractiveShell: ...
+
+    class IPython:
+        @staticmethod
+        def get_ipython() -> object:
+            return ZMQInteractiveShell()
+
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    for found, form in (("", "notebook"), ("not installed", "file")):
+        monkeypatch.setattr("ignite_hooks.hooks.monitors.progress_bar_hook.missing", lambda *_, found=found: found)
+        assert form_of(io.StringIO()) == form
+
+
+CELL = """
+import tempfile
+from ignite.engine import Engine
+from ignite.metrics import Average
+from ignite_hooks import attach_hooks
+
+trainer, evaluator = Engine(lambda engine, _: 1.0 / engine.state.iteration), Engine(lambda *_: 0.5)
+Average().attach(evaluator, "loss")
+hooks = [{"type": "ProgressBarHook"}, {"type": "EvalHook", "metric": "loss"}]
+attach_hooks(trainer, hooks, evaluators=evaluator, val_loader=[0] * 5, work_dir=tempfile.mkdtemp())
+trainer.run(range(50), max_epochs=2);
+"""
+
+
+@pytest.mark.slow
+def test_a_real_notebook_shows_a_widget_that_ends_full() -> None:
+    nbformat: Any = pytest.importorskip("nbformat")
+    nbclient: Any = pytest.importorskip("nbclient")
+    pytest.importorskip("ipywidgets")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(notebook, timeout=120).execute()
+    kinds = [set(output.get("data", {})) for output in notebook.cells[0].outputs]
+    assert "application/vnd.jupyter.widget-view+json" in kinds[0]
+    [widgets] = notebook.metadata["widgets"].values()
+    models = [model["state"] | {"model": model["model_name"]} for model in widgets["state"].values()]
+    bar = next(model for model in models if model["model"] == "FloatProgressModel")
+    assert (bar["value"], bar["max"], bar["bar_style"]) == (100, 100, "success")
+    words = " ".join(model["value"] for model in models if model["model"] == "HTMLModel").replace("\u2007", " ")
+    assert "Epoch 2/2: 100%" in words
+    assert "loss 0.01" in words

@@ -1,0 +1,315 @@
+"""The page of a real run: what is on it, however the run ends, and how a browser shows it."""
+
+from __future__ import annotations
+
+import html
+import logging
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.hooks.monitors.report_hook import REPORT, ReportHook
+from ignite_hooks.report.page import render
+from ignite_hooks.testing import failing_at, tiny_run
+from tests.browser import as_shown, chromium, near, photographed
+from tests.report.test_page import hostile
+
+ALL = [
+    {"type": "LoggerHook", "interval": 1},
+    {"type": "EvalHook"},
+    {"type": "CheckpointHook", "best_metric": "accuracy"},
+    {"type": "ReportHook", "max_share": 1.0},
+]
+
+
+def trained(folder: Path, *hooks: Any, epochs: int = 3, cfg: Any = None, **how: Any) -> tuple[str, Any]:
+    """The page of a run, and its runner."""
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, {"hooks": [*ALL, *hooks], **(cfg or {})}, work_dir=folder, **run.services, **how)
+    try:
+        run.trainer.run(run.data, max_epochs=epochs)
+    finally:
+        text = (folder / REPORT).read_text()
+    return text, runner
+
+
+def visible(text: str) -> str:
+    """The words of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text.partition("</head>")[2])).split())
+
+
+def test_a_run_that_ends_well_has_all_its_sections(tmp_path: Path) -> None:
+    text, runner = trained(tmp_path / "digits", cfg={"seed": 3})
+    words = visible(text)
+    assert words.startswith("digits ✓ finished 3 epochs, 9 iterations in ")
+    best = runner.best["accuracy"]
+    assert f'<a href="./{best.file}">{best.file}</a>' in text
+    assert "Problems none" in words
+    found = re.findall(r'<section id="(\w+)"', text)
+    assert found == ["curves", "best", "hooks", "time", "plan", "configuration", "environment", "warnings"]
+    for expected in (
+        "loss last",
+        "val/accuracy last",
+        "learning rate",
+        "seed: 3",
+        "memory of this process",
+        "versions",
+    ):
+        assert expected in words, expected
+    costs = text.partition('id="hooks"')[2].partition("</section>")[0]
+    first = re.search(r"<tbody><tr><td>(\w+).*?</tr>", costs)
+    assert first is not None
+    assert "width:100%" in first.group()
+    assert f'Slowest hook</div><div class="big">{first.group(1)}</div>' in text
+    assert "LoggerHook" in text.partition('id="plan"')[2]
+
+
+def test_the_page_is_there_from_the_start_and_is_kept_up(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Reader(BaseHook):
+        priority = 0
+
+        def before_train_iter(self, runner: Any) -> None:
+            seen.append((runner.work_dir / REPORT).read_text())
+
+    always = ReportHook()
+    # Writing takes no time by this clock, so it may be written again whenever there is something new.
+    always.clock = lambda: 0.0
+    trained(tmp_path, cfg={"hooks": [*ALL[:-1], always, Reader()]})
+    assert all("▶ running" in text for text in seen)
+    assert "nothing has been evaluated yet" in seen[0]
+    assert "Epoch" not in visible(seen[0])
+    assert "6 of 9 iterations" in visible(seen[6])
+    assert "val/accuracy" in seen[6]
+
+
+def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
+    hook, written, now = ReportHook(interval=1, max_share=0.01), [], [0.0]
+    hook.clock = lambda: now[0]
+    write = hook._write
+
+    class Second(BaseHook):
+        def before_train_iter(self) -> None:
+            now[0] += 10.0
+
+    def noted(runner: Any) -> None:
+        written.append(runner.global_step)
+        before, hook.clock = hook.clock, iter((now[0], now[0] + 0.5)).__next__
+        write(runner)
+        hook.clock = before
+
+    hook._write = noted  # type: ignore[method-assign]
+    run = tiny_run(batches=20)
+    attach_hooks(run.trainer, [hook, Second()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    # Half a second of writing is one in a hundred of fifty seconds, which are five iterations.
+    assert written == [0, 6, 12, 18, 20]
+
+
+def test_what_is_loaded_for_the_first_page_does_not_put_off_the_next(tmp_path: Path) -> None:
+    hook, now, written = ReportHook(interval=1), [0.0], []
+    hook.clock = lambda: now[0]
+    page, write, takes = hook._page, hook._write, iter((10.0, *[0.001] * 99))
+
+    class Second(BaseHook):
+        def before_train_iter(self) -> None:
+            now[0] += 1.0
+
+    def loading(runner: Any) -> Any:
+        now[0] += next(takes)
+        return page(runner)
+
+    def noted(runner: Any) -> None:
+        written.append(runner.global_step)
+        write(runner)
+
+    hook._page, hook._write = loading, noted  # type: ignore[method-assign]
+    run = tiny_run(batches=3)
+    attach_hooks(run.trainer, [hook, Second()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert written[:3] == [0, 1, 2]
+
+
+def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
+    hook, now, seen = ReportHook(), [0.0], []
+    hook.clock = lambda: now[0]
+
+    class Slow(BaseHook):
+        def before_train_iter(self, runner: Any) -> None:
+            now[0] += 1.0
+            seen.append(re.search(r"(\d+) of 120 iterations", visible((runner.work_dir / REPORT).read_text())))
+
+    run = tiny_run(batches=120)
+    attach_hooks(run.trainer, [hook, Slow()], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert [found and found.group(1) for found in (seen[40], seen[60], seen[110])] == ["0", "49", "99"]
+
+
+@pytest.mark.parametrize("point", ["after_train_iter", "after_epoch", "after_val_epoch"])
+def test_a_run_that_fails_says_where_and_why(tmp_path: Path, point: str) -> None:
+    with pytest.raises(Exception, match="boom <b>"):
+        trained(
+            tmp_path,
+            failing_at(point, call=2, error=ValueError("boom <b> k-0123456789")),
+            cfg={"api_key": "k-0123456789"},
+        )
+    text = (tmp_path / REPORT).read_text()
+    assert "✗ failed" in text
+    assert f"{point} failed at" in visible(text)
+    assert "boom <b> ***" in visible(text)
+    assert "Traceback (most recent call last)" in text
+    assert "<b> " not in text
+    assert 'http-equiv="refresh"' not in text
+
+
+def test_a_run_that_is_stopped_says_by_whom(tmp_path: Path) -> None:
+    class Stopper(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 4:
+                runner.stop("enough <seen>")
+
+    text, _ = trained(tmp_path, Stopper())
+    assert "■ stopped" in text
+    assert "enough &lt;seen&gt;" in text
+
+
+def test_a_run_that_the_script_ends_is_not_called_finished(tmp_path: Path) -> None:
+    class Terminator(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 4:
+                runner.trainer.terminate()
+
+    assert "the script ended it by terminate()" in trained(tmp_path, Terminator())[0]
+
+
+def test_after_a_signal_the_page_is_whole(tmp_path: Path) -> None:
+    class Interrupted(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        trained(tmp_path, Interrupted())
+    assert "SIGTERM received" in visible((tmp_path / REPORT).read_text())
+
+
+def test_warnings_failures_and_findings_are_there_without_secrets(tmp_path: Path) -> None:
+    class Talker(BaseHook):
+        on_error = "warn"
+
+        def after_epoch(self, runner: Any, epoch: int) -> None:
+            runner.logger.warning("beware of <i>k-0123456789</i>")
+            logging.getLogger("ignite_hooks.writers.some").warning("a writer warns")
+            if epoch == 1:
+                raise ValueError("for k-0123456789")
+
+        def findings(self) -> list[str]:
+            return ["something is <odd>"]
+
+    text, runner = trained(tmp_path, Talker(), cfg={"tracker": {"api_key": "k-0123456789"}})
+    words = visible(text)
+    assert "k-0123456789" not in text
+    assert "beware of <i>***</i> (3 times)" in words
+    assert "a writer warns (3 times)" in words
+    assert "Talker failed once: Talker.after_epoch failed at epoch 2" in words
+    assert "Talker: something is <odd>" in words
+    assert "api_key: '***'" in words
+    assert not [h for h in logging.getLogger("ignite_hooks").handlers if type(h).__name__ == "Ear"]
+    assert runner.report().failures.keys() == {"Talker"}
+
+
+def test_a_resumed_run_goes_on_with_its_curves_and_a_new_one_does_not(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=2)
+    text, runner = trained(tmp_path, epochs=3, resume="auto")
+    assert f"resumed from {runner.resumed_from}" in visible(text)
+    assert re.findall(r"<title>(loss|lr) .* at iteration 1</title>", text.replace("<circle", "\n")) == ["loss", "lr"]
+    text, _ = trained(tmp_path, epochs=1)
+    assert "at iteration 4</title>" not in text
+
+
+def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    run = tiny_run()
+    attach_hooks(run.trainer, ALL, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    first = re.findall(r"<title>loss (\S+) at iteration 1<", (tmp_path / REPORT).read_text())
+    run.trainer.run(run.data, max_epochs=2)
+    text = (tmp_path / REPORT).read_text()
+    assert re.findall(r"<title>loss (\S+) at iteration 1<", text) == first
+    assert "at iteration 6</title>" in text
+    assert "2 epochs, 6 iterations" in visible(text)
+
+
+def test_a_test_after_the_run_belongs_to_its_report(tmp_path: Path) -> None:
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, ALL, work_dir=tmp_path, test_loader=run.val_data, **run.services)
+    runner.add_evaluator("test", run.evaluator)
+    run.trainer.run(run.data, max_epochs=1)
+    runner.test()
+    text = (tmp_path / REPORT).read_text()
+    assert "test/accuracy" in text
+    assert "✓ finished" in text
+
+
+def test_pictures_of_other_hooks_are_shown(tmp_path: Path) -> None:
+    text, _ = trained(tmp_path, {"type": "GradientFlowHook", "frequency": 3})
+    assert 'src="data:image/png;base64,' in text
+    assert "gradient_flow" in text.partition('id="pictures"')[2]
+
+
+def test_where_nothing_writes_numbers_the_page_says_so(tmp_path: Path) -> None:
+    run = tiny_run()
+    attach_hooks(run.trainer, [{"type": "ReportHook"}], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert "LoggerHook writes them to metrics.jsonl" in visible((tmp_path / REPORT).read_text())
+
+
+# -- what a browser makes of it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_browser_shows_curves_in_light_and_dark_and_runs_nothing(tmp_path: Path) -> None:
+    chromium()
+    name = "<script>document.title='owned'<\u2044script>"
+    trained(
+        tmp_path / name,
+        cfg={"note": "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"},
+    )
+    page = tmp_path / "page.html"
+    page.write_bytes((tmp_path / name / REPORT).read_bytes())
+    document = as_shown(page.as_uri(), tmp_path)
+    assert "<title>✓ &lt;script&gt;document.title='owned'" in document
+    assert "<script>" not in document
+    light = photographed(page.as_uri(), tmp_path / "light.png", size=(1300, 1500))
+    dark = photographed(
+        page.as_uri(), tmp_path / "dark.png", "--blink-settings=preferredColorScheme=0", size=(1300, 1500)
+    )
+    # The paper, the lines and marks of the first two series.
+    assert near(light, (246, 247, 249)) > 100_000
+    assert near(dark, (20, 23, 26)) > 100_000
+    assert near(light, (0, 114, 178)) > 300
+    assert near(light, (213, 94, 0)) > 300
+    assert near(dark, (86, 180, 233)) > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["usual", "hostile"])
+def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path: Path, kind: str) -> None:
+    chromium()
+    if kind == "usual":
+        trained(tmp_path, BaseHook(name="a_hook_with_a_name_that_is_longer_than_any_phone_is_wide_in_either_direction"))
+    else:
+        (tmp_path / REPORT).write_text(render(hostile()))
+    # A window of Chromium is never this narrow, a frame can be; a page that runs nothing is asked from outside.
+    frame = '<iframe id="f" src="report.html" style="width:360px;height:640px;border:0"></iframe>'
+    script = "f.onload=()=>{let d=f.contentDocument.scrollingElement;document.title=d.scrollWidth+' of '+d.clientWidth}"
+    (tmp_path / "phone.html").write_text(f"<title>?</title>{frame}<script>{script}</script>")
+    document = as_shown((tmp_path / "phone.html").as_uri(), tmp_path, "--allow-file-access-from-files")
+    wide, _, room = re.search(r"<title>(.*?)</title>", document).group(1).partition(" of ")  # type: ignore[union-attr]
+    assert int(wide) <= int(room) <= 360

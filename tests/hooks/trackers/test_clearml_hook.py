@@ -1,0 +1,270 @@
+"""What is in the session that ClearML writes offline."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from ignite_hooks.writers.trackers.clearml import ClearMLWriter
+from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
+from tests.tools import trackers_at
+from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
+from tests.writers.trackers.servers import FAULTS, faulty
+
+clearml: Any = pytest.importorskip("clearml")
+HOOK = {
+    "type": "ClearMLHook",
+    "project": "digits",
+    "task_name": "first",
+    "tags": ["a", "b"],
+    "log_model": True,
+    "mode": "offline",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with trackers_at(tmp_path_factory.mktemp("trackers")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clearml")
+    train(folder, {**HOOK, "log_histograms": True, "histogram_interval": 4})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def session(folder: Path) -> zipfile.ZipFile:
+    return opened(folder)
+
+
+def opened(folder: Path) -> zipfile.ZipFile:
+    [path] = folder.glob("clearml-offline-*.zip")
+    return zipfile.ZipFile(path)
+
+
+def events(session: zipfile.ZipFile, kind: str) -> list[dict[str, Any]]:
+    lines = session.read("metrics.jsonl").decode().splitlines()
+    return [event for line in lines for event in json.loads(line) if event["type"] == kind]
+
+
+def series(session: zipfile.ZipFile) -> Series:
+    found: Series = {}
+    for event in events(session, "training_stats_scalar"):
+        title, variant = event["metric"], event["variant"]
+        name = title if title == variant else f"{title}/{variant}"
+        found.setdefault(name, []).append((event["iter"], event["value"]))
+    return found
+
+
+def task_of(session: zipfile.ZipFile) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(session.read("task.json"))
+    return found
+
+
+def test_names_steps_and_values_are_those_of_the_file(folder: Path, session: zipfile.ZipFile) -> None:
+    written = as_written(folder)
+    found = series(session)
+    assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
+
+
+def test_pictures_and_histograms_are_there_once(session: zipfile.ZipFile) -> None:
+    pictures = events(session, "training_debug_image")
+    assert [(event["metric"], event["variant"], event["iter"]) for event in pictures] == [
+        ("predictions", "cat", 4),
+        ("predictions", "cat", 12),
+    ]
+    files = [name for name in session.namelist() if name.startswith("data/") and "predictions" in name]
+    images = [name for name in files if not name.endswith("/")]
+    assert {Image.open(io.BytesIO(session.read(name))).size for name in images} == {PICTURE.shape[1::-1]}
+    plots = [(event["metric"], event["variant"], event["iter"]) for event in events(session, "plot")]
+    assert [step for *name, step in plots if name == ["weights", "weight"]] == [4, 8, 12]
+
+
+def test_name_tags_and_configuration_are_there(session: zipfile.ZipFile) -> None:
+    task = task_of(session)
+    assert task["name"].endswith("first")
+    assert set(task["tags"]) >= {"a", "b"}
+    config = task["configuration"]["config"]["value"]
+    assert "best_metric" in config
+    assert "***" in config
+
+
+def test_checkpoints_are_output_models_once(folder: Path, session: zipfile.ZipFile) -> None:
+    models = task_of(session)["offline_output_models"]
+    kept = sorted(path.stem for path in folder.glob("*.pth") if not path.name.startswith("epoch"))
+    assert sorted(model["init"]["name"] for model in models) == kept
+    files = sorted(name for name in session.namelist() if name.startswith("models/") and name.endswith(".pth"))
+    assert [Path(name).stem for name in files] == kept
+
+
+def test_the_secret_of_the_configuration_is_nowhere(folder: Path, session: zipfile.ZipFile) -> None:
+    assert holding_the_canary(folder) == []
+    assert [name for name in session.namelist() if CANARY.encode() in session.read(name)] == []
+
+
+def test_closing_takes_well_under_a_second(tmp_path: Path) -> None:
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer.write_scalar("loss", 1.0, 1)
+    assert writer._delivery is not None
+    writer._delivery._loaded.wait(60)
+    while writer._delivery._tracker is None:
+        time.sleep(0)
+    began = time.monotonic()
+    writer.close()
+    # 0.1 s on a quiet machine; with ClearML's process for reports it is 7 to 17 s.
+    assert time.monotonic() - began < 5
+
+
+def test_a_task_of_the_script_is_used_goes_on_and_doubles_are_told(tmp_path: Path) -> None:
+    """In a process of its own: a task of a script captures what it can for as long as the process lives."""
+    script = f"""
+    import logging, sys
+    import torch
+    from clearml import Task
+    from tests.hooks.trackers.tracked import train
+    from pathlib import Path
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    Task.set_offline(True)
+    Task._report_subprocess_enabled = False
+    task = Task.init("mine", "mine", auto_connect_arg_parser=False, auto_resource_monitoring=False)
+    train(Path({str(tmp_path)!r}), {{"type": "ClearMLHook", "task_name": "other", "tags": ["c"]}})
+    assert Task.current_task() is task
+    print("FOLDER", task.get_offline_mode_folder())
+    task.close()
+    """
+    # ClearML would take the new process for one of this one's workers.
+    environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    warned = [line for line in done.stderr.splitlines() if "captures" in line]
+    assert len(warned) == 1
+    assert "TensorBoard, matplotlib, torch.save by itself" in warned[0]
+    [place] = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FOLDER")]
+    found = series(zipfile.ZipFile(f"{place}.zip"))
+    assert found.keys() == as_written(tmp_path).keys()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", [None, *FAULTS])
+def test_without_credentials_or_an_answer_it_works_offline(
+    how: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hook = {"type": "ClearMLHook"}
+    if how is None:
+        train(tmp_path, hook)
+        reason = "no credentials are configured (clearml-init)"
+    else:
+        with faulty(how) as url:
+            monkeypatch.setenv("CLEARML_API_HOST", url)
+            monkeypatch.setenv("CLEARML_API_ACCESS_KEY", "a")
+            monkeypatch.setenv("CLEARML_API_SECRET_KEY", "b")
+            train(tmp_path, hook)
+        reason = f"{url} does not answer"
+    assert [message for message in caplog.messages if "works offline" in message] == [
+        f"ClearMLWriter: {reason}, so it works offline, in {tmp_path}; 'ignite-hooks send {tmp_path}' sends it later"
+    ]
+    assert series(opened(tmp_path)).keys() == as_written(tmp_path).keys()
+
+
+# -- online, against a stand-in that the real SDK talks to over HTTP -------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClearMLServer]:
+    with clearml_server() as server:
+        for which in ("API", "FILES", "WEB"):
+            monkeypatch.setenv(f"CLEARML_{which}_HOST", server.url)
+        monkeypatch.setenv("CLEARML_API_ACCESS_KEY", "a")
+        monkeypatch.setenv("CLEARML_API_SECRET_KEY", "b")
+        yield server
+
+
+IN_ITS_OWN_PROCESS = """
+import sys
+from pathlib import Path
+import torch
+from tests.hooks.trackers.tracked import train
+
+train(Path(sys.argv[1]), {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True})
+"""
+
+
+def told(server: ClearMLServer) -> Series:
+    found: Series = {}
+    for event in server.events:
+        if event["type"] == "training_stats_scalar":
+            same = event["metric"] == event["variant"]
+            name = event["metric"] if same else f"{event['metric']}/{event['variant']}"
+            found.setdefault(name, []).append((event["iter"], pytest.approx(event["value"])))
+    return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
+
+
+def in_a_process(*command: str) -> str:
+    """What it says; ClearML reads its settings once in a process, and offline stays offline."""
+    mine = ("PROC_MASTER", "OFFLINE_MODE")
+    environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+        env=environment,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLServer, tmp_path: Path) -> None:
+    in_a_process("-c", IN_ITS_OWN_PROCESS, str(tmp_path))
+    written = as_written(tmp_path)
+    assert told(server) == written
+    [task] = server.tasks.values()
+    assert task["status"] == "completed"
+    assert "***" in str(task["configuration"])
+    assert CANARY.encode() not in server.received
+    kept = sorted(path.stem for path in tmp_path.glob("*.pth") if not path.name.startswith("epoch"))
+    assert sorted(model["name"] for model in server.models.values()) == kept
+    assert all(path.read_bytes() in server.received for path in tmp_path.glob("best*.pth"))
+    pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
+    assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
+    assert list(tmp_path.glob("*.spool")) == []
+
+
+@pytest.mark.slow
+def test_what_was_recorded_offline_is_sent_later(server: ClearMLServer, folder: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    [archive] = folder.glob("clearml-offline-*.zip")
+    shutil.copy(archive, later)
+    assert "sent to ClearML as task" in in_a_process("-m", "ignite_hooks", "send", str(later))
+    assert told(server) == as_written(folder)
+    assert [path.suffix for path in later.iterdir()] == [".sent"]
+    assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(later))

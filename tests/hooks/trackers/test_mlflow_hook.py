@@ -1,0 +1,224 @@
+"""What MLflow's own client says of a run: from a database in the work directory, and from a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks import BaseHook
+from ignite_hooks.cli.app import main
+from ignite_hooks.writers.trackers.spool import Spool
+from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
+from tests.tools import trackers_at
+from tests.writers.trackers.servers import FAULTS, faulty, unreachable
+
+HOOK = {"type": "MLflowHook", "experiment": "digits", "run_name": "first", "log_model": True}
+mlflow: Any = pytest.importorskip("mlflow")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with trackers_at(tmp_path_factory.mktemp("trackers")):
+        yield
+
+
+def runs_at(uri: str, experiment: str = "digits") -> list[Any]:
+    """The runs of an experiment, the newest first."""
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    return [] if found is None else list(client.search_runs([found.experiment_id]))
+
+
+def assert_all_is_there(uri: str, folder: Path, elsewhere: Path) -> None:
+    """Names, steps, values, pictures, configuration and checkpoints."""
+    client = mlflow.MlflowClient(uri)
+    [run] = runs_at(uri)
+    run_id = run.info.run_id
+    assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
+    written = as_written(folder)
+    assert run.data.metrics.keys() == written.keys()
+    for name, rows in written.items():
+        history = client.get_metric_history(run_id, name)
+        assert sorted((metric.step, metric.value) for metric in history) == rows
+    assert run.data.params["custom_hooks.0.type"] == "MLflowHook"
+    assert run.data.params["tracker.api_key"] == "***"
+    got = Path(client.download_artifacts(run_id, "", str(elsewhere)))
+    config = json.loads((got / "config.json").read_text())
+    assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
+    assert [size_of(path) for path in (got / "images").glob("*.png")] == [PICTURE.shape[1::-1]] * 2
+    assert "after_train_iter" in (got / "texts" / "plan_0.txt").read_text()
+    models = {path.name: path.read_bytes() for path in (got / "checkpoints").iterdir()}
+    best = next(path for path in folder.glob("best_accuracy_*.pth"))
+    assert models == {path.name: path.read_bytes() for path in (best, folder / "last.pth")}
+    assert holding_the_canary(got) == []
+
+
+def test_everything_is_in_the_database(tmp_path: Path) -> None:
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    folder = tmp_path / "run"
+    train(folder, HOOK)
+    assert_all_is_there(uri, folder, tmp_path)
+    assert holding_the_canary(folder) == []
+
+
+def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:
+    train(tmp_path, {"type": "MLflowHook", "experiment": "failing"}, fail=True)
+    assert [run.info.status for run in runs_at(os.environ["MLFLOW_TRACKING_URI"], "failing")] == ["FAILED"]
+
+
+def test_a_resume_is_another_run(tmp_path: Path) -> None:
+    hook = {"type": "MLflowHook", "experiment": "resumed"}
+    train(tmp_path, hook, fail=True)
+    train(tmp_path, hook, resume="epoch_2.pth")
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    second, first = runs_at(uri, "resumed")
+    client = mlflow.MlflowClient(uri)
+    steps = [[m.step for m in client.get_metric_history(run.info.run_id, "loss")] for run in (first, second)]
+    assert steps == [[2, 4, 6, 8, 10, 12], [10, 12]]
+
+
+def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # MLflow remembers the experiment in a variable.
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")
+    mlflow.set_tracking_uri(os.environ["MLFLOW_TRACKING_URI"])
+    # Else its files are kept where the first script of this process was started.
+    mlflow.create_experiment("of the script", artifact_location=(tmp_path / "artifacts").as_uri())
+    mlflow.set_experiment("of the script")
+    with mlflow.start_run() as mine:
+        train(tmp_path, {"type": "MLflowHook", "experiment": "another"})
+        assert mlflow.active_run().info.run_id == mine.info.run_id
+        [run] = runs_at(os.environ["MLFLOW_TRACKING_URI"], "of the script")
+        assert run.info.status == "RUNNING"
+    assert "loss" in run.data.metrics
+    assert runs_at(os.environ["MLFLOW_TRACKING_URI"], "another") == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", [*FAULTS, "is not there"])
+def test_a_server_with_a_fault_costs_nothing_but_a_line(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack:
+        url = unreachable() if how == "is not there" else stack.enter_context(faulty(how))
+        train(tmp_path, {**HOOK, "tracking_uri": url, "log_model": False})
+    waiting: dict[str, list[Any]] = {}
+    for record in Spool(tmp_path / "mlflow.spool"):
+        for name, value in record.content.items() if record.what == "scalars" else ():
+            waiting.setdefault(name, []).append((record.step, value))
+    assert waiting == as_written(tmp_path), "every metric is in the spool"
+    offline = [message for message in caplog.messages if "so it works offline" in message]
+    assert offline == [
+        f"MLflowWriter: {url} does not answer, so it works offline, in {tmp_path}; "
+        f"'ignite-hooks send {tmp_path}' sends it later"
+    ]
+    assert holding_the_canary(tmp_path) == []
+
+
+# -- a real server --------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """MLflow's own server, with SQLite, on a free port; it can die and come again."""
+
+    def __init__(self, folder: Path) -> None:
+        for module in ("flask", "flask_cors", "pandas", "aiohttp"):
+            pytest.importorskip(module)
+        folder.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self._port = taken.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.folder = folder
+
+    def begin(self) -> None:
+        """Until it answers."""
+        where = ["--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
+        where += ["--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        where += ["--artifacts-destination", f"{self.folder}/artifacts"]
+        own = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+        environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"} | own
+        with (self.folder / "server.log").open("wb") as log:
+            command = [sys.executable, "-m", "mlflow", "server", *where]
+            self._server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        until = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
+                return
+            assert self._server.poll() is None, (self.folder / "server.log").read_text()[-2000:]
+            assert time.monotonic() < until
+            signal.sigtimedwait([], 0.2)
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """All of its processes, unless they have ended."""
+        if self._server.poll() is None:
+            os.killpg(self._server.pid, number)
+            self._server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(_trackers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Served(tmp_path_factory.mktemp("server") / "server")
+    server.begin()
+    yield server
+    server.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_everything_reaches_a_real_server_also_later(
+    server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = server.url
+    train(tmp_path / "now", {**HOOK, "tracking_uri": url})
+    assert_all_is_there(url, tmp_path / "now", tmp_path / "got")
+    # What was not delivered during the run is delivered later, into a run of the same name.
+    train(tmp_path / "later", {**HOOK, "tracking_uri": url, "experiment": "later", "mode": "offline"})
+    assert runs_at(url, "later") == []
+    assert main(["send", str(tmp_path / "later")]) == 0
+    assert "records sent to MLflow" in capsys.readouterr().out
+    [run] = runs_at(url, "later")
+    assert run.data.metrics.keys() == as_written(tmp_path / "later").keys()
+    assert not (tmp_path / "later" / "mlflow.spool").exists()
+    assert main(["send", str(tmp_path / "later")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'later'}: nothing waits to be sent\n"
+    assert holding_the_canary(tmp_path) == holding_the_canary(server.folder) == []
+    assert not [message for message in caplog.messages if "cannot be reached" in message]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_server_that_dies_in_the_middle_of_a_run_has_everything_once_it_is_back(
+    server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Kills(BaseHook):
+        """Once something has arrived, as more is to come."""
+
+        def after_epoch(self, epoch: int) -> None:
+            if epoch == 1:
+                until = time.monotonic() + 60
+                while not (runs := runs_at(server.url, "dies")) or "loss" not in runs[0].data.metrics:
+                    assert time.monotonic() < until
+                server.end()
+
+    train(tmp_path / "run", {**HOOK, "tracking_uri": server.url, "experiment": "dies"}, hooks=[Kills()])
+    assert "MLflowWriter cannot be reached, records wait in" in caplog.text
+    assert list(Spool(tmp_path / "run" / "mlflow.spool"))
+    server.begin()
+    assert main(["send", str(tmp_path / "run")]) == 0
+    client = mlflow.MlflowClient(server.url)
+    [run] = runs_at(server.url, "dies")
+    found = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    points = {name: [(metric.step, metric.value) for metric in history] for name, history in found.items()}
+    assert points == as_written(tmp_path / "run"), "all of it, in order, nothing twice"

@@ -1,0 +1,113 @@
+"""What every hook for a tracker does: when it writes what to its own place, and what it keeps there at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.hooks.base_hook import settings
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook, crossed
+from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.memory import MemoryWriter
+from tests.ranks import run_ranks
+from tests.sharded import Training
+from tests.writers.test_tensorboard import read
+
+PICTURE = numpy.zeros((4, 4, 3), numpy.uint8)
+
+
+@settings
+class ShelfHook(TrackerHook):
+    """Writes to memory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.shelf = MemoryWriter()
+        self.histograms: list[tuple[str, int]] = []
+        self.shelf.write_histogram = self._note  # type: ignore[method-assign]
+
+    def _note(self, name: str, values: Any, step: int) -> None:
+        self.histograms.append((name, step))
+
+    def make_writer(self, folder: Path) -> MemoryWriter:
+        return self.shelf
+
+
+class Draws(BaseHook):
+    """Two pictures after every iteration."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        for name in ("a", "b"):
+            runner.writer.write_image(name, PICTURE, runner.global_step)
+
+
+def trained(folder: Path, **given: Any) -> ShelfHook:
+    """A run of 2 epochs of 6 iterations, with checkpoints."""
+    run, hook = tiny_run(batches=6), ShelfHook(**given)
+    cfg = {"default_hooks": {"checkpoint": {"best_metric": "accuracy"}}, "custom_hooks": [hook, Draws()]}
+    attach_hooks(run.trainer, cfg, work_dir=folder, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    return hook
+
+
+@pytest.mark.parametrize(("interval", "steps"), [(1, [*range(1, 13)]), (4, [4, 8, 12]), (5, [5, 10]), (7, [6, 7, 12])])
+def test_losses_go_there_at_its_own_interval(interval: int, steps: list[int], tmp_path: Path) -> None:
+    hook = trained(tmp_path, interval=interval)
+    assert [step for name, _, step in hook.shelf.scalars if name == "loss"] == steps
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"), [({"image_interval": 5}, [1, 6, 11]), ({"log_images": False}, []), ({}, [1])], ids=str
+)
+def test_pictures_go_there_all_of_a_step_or_none(given: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
+    hook = trained(tmp_path, **given)
+    assert [(name, step) for name, _, step in hook.shelf.images] == [(n, step) for step in steps for n in ("a", "b")]
+
+
+def test_histograms_come_when_asked_for_as_often_as_the_interval_lets_them(tmp_path: Path) -> None:
+    assert trained(tmp_path / "no", interval=2).histograms == []
+    found = trained(tmp_path / "yes", interval=2, log_histograms=True, histogram_interval=5).histograms
+    assert sorted({step for _, step in found}) == [6, 10]
+    assert {name.partition("/")[0] for name, _ in found} == {"weights", "gradients"}
+
+
+@pytest.mark.parametrize("log_model", [False, True])
+def test_the_best_and_the_last_checkpoint_go_there_if_wanted(log_model: bool, tmp_path: Path) -> None:
+    hook = trained(tmp_path, log_model=log_model)
+    best = [path.name for path in tmp_path.glob("best_*.pth")]
+    names = [Path(path).name for path, _, kind in hook.shelf.artifacts if kind == "model"]
+    assert names == ([*best, "last.pth"] if log_model else [])
+
+
+def test_it_begins_with_configuration_and_plan_and_ends_with_a_summary(tmp_path: Path) -> None:
+    hook = trained(tmp_path)
+    assert [(name, step) for name, _, step in hook.shelf.texts] == [("plan", 0), ("summary", 12)]
+    assert hook.shelf.config["default_hooks"]["checkpoint"] == {"best_metric": "accuracy"}
+    assert hook.shelf.closed
+
+
+@pytest.mark.parametrize(("interval", "every", "steps"), [(1, 3, [3, 6, 9]), (4, 6, [8]), (3, 2, [3, 6, 9])])
+def test_a_multiple_is_crossed_at_the_next_firing(interval: int, every: int, steps: list[int]) -> None:
+    assert [step for step in range(interval, 10, interval) if crossed(step, interval, every)] == steps
+
+
+def sharded_in_each_process(folder: str) -> list[Any]:
+    hook = {"type": "TensorBoardHook", "interval": 1, "log_histograms": True, "histogram_interval": 1}
+    training = Training(folder, hook)
+    training.run(1)
+    return [training.runner.writer.failures(), sorted(map(str, Path(folder).glob("tensorboard/*")))]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_histograms_of_a_sharded_model_are_those_of_the_first_part(tmp_path: Path) -> None:
+    (failures, files), (others, _) = run_ranks(sharded_in_each_process, str(tmp_path))
+    assert failures == others == {}
+    assert len(files) == 1
+    seen = read(tmp_path / "tensorboard")
+    assert [event.step for event in seen.Scalars("loss")] == [1, 2, 3]
+    # Of 6 rows of 4 weights the first of two ranks has half.
+    assert seen.Histograms("weights/0.weight")[0].histogram_value.num == 12

@@ -1,0 +1,249 @@
+"""What is in the file that W&B writes offline; its format is W&B's own, and read here with its own messages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks.writers.trackers.wandb import WandbWriter
+from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
+from tests.tools import trackers_at
+from tests.writers.trackers.servers import FAULTS, faulty
+from tests.writers.trackers.wandb_server import wandb_server
+
+wandb: Any = pytest.importorskip("wandb")
+CONFIG = {"batch": 8, "act": object()}
+HOOK = {"type": "WandbHook", "project": "digits", "name": "first", "config": CONFIG, "log_model": True}
+BLOCK, FILE_HEAD, HEAD = 32768, 7, 7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with trackers_at(tmp_path_factory.mktemp("trackers")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wandb")
+    train(folder, {**HOOK, "log_histograms": True, "histogram_interval": 4})
+    return folder
+
+
+def records(folder: Path) -> list[Any]:
+    """The records of the one offline run in a folder, once W&B's own process has written the last of them."""
+    until = time.monotonic() + 30
+    while True:
+        found = records_so_far(folder)
+        if any(record.HasField("exit") for record in found):
+            return found
+        assert time.monotonic() < until, "no end of the run is in the file"
+        signal.sigtimedwait([], 0.05)
+
+
+def records_so_far(folder: Path) -> list[Any]:
+    """What the file holds: blocks of 32 KiB, in which a record may be cut into parts."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    [path] = folder.glob("wandb/offline-run-*/*.wandb")
+    data, at, whole, found = path.read_bytes(), FILE_HEAD, b"", []
+    while at + HEAD <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEAD:
+            at += left
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + HEAD : at + HEAD + length]
+        at += HEAD + length
+        if kind in (1, 4):  # a whole one, or the last part of one
+            found.append(Record.FromString(whole))
+            whole = b""
+    return found
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for record in records(folder):
+        row: dict[str, Any] = {}
+        for item in record.history.item:
+            *above, last = item.nested_key or [item.key]
+            inner = row
+            for key in above:
+                inner = inner.setdefault(key, {})
+            inner[last] = json.loads(item.value_json)
+        rows += [row] if row else []
+    return rows
+
+
+def series(folder: Path) -> Series:
+    found: Series = {}
+    for row in history(folder):
+        for name, value in row.items():
+            if not name.startswith("_") and isinstance(value, (int, float)):
+                found.setdefault(name, []).append((row["_step"], value))
+    return found
+
+
+def test_names_steps_and_values_are_those_of_the_file(folder: Path) -> None:
+    assert series(folder) == as_written(folder)
+
+
+def test_pictures_and_histograms_are_there(folder: Path) -> None:
+    rows = history(folder)
+    pictures = {row["_step"]: row["predictions/cat"] for row in rows if "predictions/cat" in row}
+    assert list(pictures) == [4, 12]
+    files = folder.glob("wandb/offline-run-*/files")
+    [files] = files
+    for picture in pictures.values():
+        assert size_of(files / picture["path"]) == PICTURE.shape[1::-1]
+    weights = [row["weights/weight"] for row in rows if "weights/weight" in row]
+    assert [sum(histogram["values"]) for histogram in weights] == [12, 12, 12]
+
+
+def test_configuration_name_and_end_are_there(folder: Path) -> None:
+    everything = records(folder)
+    [run] = [record.run for record in everything if record.HasField("run")]
+    assert (run.project, run.display_name) == ("digits", "first")
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    for record in everything:
+        if record.HasField("config"):
+            config |= {item.key: json.loads(item.value_json) for item in record.config.update}
+    assert config["batch"] == 8
+    assert config["act"].startswith("<object")
+    assert config["tracker"] == {"api_key": "***"}
+    assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
+    assert [record.exit.exit_code for record in everything if record.HasField("exit")] == [0]
+
+
+def test_checkpoints_are_artifacts(folder: Path) -> None:
+    requests = [record.request.log_artifact.artifact for record in records(folder) if record.HasField("request")]
+    artifacts = [a for a in requests if a.name] + [r.artifact for r in records(folder) if r.HasField("artifact")]
+    files = sorted(entry.path for artifact in artifacts for entry in artifact.manifest.contents)
+    kept = sorted(path.name for path in folder.glob("*.pth") if not path.name.startswith("epoch"))
+    assert {artifact.type for artifact in artifacts} == {"model"}
+    assert files == kept
+
+
+def test_the_secret_of_the_configuration_is_nowhere(folder: Path) -> None:
+    assert holding_the_canary(folder) == []
+
+
+def test_a_run_that_fails_ends_with_another_code(tmp_path: Path) -> None:
+    train(tmp_path, {"type": "WandbHook"}, fail=True)
+    assert [record.exit.exit_code for record in records(tmp_path) if record.HasField("exit")] == [1]
+
+
+def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path) -> None:
+    run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    train(tmp_path, {"type": "WandbHook", "config": {"batch": 8}})
+    assert wandb.run is run
+    assert run.config["batch"] == 8
+    run.finish()
+    assert series(tmp_path) == as_written(tmp_path)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", [None, *FAULTS])
+def test_without_a_key_or_an_answer_it_works_offline(
+    how: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if how is None:
+        train(tmp_path, {"type": "WandbHook"})
+        reason = "no key is configured (wandb login)"
+    else:
+        with faulty(how) as url:
+            monkeypatch.setenv("WANDB_BASE_URL", url)
+            monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+            train(tmp_path, {"type": "WandbHook"})
+        reason = f"{url} does not answer"
+    where = f"in {tmp_path}/wandb; 'ignite-hooks send {tmp_path}' sends it later"
+    said = [message for message in caplog.messages if "works offline" in message]
+    assert said == [f"WandbWriter: {reason}, so it works offline, {where}"]
+    assert series(tmp_path) == as_written(tmp_path)
+
+
+def test_what_belongs_to_an_earlier_step_is_kept_all_the_same(tmp_path: Path) -> None:
+    """W&B throws away what comes after a later step, as pictures do that a thread has drawn meanwhile."""
+    writer = WandbWriter(mode="offline", work_dir=tmp_path)
+    writer.write_scalars({"loss": 1.0}, 6)
+    writer.write_image("cat", PICTURE, 4)
+    writer.write_scalars({"memory": 2.0}, 5, kind="system")
+    writer.write_scalars({"loss": 0.5}, 8)
+    writer.close()
+    assert series(tmp_path) == {"loss": [(6, 1.0), (8, 0.5)], "system/memory": [(6, 2.0)]}
+    [picture] = [row["cat"] for row in history(tmp_path) if "cat" in row]
+    assert picture["caption"] == "iteration 4"
+
+
+def test_in_a_run_whose_script_logs_too_nothing_is_lost(tmp_path: Path) -> None:
+    """Every `log` of the script without a step is one more step for W&B, which may be ahead of the iterations."""
+    run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    for _ in range(20):
+        run.log({"own": 1.0})
+    train(tmp_path, {"type": "WandbHook"})
+    run.finish()
+    written = as_written(tmp_path)
+    found = series(tmp_path)
+    assert found.keys() - {"own", "iteration"} == written.keys()
+    assert [value for _, value in found["loss"]] == [value for _, value in written["loss"]]
+    rows = [row for row in history(tmp_path) if "loss" in row]
+    assert [row["iteration"] for row in rows] == [step for step, _ in written["loss"]]
+
+
+ONLINE = """
+import sys
+import ignite_hooks.writers.trackers.wandb as module
+
+module.FINISH = 2.0
+writer = module.WandbWriter("digits", mode="online", work_dir=sys.argv[1])
+for step in range(1, 11):
+    writer.write_scalars({"loss": step / 2}, step)
+    if step == 5:
+        sys.stdin.readline()
+writer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_server_was_not_told_before_it_failed_is_sent_later(tmp_path: Path, fails: bool) -> None:
+    def send() -> str:
+        command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path)]
+        where = {"cwd": elsewhere, "env": environment}
+        return subprocess.run(command, **where, capture_output=True, text=True, check=True).stdout
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with wandb_server() as server:
+        environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
+        command = [sys.executable, "-W", "ignore", "-c", ONLINE, str(tmp_path)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+        ) as process:
+            assert server.begun.wait(60)
+            server.down = fails
+            _, said = process.communicate("\n", timeout=120)
+        assert process.returncode == 0, said
+        assert ("the end of the run has not arrived at W&B and lies in" in said) == fails
+        server.down = False
+        if fails:
+            assert server.rows.keys() < set(range(1, 11))
+            assert send().endswith(".wandb: sent to W&B\n")
+        assert {step: row["loss"] for step, row in server.rows.items()} == {step: step / 2 for step in range(1, 11)}
+        assert "nothing waits to be sent" in send()
+        assert list(elsewhere.iterdir()) == []

@@ -1,0 +1,81 @@
+"""A run whose every place is compared with ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+from PIL import Image
+
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.run.runner import Runner
+from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.interface import full_name
+from ignite_hooks.writers.jsonl import read_jsonl
+
+PICTURE = numpy.random.default_rng(0).integers(0, 256, (9, 12, 3), dtype=numpy.uint8)
+CANARY = "canary-77aa01bc43"
+Series = dict[str, list[tuple[int, float]]]
+
+
+class Draws(BaseHook):
+    """Draws the same picture after every epoch."""
+
+    def after_epoch(self, runner: Any) -> None:
+        runner.writer.write_image("predictions/cat", PICTURE, runner.global_step)
+
+
+def train(
+    folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = False, hooks: Sequence[Any] = (), **more: Any
+) -> Runner:
+    """A real run of 4 iterations an epoch; the hook and LoggerHook write every second one."""
+    run = tiny_run(batches=4)
+
+    class Fails(BaseHook):
+        def after_epoch(self, epoch: int) -> None:
+            if fail and epoch == epochs - 1:
+                raise RuntimeError("boom")
+
+    cfg = {
+        "default_hooks": {
+            "logger": {"interval": 2},
+            "timer": None,
+            "checkpoint": {"best_metric": "accuracy", "max_keep_ckpts": 1},
+        },
+        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), *hooks],
+        "tracker": {"api_key": CANARY},
+    }
+    runner = attach_hooks(run.trainer, cfg, work_dir=folder, **run.services, **more)
+    try:
+        run.trainer.run(run.data, max_epochs=epochs)
+    except Exception:
+        assert fail
+    assert runner.report().failures.keys() <= {"Fails"}
+    assert runner.writer.failures() == {}  # type: ignore[attr-defined]
+    return runner
+
+
+def as_written(folder: Path) -> Series:
+    """What ``metrics.jsonl`` says, by the names that places have which know no kinds."""
+    found: Series = {}
+    for line in read_jsonl(folder / "metrics.jsonl"):
+        for name, value in line["scalars"].items():
+            value = math.nan if value is None else value
+            found.setdefault(full_name(name, line["kind"]), []).append((line["step"], value))
+    return found
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of a picture."""
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def holding_the_canary(folder: Path) -> list[Path]:
+    """The files in which the secret of the configuration stands."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert files
+    return [path for path in files if CANARY.encode() in path.read_bytes()]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_html, as_markdown, sections
+from tests.browser import as_shown
+
+
+@pytest.mark.parametrize(
+    ("cycles", "stages"),
+    [
+        (Cycles(2, 1, 3, 2), "..wAAA..wAAA####"),
+        (Cycles(0, 0, 2, 2), "AAAA####"),
+        (Cycles(0, 1, 1, 3), "wAwAwA##"),
+        (Cycles(1, 0, 1, 1), ".A######"),
+    ],
+)
+def test_iterations_are_waited_through_warmed_up_with_and_looked_at(cycles: Cycles, stages: str) -> None:
+    letters = {"wait": ".", "warmup": "w", "active": "A", "done": "#"}
+    found = "".join(letters[cycles.at(n)[1]] for n in range(1, len(stages) + 1))
+    assert found == stages
+    for n in range(len(stages) - 1):
+        later = [m for m in range(n + 1, len(stages) + 1) if cycles.at(m)[1] in ("warmup", "active")]
+        assert cycles.next_begin(n) == (later[0] if later else None)
+
+
+def seen(**operators: Operator) -> Profile:
+    profile = Profile()
+    profile.add(10, {"data": 0.1, "forward": 0.3, "backward": 0.5, "other": 0.1}, operators.values())
+    return profile
+
+
+def test_cycles_are_added_up() -> None:
+    profile = seen(a=Operator("a", 1, 0.1, 0.2, 0.0, 5, 7))
+    profile.add(10, {"data": 0.1}, [Operator("a", 2, 0.1, 0.2, 0.0, 5, 7), Operator("b", 1)])
+    assert profile.iterations == 20
+    assert profile.seconds["data"] == 0.2
+    assert profile.operators["a"] == Operator("a", 3, 0.2, 0.4, 0.0, 10, 14)
+    assert profile.flops == 14
+
+
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [
+        (Operator("mm", 10, 0.24), None),
+        (Operator("mm", 10, 0.26), "mm takes 26 % of the iteration: 10 calls of 26.0 ms"),
+        (Operator("mm", 1, 0.01, device=0.5), "mm takes 50 % of the iteration: one call of 500.0 ms"),
+        (Operator("add", 20_000, 0.2), None),
+        (Operator("add", 60_000, 0.6), "6000 operators per iteration take 10.0 µs each"),
+        (Operator("aten::_local_scalar_dense", 50, device=0.1), "the host waits for the device 5 times per iteration"),
+        (Operator("aten::_local_scalar_dense", 50, 0.1), None),
+    ],
+)
+def test_operators_that_stand_out_are_named(operator: Operator, said: str | None) -> None:
+    found = seen(one=operator).findings()
+    assert any(said in text for text in found) if said else found == []
+
+
+def test_an_empty_profile_has_nothing_to_say() -> None:
+    assert Profile().findings() == []
+    assert "Nothing stands out" in as_markdown("t", sections(Profile()))
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    profile = seen(one=Operator("a<b>|c", 1, 0.9))
+    parts = sections(profile)
+    assert "a<b>\\|c" in as_markdown("t", parts)
+    page = as_html("t <i>", parts)
+    assert "a&lt;b&gt;|c" in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+
+
+@pytest.mark.slow
+def test_long_names_of_functions_do_not_push_their_times_off_the_page(tmp_path: Path) -> None:
+    name = f"<built-in method _record_function_enter_new of {'pybind11_builtins.pybind11_detail_' * 4}record object>"
+    stack = tuple(f"torch/nn/modules/a_rather_long_name_of_a_module.py({n}): _call_implementation" for n in range(6))
+    profile = seen(mm=Operator("aten::mm", 10, 0.2))
+    profile.functions = {name: Operator(name, 3, 0.1, stack=stack)}
+    measured = "<script>document.title = 'width ' + document.documentElement.scrollWidth</script>"
+    page = tmp_path / "page.html"
+    page.write_text(as_html("t", sections(profile)) + measured)
+    shown = as_shown(page.as_uri(), tmp_path, "--window-size=1000,800")
+    width = re.search(r"<title>width (\d+)</title>", shown)
+    assert width is not None
+    assert int(width[1]) <= 1000

@@ -1,0 +1,92 @@
+"""Loaders that are alike, and data sets found behind them; the hooks that use them have whole runs in their tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
+
+from ignite_hooks.model.loader_workers import KEPT, alike, datasets_with, has_workers, keeps_workers
+
+DATA = TensorDataset(torch.arange(7))
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+def doubled(samples: Any) -> Any:
+    return [2 * sample for (sample,) in samples]
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
+    "plain": lambda: DataLoader(DATA),
+    "batches": lambda: DataLoader(DATA, batch_size=3, drop_last=True),
+    "shuffled": lambda: DataLoader(DATA, batch_size=3, shuffle=True, generator=seeded()),
+    "a sampler": lambda: DataLoader(DATA, batch_size=2, sampler=[3, 1, 4]),
+    "a batch sampler": lambda: DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 4, False)),
+    "no batches": lambda: DataLoader(DATA, batch_size=None),
+    "a stream": lambda: DataLoader(Stream(), batch_size=3),
+    "a stream without batches": lambda: DataLoader(Stream(), batch_size=None),
+    "collated otherwise": lambda: DataLoader(DATA, batch_size=2, collate_fn=doubled),
+}
+
+
+@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
+def test_a_loader_that_is_alike_gives_the_same(make: Callable[[], DataLoader[Any]]) -> None:
+    found, expected = list(alike(make())), list(make())
+    assert str(found) == str(expected)
+
+
+@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
+def test_it_has_the_same_settings(make: Callable[[], DataLoader[Any]]) -> None:
+    loader = make()
+    made = alike(loader)
+    names = [*KEPT, "batch_size", "drop_last"]
+    assert {name: getattr(made, name) for name in names} == {name: getattr(loader, name) for name in names}
+
+
+def test_workers_are_known() -> None:
+    loaders = [[1], DataLoader(DATA), DataLoader(DATA, num_workers=1)]
+    loaders.append(DataLoader(DATA, num_workers=1, persistent_workers=True, prefetch_factor=4, timeout=5))
+    assert [has_workers(loader) for loader in loaders] == [False, False, True, True]
+    assert [keeps_workers(loader) for loader in loaders] == [False, False, False, True]
+    made = alike(loaders[-1])
+    assert (made.persistent_workers, made.prefetch_factor, made.timeout) == (True, 4, 5)
+
+
+def test_of_a_loader_that_may_need_more_none_is_made() -> None:
+    class Mine(DataLoader[Any]):
+        pass
+
+    with pytest.raises(ValueError, match="of a Mine cannot be started anew"):
+        alike(Mine(DATA))
+
+
+def test_data_sets_are_found_through_others_once_each() -> None:
+    class Named(TensorDataset):
+        names = ("a",)
+
+    one, two = Named(torch.ones(2)), Named(torch.ones(2))
+    behind = ConcatDataset([Subset(one, [0]), ConcatDataset([two, one]), DATA])
+    assert [found is expected for found, expected in zip(datasets_with(behind, "names"), (one, two), strict=True)] == [
+        True,
+        True,
+    ]
+    assert list(datasets_with([1, 2], "names")) == []

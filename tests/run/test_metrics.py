@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from ignite_hooks.errors import MetricError
+from ignite_hooks.run.metrics import NAMES_SHOWN, Metrics
+
+
+def published(step: int = 1, **values: Any) -> Metrics:
+    return with_values(values, step)
+
+
+def with_values(values: Mapping[str, Any], step: int = 1) -> Metrics:
+    metrics = Metrics()
+    metrics.publish(values, step)
+    return metrics
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (torch.tensor(0.5), 0.5),
+        (torch.tensor([0.5]), 0.5),
+        (torch.tensor([[3]]), 3),
+        (torch.tensor(True), True),
+        (torch.tensor(0.5, dtype=torch.bfloat16), 0.5),
+        (torch.nn.Parameter(torch.tensor(2.0)), 2.0),
+        (numpy.float32(0.5), 0.5),
+        (numpy.float64(0.5), 0.5),
+        (numpy.int64(3), 3),
+        (numpy.array(0.5), 0.5),
+        (numpy.array([7]), 7),
+        (0.0, 0.0),
+        (3, 3),
+        (False, False),
+    ],
+)
+def test_a_single_value_is_read_as_a_python_number(value: Any, expected: float) -> None:
+    read = published(m=value)["m"]
+    assert read == expected
+    assert type(read) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([1.0, 2.0]),
+        torch.empty(0),
+        numpy.array([1.0, 2.0]),
+        {"cat": {"precision": 0.5}},
+        [1, 2],
+        "text",
+        None,
+    ],
+)
+def test_other_values_stay_as_they_are(value: Any) -> None:
+    read = published(m=value)["m"]
+    assert type(read) is type(value)
+    assert repr(read) == repr(value)
+
+
+def test_publishing_and_looking_up_never_wait_for_a_device() -> None:
+    # A tensor without data: reading it is an error, so whatever passes did not read it.
+    metrics = published(loss=torch.empty((), device="meta"))
+    metrics.publish_evaluation("val", {"acc": torch.empty(1, device="meta")}, 1, first=True, taken=metrics)
+    assert set(metrics) == {"loss", "val_acc", "acc"}
+    assert "loss" in metrics
+    assert (metrics.find("val/acc"), metrics.step("loss"), metrics.fresh("loss", 2)) == ("val_acc", 1, None)
+    with pytest.raises(RuntimeError, match="meta"):
+        metrics["loss"]
+
+
+def test_a_tensor_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.Tensor] = []
+    item = torch.Tensor.item
+
+    def counted(tensor: torch.Tensor) -> Any:
+        calls.append(tensor)
+        return item(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "item", counted)
+    metrics = published(loss=torch.tensor(0.5))
+    assert calls == []
+    assert [metrics["loss"], metrics["loss"], metrics.number("loss")] == [0.5] * 3
+    assert len(calls) == 1
+
+
+def test_a_published_loss_does_not_keep_its_graph() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    metrics = published(loss=weight.sum(), vector=weight * 2)
+    assert metrics["vector"].grad_fn is None
+    assert metrics._values["loss"].grad_fn is None
+
+
+def test_an_ignite_metric_object_is_not_taken_for_a_tensor() -> None:
+    from ignite.metrics import Accuracy
+
+    accuracy = Accuracy()
+    assert published(accuracy=accuracy)["accuracy"] is accuracy
+
+
+def test_each_value_keeps_its_own_step() -> None:
+    metrics = published(step=10, loss=0.5, acc=0.9)
+    metrics.publish({"loss": 0.4}, 11)
+    assert {name: metrics.step(name) for name in metrics} == {"loss": 11, "acc": 10}
+    assert dict(metrics) == {"loss": 0.4, "acc": 0.9}
+    assert metrics.get("nothing", "default") == "default"
+
+
+@pytest.mark.parametrize(
+    ("first", "taken", "expected"),
+    [
+        (True, [], {"val_loss": 0.3, "val_acc": 0.9, "loss": 0.3, "acc": 0.9}),
+        (True, ["loss"], {"val_loss": 0.3, "val_acc": 0.9, "acc": 0.9}),
+        (False, [], {"val_loss": 0.3, "val_acc": 0.9}),
+    ],
+)
+def test_only_the_first_evaluator_publishes_plain_names(
+    first: bool, taken: list[str], expected: dict[str, float]
+) -> None:
+    metrics = Metrics()
+    metrics.publish_evaluation("val", {"loss": 0.3, "acc": 0.9}, 5, first=first, taken=taken)
+    assert dict(metrics) == expected
+    assert {metrics.step(name) for name in metrics} == {5}
+
+
+def test_the_trainers_own_metric_is_not_overwritten() -> None:
+    metrics = published(step=5, loss=0.7)
+    metrics.publish_evaluation("val", {"loss": 0.3}, 5, first=True, taken={"loss"})
+    assert (metrics["loss"], metrics["val_loss"]) == (0.7, 0.3)
+
+
+def test_a_prefixed_name_wins_over_a_plain_one_that_looks_like_it() -> None:
+    metrics = Metrics()
+    metrics.publish_evaluation("val", {"acc": 0.9, "val_acc": 0.1}, 5, first=True, taken=[])
+    assert dict(metrics) == {"acc": 0.9, "val_acc": 0.9, "val_val_acc": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "found"),
+    [
+        (["val_acc"], "val_acc", "val_acc"),
+        (["val_acc"], "val/acc", "val_acc"),
+        (["val/acc"], "val_acc", "val/acc"),
+        (["val/bbox_mAP_50"], "val/bbox/mAP/50", "val/bbox_mAP_50"),
+        (["val_acc", "val/acc"], "val/acc", "val/acc"),
+        (["val/acc", "val_acc"], "val_acc", "val_acc"),
+    ],
+)
+def test_a_name_is_found_exactly_then_with_slash_and_underscore_exchanged(
+    names: list[str], wanted: str, found: str
+) -> None:
+    metrics = with_values(dict.fromkeys(names, 0.5))
+    assert metrics.find(wanted) == found
+    assert metrics.number(wanted) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "message"),
+    [
+        (
+            ["val_acc", "val_loss", "loss"],
+            "val_accuracy",
+            "no metric 'val_accuracy': there are val_acc, val_loss, loss (did you mean 'val_acc'?)",
+        ),
+        (["loss"], "zzz", "no metric 'zzz': there are loss"),
+        ([], "loss", "no metric 'loss': nothing has been published yet"),
+        (["a/b_c", "a_b/c"], "a_b_c", "metric 'a_b_c' could be any of a/b_c, a_b/c: use one of these names"),
+        (["Val_acc"], "val_acc", "no metric 'val_acc': there are Val_acc (did you mean 'Val_acc'?)"),
+    ],
+)
+def test_a_missing_metric_says_what_there_is(names: list[str], wanted: str, message: str) -> None:
+    metrics = with_values(dict.fromkeys(names, 0.5))
+    for ask in (metrics.find, metrics.step, metrics.number, lambda name: metrics.fresh(name, 1)):
+        with pytest.raises(MetricError) as caught:
+            ask(wanted)
+        assert str(caught.value) == message
+
+
+def test_a_message_does_not_list_a_thousand_names() -> None:
+    metrics = with_values({f"metric{n}": n for n in range(1000)})
+    with pytest.raises(MetricError, match=rf"metric19 and {1000 - NAMES_SHOWN} more$"):
+        metrics.find("!")
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), {"a": 1}, "0.5", None, [0.5], 1j])
+def test_what_is_not_a_number_cannot_be_ranked(value: Any) -> None:
+    with pytest.raises(MetricError, match=f"metric 'm' is not a number but a {type(value).__name__}"):
+        published(m=value).number("m")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(torch.tensor(2), 2.0), (True, 1.0), (numpy.float32(0.5), 0.5), (0, 0.0)]
+)
+def test_a_number_is_a_float(value: Any, expected: float) -> None:
+    number = published(m=value).number("m")
+    assert number == expected
+    assert type(number) is float
+
+
+def test_a_value_is_fresh_at_its_own_step_only() -> None:
+    metrics = published(step=10, acc=torch.tensor(0.0))
+    assert [metrics.fresh("acc", step) for step in (9, 10, 11)] == [None, 0.0, None]
+
+
+def test_the_state_holds_numbers_with_their_steps() -> None:
+    metrics = published(step=10, loss=torch.tensor(0.5), vector=torch.ones(2), report={"cat": 1}, count=3)
+    metrics.publish({"acc": 0.9}, 20)
+    state = metrics.state_dict()
+    assert state == {
+        "loss": {"value": 0.5, "step": 10},
+        "count": {"value": 3, "step": 10},
+        "acc": {"value": 0.9, "step": 20},
+    }
+    loaded = published(step=99, old=1.0)
+    loaded.load_state_dict(state)
+    assert dict(loaded) == {"loss": 0.5, "count": 3, "acc": 0.9}
+    assert loaded.state_dict() == state
+    assert loaded.fresh("acc", 20) == 0.9
+
+
+def test_nan_is_kept() -> None:
+    metrics = Metrics()
+    metrics.load_state_dict(published(loss=torch.tensor(math.nan)).state_dict())
+    assert math.isnan(metrics.number("loss"))
+
+
+def test_clear_forgets_everything() -> None:
+    metrics = published(loss=0.5)
+    metrics.clear()
+    assert (len(metrics), metrics.state_dict()) == (0, {})
+
+
+def test_it_prints_like_the_mapping_it_is() -> None:
+    assert repr(published(loss=torch.tensor(0.5), n=3)) == "{'loss': 0.5, 'n': 3}"

@@ -1,0 +1,211 @@
+"""What a hook sees of the run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+
+from ignite_hooks import BaseHook, ConfigError, attach_hooks
+from ignite_hooks.plan.points import POINTS
+from ignite_hooks.run.runner import losses_of
+from ignite_hooks.writers.memory import MemoryWriter
+from tests.tools import Log, echo_trainer, recorder, small_run
+
+
+def counters(points: Any, log: Log) -> BaseHook:
+    def method_for(point: str) -> Any:
+        def method(self: BaseHook, runner: Any) -> None:
+            log.append((point, runner.epoch, runner.iter, runner.global_step, runner.batch_idx))
+
+        return method
+
+    return type("Counters", (BaseHook,), {point: method_for(point) for point in points})()
+
+
+def test_epoch_and_iter_count_from_zero_what_has_finished(tmp_path: Path) -> None:
+    log: Log = []
+    trainer = echo_trainer()
+    points = [p for p in POINTS if "val" not in p and "test" not in p and "checkpoint" not in p and p != "on_exception"]
+    runner = attach_hooks(trainer, [counters(points, log)], work_dir=tmp_path)
+    assert (runner.epoch, runner.iter, runner.global_step) == (0, 0, 0)
+    trainer.run([1, 2], max_epochs=2)
+    by_point = {point: [entry[1:] for entry in log if entry[0] == point] for point in points}
+    assert by_point["before_run"] == [(0, 0, 0, -1)]
+    assert [e[:3] for e in by_point["before_epoch"]] == [(0, 0, 0), (1, 2, 2)]
+    assert by_point["before_train_iter"] == [(0, 0, 1, 0), (0, 1, 2, 1), (1, 2, 3, 0), (1, 3, 4, 1)]
+    assert by_point["after_train_iter"] == by_point["before_train_iter"]
+    for point in ("after_train_epoch", "after_epoch"):
+        assert [e[:3] for e in by_point[point]] == [(0, 2, 2), (1, 4, 4)]
+    for point in ("after_train", "after_run", "cleanup"):
+        assert [e[:3] for e in by_point[point]] == [(2, 4, 4)]
+    assert (runner.epoch, runner.iter, runner.max_epochs, runner.max_iters) == (2, 4, 2, 4)
+
+
+def test_the_helpers_of_hook_authors_agree_with_the_counters(tmp_path: Path) -> None:
+    seen: Log = []
+
+    class Helped(BaseHook):
+        def after_train_iter(self, runner: Any, batch_idx: int) -> None:
+            if self.every_n_train_iters(runner, 2):
+                seen.append(("iter", runner.global_step))
+            if self.every_n_inner_iters(batch_idx, 3):
+                seen.append(("inner", runner.global_step))
+            if self.is_last_iter(runner):
+                seen.append(("last iter", runner.global_step))
+
+        def after_train_epoch(self, runner: Any) -> None:
+            if self.every_n_epochs(runner, 2):
+                seen.append(("epoch", runner.epoch))
+            if self.is_last_epoch(runner):
+                seen.append(("last epoch", runner.epoch))
+
+    trainer = echo_trainer()
+    attach_hooks(trainer, [Helped()], work_dir=tmp_path)
+    trainer.run([1, 2, 3], max_epochs=2)
+    assert seen == [
+        *[("iter", 2), ("inner", 3), ("iter", 4)],
+        *[("iter", 6), ("inner", 6), ("last iter", 6), ("epoch", 1), ("last epoch", 1)],
+    ]
+
+
+def test_batch_outputs_and_counters_are_those_of_the_engine_that_runs(tmp_path: Path) -> None:
+    trainer, evaluator, data, val_data, _model = small_run()
+    seen: Log = []
+
+    class Looker(BaseHook):
+        def after_val_iter(self, runner: Any, batch_idx: int, data_batch: Any, outputs: Any, epoch: int) -> None:
+            assert data_batch is val_data[batch_idx]
+            assert outputs[1] is data_batch[1]
+            assert runner.engine is evaluator
+            seen.append((runner.evaluating, batch_idx, epoch))
+
+        def after_train_iter(self, runner: Any, data_batch: Any, outputs: float) -> None:
+            assert data_batch is data[runner.batch_idx]
+            assert outputs == runner.loss_dict["loss"]
+            assert runner.engine is trainer
+
+    attach_hooks(trainer, [Looker()], evaluators=evaluator, work_dir=tmp_path)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(every=2), lambda: evaluator.run(val_data))
+    trainer.run(data, max_epochs=1)
+    assert seen == [("val", 0, 0), ("val", 1, 0)]
+
+
+def test_services_are_found_given_and_custom_ones_reach_hooks(tmp_path: Path) -> None:
+    trainer, _, data, _, model = small_run()
+    seen: dict[str, Any] = {}
+
+    class User(BaseHook):
+        def before_run(self, model: Any, optimizer: Any, criterion: Any, mlflow: Any) -> None:
+            for name in ("model", "mlflow", "trainer", "runner", "experiment_dir", "checkpoints_dir", "logs_dir"):
+                seen[name] = self.get_service(name)
+            seen["visualizer"] = self.get_service("visualizer")
+            seen["optimizer"] = optimizer
+
+    runner = attach_hooks(trainer, [User()], work_dir=tmp_path, mlflow="client")
+    trainer.run(data, max_epochs=1)
+    assert seen["model"] is model is runner.model
+    assert seen["trainer"] is trainer
+    assert seen["runner"] is runner
+    assert seen["experiment_dir"] == tmp_path == seen["checkpoints_dir"]
+    assert seen["logs_dir"].parent == tmp_path
+    assert seen["mlflow"] == "client"
+    assert seen["visualizer"] is None
+    assert isinstance(seen["optimizer"], torch.optim.SGD)
+    with pytest.raises(ValueError, match="service of every run"):
+        runner.register_service("trainer", 1)
+
+
+def test_the_logger_is_a_standard_one_that_also_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = MemoryWriter()
+
+    class ThirdSeed(BaseHook):
+        def after_train_iter(self, trainner: Any) -> None:
+            for key, value in trainner.loss_dict.items():
+                if trainner.logger:
+                    trainner.logger.write_scalar(key, value, trainner.global_step)
+
+        def after_run(self, runner: Any) -> None:
+            runner.logger.warning("all %s", "done")
+
+    trainer = Engine(lambda engine, batch: {"loss": batch, "aux": 2.0 * batch, "text": "x"})
+    runner = attach_hooks(trainer, {"hooks": [ThirdSeed()], "writers": [writer]}, work_dir=tmp_path)
+    trainer.run([1.0, 2.0])
+    assert isinstance(runner.logger, logging.Logger)
+    assert writer.scalars == [("loss", 1.0, 1), ("aux", 2.0, 1), ("loss", 2.0, 2), ("aux", 4.0, 2)]
+    assert "all done" in caplog.messages
+
+
+def test_a_logger_of_the_script_gets_the_lines(tmp_path: Path) -> None:
+    lines: list[str] = []
+    mine = logging.getLogger("tests.mine")
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    mine.addHandler(handler)
+    mine.setLevel(logging.INFO)
+    trainer = echo_trainer()
+    attach_hooks(trainer, [], work_dir=tmp_path, logger=mine)
+    trainer.run([1])
+    mine.removeHandler(handler)
+    assert lines == ["run ended after 1 epoch, 1 iteration"]
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (0.5, {"loss": 0.5}),
+        (3, {"loss": 3}),
+        (True, {}),
+        (None, {}),
+        ("text", {}),
+        ((1.0, 2.0), {}),
+        ({"loss": 1.0, "acc": 0.5, "pred": torch.zeros(3), "name": "x"}, {"loss": 1.0, "acc": 0.5}),
+        (torch.zeros(2), {}),
+    ],
+)
+def test_losses_are_found_in_what_a_step_returns(output: Any, found: dict[str, Any]) -> None:
+    assert losses_of(output) == found
+
+
+def test_a_loss_tensor_is_not_fetched_until_it_is_read(tmp_path: Path) -> None:
+    loss = torch.tensor(0.25)
+    trainer = Engine(lambda engine, batch: loss)
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    trainer.run([1])
+    assert runner.loss_dict["loss"] is loss
+    assert runner.metrics["loss"] == 0.25
+    assert runner.metrics.step("loss") == 1
+
+
+def test_validate_works_outside_of_training_and_says_what_is_missing(tmp_path: Path) -> None:
+    trainer, evaluator, _, val_data, _ = small_run()
+    log: Log = []
+    runner = attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
+    with pytest.raises(ConfigError, match="service 'val_loader'"):
+        runner.validate()
+    runner.register_service("val_loader", val_data)
+    assert runner.validate() == evaluator.state.metrics
+    with pytest.raises(ConfigError, match="evaluator called 'test'"):
+        runner.test()
+    assert "after_val_epoch" in [at for _, at, *_ in log]
+
+
+def test_hooks_are_found_by_name_and_by_class(tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    log: Log = []
+    runner = attach_hooks(
+        trainer, {"custom_hooks": [recorder(log, "one")]}, work_dir=tmp_path, model=torch.nn.Linear(1, 1)
+    )
+    assert list(runner.hooks) == ["runtime_info", "timer", "logger", "checkpoint", "one"]
+    assert runner.hooks["CheckpointHook"] is runner.hooks["checkpoint"]
+    assert "CheckpointHook" in runner.hooks
+    with pytest.raises(KeyError, match="did you mean 'checkpoint'"):
+        _ = runner.hooks["checkpoints"]
+    with pytest.raises(ConfigError, match="already a hook of this name"):
+        runner.register_hook(recorder(log, "one"))
+    runner.remove_hook("one")
+    assert "one" not in runner.hooks

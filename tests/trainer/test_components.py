@@ -1,0 +1,120 @@
+"""Names of a configuration become classes, checked before anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ignite_hooks.errors import Problem
+from ignite_hooks.registry import MODELS, OPTIMIZERS
+from ignite_hooks.trainer.components import Part, Parts
+from ignite_hooks.trainer.sections import SUPPLIED
+
+OWN = """
+class Net:
+    def __init__(self, width: int = 4) -> None:
+        self.width = width
+
+_hidden = number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parts:
+    """Parts of a configuration that lists a module of the user's own."""
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    problems: list[Problem] = []
+    parts = Parts(["own_parts"], problems)
+    assert problems == []
+    return parts
+
+
+@pytest.mark.parametrize("wanted", ["mlp", "MLP", {"type": "mlp"}, {"type": "MLP", "hidden": [8]}])
+def test_a_name_or_a_mapping_names_a_part(wanted: Any) -> None:
+    problems: list[Problem] = []
+    part = Parts(None, problems).read(MODELS, wanted, "model", supplied=SUPPLIED)
+    assert problems == []
+    assert part is not None
+    assert part.name == "MLP"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "place", "message"),
+    [
+        (3, "model", "a mapping with 'type' is needed, the name of a model, not 3"),
+        ({"hidden": [8]}, "model", "needs 'type', the name of a model: "),
+        ({"tpye": "mlp"}, "model", "; 'tpye' is not it"),
+        ({"type": 3}, "model.type", "the name of a model is needed, not 3"),
+        ("mlpp", "model.type", "did you mean"),
+        ({"type": "mlp", "hiden": [8]}, "model.hiden", "did you mean 'hidden'?"),
+        ({"type": "own_parts:Net", "width": "x"}, "model.width", "a whole number is needed"),
+        ("own_parts:Nett", "model.type", "has no class or function 'Nett', did you mean 'Net'?"),
+        ("own_parts:_hidden", "model.type", "has no class or function '_hidden'"),
+        ("own_part:Net", "model.type", "the module 'own_part' is not listed under imports, did you mean 'own_parts'?"),
+        ("json:dumps", "model.type", "write imports: [json]"),
+    ],
+)
+def test_what_is_wrong_is_noted_with_its_place_and_built_never(
+    wanted: Any, place: str, message: str, own: Parts
+) -> None:
+    assert own.read(MODELS, wanted, "model", supplied=SUPPLIED) is None
+    [problem] = own.problems
+    assert problem.place == place
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("imports", "place", "message"),
+    [
+        ("os", "imports", "a list of modules is needed, not 'os'"),
+        ([3], "imports", "a list of modules is needed"),
+        (["os", "no_such_module"], "imports[1]", "it is looked for where Python's path leads"),
+    ],
+)
+def test_modules_that_cannot_be_had_are_named(imports: Any, place: str, message: str) -> None:
+    problems: list[Problem] = []
+    Parts(imports, problems)
+    [problem] = problems
+    assert problem.place == place
+    assert message in problem.message
+
+
+def test_settings_of_whoever_asks_are_not_the_parts(own: Parts) -> None:
+    part = own.read(OPTIMIZERS, {"type": "SGD", "lr": 0.1, "by_epoch": True}, "optimizer", ("params",), ("by_epoch",))
+    assert own.problems == []
+    assert part is not None
+    assert part.given == {"lr": 0.1}
+
+
+def test_a_part_gets_what_is_known_unless_it_was_given(own: Parts) -> None:
+    for given, width in (({}, 7), ({"width": 5}, 5)):
+        part = own.read(MODELS, {"type": "own_parts:Net", **given}, "model")
+        assert part is not None
+        assert part.build(problems=own.problems, width=7, depth=9).width == width
+    assert own.problems == []
+
+
+def test_what_a_constructor_refuses_is_a_problem_at_its_setting() -> None:
+    def refuses(rate: float) -> None:
+        raise ValueError(f"rate: too large: {rate}")
+
+    def fails(rate: float) -> None:
+        raise KeyError("x")
+
+    problems: list[Problem] = []
+    for make in (refuses, fails):
+        assert Part("model", make, {"rate": 2.0}).build(problems=problems) is None
+    assert [(problem.place, problem.message) for problem in problems] == [
+        ("model.rate", "too large: 2.0"),
+        ("model", "fails cannot be made with {'rate': 2.0}: KeyError: x"),
+    ]
+
+
+def test_a_part_is_built_with_what_it_needs_first() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    optimizer = Part("optimizer", torch.optim.SGD, {"lr": 0.5}).build(weights, problems=[])
+    assert optimizer.param_groups[0]["lr"] == 0.5

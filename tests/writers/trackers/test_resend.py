@@ -1,0 +1,126 @@
+"""``ignite-hooks send``: what a spool file may make us do, and what it may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ignite_hooks.writers.memory import MemoryWriter
+from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Tracker
+from ignite_hooks.writers.trackers.resend import waiting
+from ignite_hooks.writers.trackers.spool import Record, Spool
+
+
+class Shelf(BackgroundWriter, Tracker):
+    """A tracker on which everything can be looked at."""
+
+    got: list[Record]
+    down = False
+
+    def __init__(self, label: str = "", *, mode: Any = "auto", deadline: float = 20.0, work_dir: Any = None) -> None:
+        super().__init__("shelf", mode, work_dir, deadline)
+        self.label = label
+
+    def settings(self) -> dict[str, Any]:
+        return {"label": self.label}
+
+    def connect(self) -> Tracker:
+        return self
+
+    def send(self, records: Any) -> None:
+        if Shelf.down:
+            raise ConnectionError("the shelf is full")
+        Shelf.got += records
+
+    def close(self, failed: bool = False) -> bool:  # type: ignore[override]
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _empty_shelf() -> None:
+    Shelf.got, Shelf.down = [], False
+
+
+def spool_in(folder: Path, /, *records: Record, **header: Any) -> Spool:
+    folder.mkdir(parents=True, exist_ok=True)
+    spool = Spool(folder / "shelf.spool", {"writer": "Shelf", "settings": {}, "folder": str(folder), **header})
+    spool.append(records)
+    return spool
+
+
+def send(folder: Path, kinds: Any = None) -> list[str]:
+    classes = kinds or {"Shelf": Shelf, "MemoryWriter": MemoryWriter}
+    return [send() for _, send in waiting(folder, classes.__getitem__)]
+
+
+def scalars(step: int) -> Record:
+    return Record("scalars", step, 0.5, {"loss": 1.0})
+
+
+def artifact(path: object) -> Record:
+    return Record("artifact", 0, 0.5, {"path": str(path), "name": "best.pth", "kind": "model"})
+
+
+def test_what_waits_is_sent_once_in_order(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path / "run", *map(scalars, range(1, 4)))
+    assert send(tmp_path) == ["3 records sent to Shelf"]
+    assert [record.step for record in Shelf.got] == [1, 2, 3]
+    assert not spool.path.exists()
+    assert send(tmp_path) == []
+
+
+def test_what_a_tracker_does_not_take_waits_on(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path, scalars(1))
+    Shelf.down = True
+    with pytest.raises(ConnectionError, match="the shelf is full"):
+        send(tmp_path)
+    assert len(spool) == 1
+
+
+def test_files_are_found_where_the_folder_has_been_moved_to(tmp_path: Path) -> None:
+    spool_in(tmp_path / "now", artifact("/elsewhere/run/best.pth"), folder="/elsewhere/run")
+    (tmp_path / "now" / "best.pth").write_bytes(b"weights")
+    send(tmp_path)
+    assert [record.content["path"] for record in Shelf.got] == [str(tmp_path / "now" / "best.pth")]
+
+
+@pytest.mark.parametrize("where", ["/etc/passwd", "../secret", "{folder}/../secret", "{folder}/link"])
+def test_no_file_outside_of_the_folder_is_sent(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "secret").write_text("hush")
+    folder = tmp_path / "run"
+    spool_in(folder, artifact(where.format(folder=folder)), scalars(1))
+    (folder / "link").symlink_to(tmp_path / "secret")
+    send(tmp_path)
+    assert [record.what for record in Shelf.got] == ["scalars"]
+    assert "so it is not sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"what": "close", "step": 1, "time": 0.5, "content": {}},
+        {"what": "__init__", "step": 1, "time": 0.5, "content": {}},
+        {"what": ["scalars"], "step": 1, "time": 0.5, "content": {}},
+        {"what": "scalars", "step": "1", "time": 0.5, "content": {}},
+        {"what": "scalars", "step": 1, "time": 0.5, "content": [1]},
+        {"what": "scalars"},
+        [1, 2],
+    ],
+    ids=json.dumps,
+)
+def test_lines_that_are_not_ours_call_nothing(row: Any, tmp_path: Path) -> None:
+    spool = spool_in(tmp_path, scalars(1))
+    with spool.path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    send(tmp_path)
+    assert Shelf.got == [scalars(1)]
+
+
+@pytest.mark.parametrize(("writer", "error"), [("MemoryWriter", ValueError), ("os.system", KeyError), (None, KeyError)])
+def test_only_writers_for_trackers_are_made(writer: Any, error: type[Exception], tmp_path: Path) -> None:
+    spool_in(tmp_path, scalars(1), writer=writer)
+    with pytest.raises(error):
+        send(tmp_path)

