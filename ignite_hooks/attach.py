@@ -15,7 +15,7 @@ from ignite.engine import Engine
 
 from ignite_hooks.config import Settings, checked_resume, default_set, read_config
 from ignite_hooks.discovery import discover
-from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
@@ -25,6 +25,7 @@ from ignite_hooks.registry import WRITERS
 from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
 from ignite_hooks.settings import check_settings, describe
 from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.text import below, one_line, shown
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.many import ManyWriters, adapt

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, nearest, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.loading import load_config, plain
+from ignite_hooks.text import below, did_you_mean, nearest, shown
 
 OURS = (
     "hooks",

@@ -12,10 +12,11 @@ from typing import Any
 import yaml
 
 from ignite_hooks.config import default_set
-from ignite_hooks.errors import ConfigError, Problem, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.loading import MAX_BYTES
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.settings import describe, misfit
+from ignite_hooks.text import shown
 
 # -- what changes ------------------------------------------------------------------------------------------------
 

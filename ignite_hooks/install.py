@@ -24,7 +24,7 @@ from ignite_hooks.agreement import (
 )
 from ignite_hooks.budget import Weighing
 from ignite_hooks.calls import Calls, on_error_of
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.evaluations import Evaluations
 from ignite_hooks.guard import Guard
 from ignite_hooks.hooks.base_hook import BaseHook
@@ -38,6 +38,7 @@ from ignite_hooks.report import Report
 from ignite_hooks.runner import Runner
 from ignite_hooks.signals import Shielded, Signals
 from ignite_hooks.stopping import Stopping
+from ignite_hooks.text import counted, did_you_mean, one_line, shown
 from ignite_hooks.vigil import Vigil, is_of_another_rank
 
 
@@ -625,16 +626,6 @@ class Installation:
             self._undo.pop()()
         for hook in self.runner.hooks.values():
             hook.runner = None
-
-
-def counted(number: int, word: str) -> str:
-    """A number of things in words.
-
-    Example:
-        >>> counted(1, "epoch"), counted(2, "epoch")
-        ('1 epoch', '2 epochs')
-    """
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def take_away(engine: Engine | None, handlers: Mapping[Any, list[Any]]) -> None:

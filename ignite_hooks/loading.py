@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean
+from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.text import did_you_mean
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ignite_hooks import checkpoint as checkpoints
-from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
+from ignite_hooks.errors import ConfigError, MetricError
 from ignite_hooks.improvement import Best
 from ignite_hooks.masking import MASKING, Masks
 from ignite_hooks.metrics import Metrics
 from ignite_hooks.position import Position
 from ignite_hooks.ranks import first_says, world_size
 from ignite_hooks.saving import Order, Saves
+from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from ignite.engine import Engine

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.errors import shown
+from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ignite_hooks.config import Entry, default_set
-from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
 from ignite_hooks.hooks.ignite_handler import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.improvement import rule_for
@@ -17,6 +17,7 @@ from ignite_hooks.plan import hook_priority, problems_of
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.settings import Setting, check_settings, describe, fitted, is_reference, misfit
 from ignite_hooks.spellings import other_name, translated, without_scope
+from ignite_hooks.text import below, did_you_mean, one_line, shown
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import unwrapped
-from ignite_hooks.errors import CheckpointError, did_you_mean
+from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.phases import each
 from ignite_hooks.ranks import everybody_says, most, rank, world_size
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.store.snapshot import to_plain
+from ignite_hooks.text import did_you_mean
 from ignite_hooks.undo import Undo
 
 if TYPE_CHECKING:

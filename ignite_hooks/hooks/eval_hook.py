@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import is_sharded, unwrapped
-from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
+from ignite_hooks.errors import ConfigError, MetricError, Problem
 from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import rule_for
@@ -19,6 +19,7 @@ from ignite_hooks.ranks import everybody_says, first_says, rank, take_from_first
 from ignite_hooks.runner import KNOWN_SERVICES
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.store.snapshot import random_state, set_random_state
+from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.plan import Foreseen

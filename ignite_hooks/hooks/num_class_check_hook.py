@@ -8,8 +8,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.checkpoint import unwrapped
-from ignite_hooks.errors import shown
 from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.text import shown
 from ignite_hooks.workers import datasets_with
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, Gt, Le
 
 from ignite_hooks.environment import surroundings
-from ignite_hooks.errors import one_line, shown
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measuring import cuda_memory, is_first_rank
 from ignite_hooks.page.curves import History
@@ -23,6 +22,7 @@ from ignite_hooks.points import Priority
 from ignite_hooks.runner import LOGGER_NAME
 from ignite_hooks.schedule import When, scheduled
 from ignite_hooks.store.files import write_whole
+from ignite_hooks.text import one_line, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.report import Report

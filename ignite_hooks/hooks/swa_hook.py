@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, Gt
 
 from ignite_hooks.checkpoint import planned_epochs, unwrapped
-from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.phases import each, set_rate
 from ignite_hooks.position import drawn_again
 from ignite_hooks.ranks import all_or_none, average
 from ignite_hooks.schedule import When
+from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
     from ignite_hooks.averages import Averages

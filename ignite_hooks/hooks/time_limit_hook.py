@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.errors import shown
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.points import Priority
 from ignite_hooks.ranks import first_says
 from ignite_hooks.schedule import When, parse_every, scheduled
+from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner

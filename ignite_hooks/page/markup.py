@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-# Control characters, and those that turn the direction of what follows them.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+from ignite_hooks.text import escaped as _escaped
 
 
 class Markup(str):
@@ -27,10 +24,7 @@ def escaped(value: Any) -> Markup:
     """
     if isinstance(value, Markup):
         return value
-    text = str(value)
-    # Most of a page are numbers.
-    plain = text.isalnum() and text.isascii()
-    return Markup(text if plain else html.escape(_UNSEEN.sub("\ufffd", text)))
+    return Markup(_escaped(str(value)))
 
 
 def tag(element: str, /, *inside: Any, **attributes: Any) -> Markup:

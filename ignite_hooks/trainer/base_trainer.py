@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks, new_folder
 from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.config import OURS, default_set, read_config
-from ignite_hooks.errors import ConfigError, Problem, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all, build_hook
 from ignite_hooks.hooks.lambda_hook import LambdaHook
@@ -28,6 +28,7 @@ from ignite_hooks.loading import load_config, plain
 from ignite_hooks.masking import Masks
 from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
 from ignite_hooks.runner import Runner
+from ignite_hooks.text import shown
 from ignite_hooks.trainer.building import Built, build, counts_epochs
 from ignite_hooks.trainer.overrides import overridden
 from ignite_hooks.trainer.recipe import LENGTHS, Recipe, read_recipe

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from ignite_hooks.errors import Problem, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, Registry
 from ignite_hooks.settings import describe
+from ignite_hooks.text import shown
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.measures import METRICS_OF_TASK
 from ignite_hooks.trainer.parts import Part

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.errors import ConfigError, Problem, below
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.loading import load_config
 from ignite_hooks.masking import MASK, masked
+from ignite_hooks.text import below
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer

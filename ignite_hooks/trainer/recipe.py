@@ -10,9 +10,10 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 
 from ignite_hooks.config import OURS
-from ignite_hooks.errors import Problem, nearest, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
 from ignite_hooks.settings import check_settings
+from ignite_hooks.text import nearest, shown
 from ignite_hooks.trainer.parts import Part, Parts
 
 SECTIONS = ("model", "dataset", "training", "evaluation", "imports")

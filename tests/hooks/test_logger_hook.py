@@ -19,10 +19,7 @@ from ignite_hooks.hooks.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.lambda_hook import LambdaHook
 from ignite_hooks.hooks.logger_hook import (
     LoggerHook,
-    duration,
     figures_in_words,
-    number,
-    out_of,
     rates_in_words,
 )
 from ignite_hooks.measuring import learning_rates
@@ -422,41 +419,6 @@ def test_it_has_the_name_of_the_third_specification() -> None:
 
 
 # -- words -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.4321, "0.4321"),
-        (0.001, "0.0010"),
-        (0.0, "0.0000"),
-        (9.99996, "10.0000"),
-        (-0.5, "-0.5000"),
-        (12.3456, "12.346"),
-        (99999.0, "99999"),
-        (1e5, "1.00e+05"),
-        (0.00012, "1.20e-04"),
-        (7, "7"),
-        (123456, "123456"),
-        (float("inf"), "inf"),
-    ],
-)
-def test_numbers_are_about_six_characters_wide(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(83, "0:01:23"), (0.4, "0:00:00"), (180000, "2 days, 2:00:00"), (59.7, "0:01:00")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("now", "last", "text"), [(3, 100, "  3/100"), (100, 100, "100/100"), (7, None, "7"), (12, 9, "12/9")]
-)
-def test_places(now: int, last: int | None, text: str) -> None:
-    assert out_of(now, last) == text
 
 
 @pytest.mark.parametrize(
