@@ -20,7 +20,7 @@ from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.builder import build_all
 from ignite_hooks.install import Installation
 from ignite_hooks.masking import MASKING, Masks
-from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
+from ignite_hooks.ranks import all_or_none, first_says, is_main_process, world_size
 from ignite_hooks.registry import WRITERS
 from ignite_hooks.runner import ALWAYS_THERE, LOGGER_NAME, Runner
 from ignite_hooks.settings import check_settings, describe
@@ -88,7 +88,7 @@ def attach_hooks(
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
 
     def build() -> tuple[dict[str, Any], list[Writer]]:
-        writers = _writers(settings, folder, problems) if rank() == 0 else []
+        writers = _writers(settings, folder, problems) if is_main_process() else []
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
         problems.extend(wrong)
         if problems:
@@ -110,7 +110,7 @@ def attach_hooks(
         for other in writers
         if not (isinstance(other, JsonlWriter) and other.path.resolve() == record.path.resolve())
     ]
-    writer = ManyWriters([record, *others] if rank() == 0 else [], masks)
+    writer = ManyWriters([record, *others] if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
     runner.masks = masks

@@ -17,6 +17,7 @@ from ignite_hooks.errors import CheckpointError, MetricError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import among_best, is_better, rule_for
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.saving import Order
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.store.manifest import check_name
@@ -134,12 +135,10 @@ class CheckpointHook(BaseHook):
         return self.when.unit == "epoch"
 
     def before_run(self, runner: Runner) -> None:
-        import ignite.distributed as idist
-
         self._waits_for_epoch = False
         if runner.global_step == 0:
             self.state = Progress()
-        if idist.get_rank() == 0:
+        if is_main_process():
             # Taken now: a folder that cannot be written is found out before the training, not after.
             store = runner.store(self._folder(runner)).open()
             earlier = store.start_afresh() if runner.global_step == 0 and not runner.resume_from else None
@@ -306,9 +305,7 @@ class CheckpointHook(BaseHook):
 
     def _publish(self, runner: Runner) -> None:
         """Make slim copies of the last and the best."""
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         wanted = [self.published_keys] if isinstance(self.published_keys, str) else list(self.published_keys or ())
         store = runner.store(self._folder(runner)).open()

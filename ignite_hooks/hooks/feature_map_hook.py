@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class FeatureMapHook(BaseHook):
             studio.close()
 
     def _look(self, runner: Runner, batch: Any, outputs: Any) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing import explain, reading, sheets
         from ignite_hooks.drawing.studio import open_studio

@@ -12,6 +12,7 @@ from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class HistoryPlotHook(BaseHook):
                 self.state.points[name] = with_point(self.state.points.get(name, []), (step, number))
 
     def _draw(self, runner: Runner) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing.learning import curves
         from ignite_hooks.drawing.studio import open_studio

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measuring import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
+from ignite_hooks.measuring import Window, cuda_memory, epoch_of, learning_rates, scalars_of
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.runner import LOGGER_NAME, losses_of
 from ignite_hooks.schedule import When, scheduled
 from ignite_hooks.text import clock, columns, number, out_of, padded
@@ -77,7 +78,7 @@ class LoggerHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._window.clear()
         self._began, self._began_at_time, self._logged_at = self.clock(), time.time(), 0
-        if is_first_rank():
+        if is_main_process():
             self._open(runner)
 
     def before_train_epoch(self) -> None:
@@ -109,7 +110,7 @@ class LoggerHook(BaseHook):
             self._log(runner, optimizer, timer)
 
     def after_run(self, runner: Runner) -> None:
-        if is_first_rank():
+        if is_main_process():
             took = self.clock() - self._began
             rows = summary(runner, took, self._began_at_time)
             runner.logger.info("%s", "\n".join(["summary", *(f"  {line}" for line in columns(rows))]))
@@ -127,7 +128,7 @@ class LoggerHook(BaseHook):
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
         """What has come together since the last line."""
         seen, self._window = self._window, Window()
-        if runner.global_step == self._logged_at or not is_first_rank():
+        if runner.global_step == self._logged_at or not is_main_process():
             return
         self._logged_at = runner.global_step
         losses, rates, memory = seen.means(), learning_rates(optimizer), cuda_memory()
@@ -143,7 +144,7 @@ class LoggerHook(BaseHook):
     def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any] | None = None) -> None:
         """What an engine has measured in its epoch."""
         name, metrics, scalars = scalars_of(runner, kind, beside or {})
-        if not metrics or not is_first_rank():
+        if not metrics or not is_main_process():
             return
         runner.writer.write_measured(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
         by_epoch = self.log_metric_by_epoch

@@ -17,7 +17,7 @@ from ignite_hooks.machine import line_through
 from ignite_hooks.phases import each, set_rate
 from ignite_hooks.points import Priority
 from ignite_hooks.position import drawn_again
-from ignite_hooks.ranks import everybody_says, rank
+from ignite_hooks.ranks import everybody_says, is_main_process
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
@@ -92,7 +92,7 @@ class LRFinderHook(BaseHook):
             runner.writer.write_scalars({"lr_finder/suggestion": self.suggestion}, 0, kind="train", epoch=0)
             if self.apply:
                 begin_with(self.suggestion, optimizer, runner.scheduler)
-        if self.points and rank() == 0:
+        if self.points and is_main_process():
             self._draw(runner)
 
     def _tried(self, runner: Runner) -> Iterator[tuple[float, float]]:

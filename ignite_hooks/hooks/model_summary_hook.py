@@ -9,6 +9,7 @@ from annotated_types import Ge
 
 from ignite_hooks.checkpoint import unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.text import columns
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ class ModelSummaryHook(BaseHook):
         self._shapes: dict[str, str] = {}
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        from ignite_hooks.measuring import is_first_rank
-
-        if not is_first_rank():
+        if not is_main_process():
             return
         module = unwrapped(model)
         self._shapes = {}

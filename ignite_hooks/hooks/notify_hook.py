@@ -19,7 +19,7 @@ from annotated_types import Gt, MinLen
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.masking import Secret, masked
-from ignite_hooks.ranks import rank
+from ignite_hooks.ranks import is_main_process
 
 if TYPE_CHECKING:
     from ignite_hooks.runner import Runner
@@ -95,7 +95,7 @@ class NotifyHook(BaseHook):
         self._wait(runner)
 
     def _tell(self, runner: Runner, status: str, why: str = "") -> None:
-        if rank() != 0:
+        if not is_main_process():
             return
         facts = facts_of(runner, status, why)
         if self.command is not None:

@@ -16,6 +16,7 @@ from ignite_hooks.machine import give_back
 from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
 from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import NEVER, When
 
 if TYPE_CHECKING:
@@ -152,13 +153,13 @@ class ProfilerHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         self._began_at = runner.global_step
         self._profile.workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
-        if not self.by_epoch and is_first_rank():
+        if not self.by_epoch and is_main_process():
             self._next = self._cycles.next_begin(0) or NEVER
 
     def before_train_epoch(self) -> None:
         self._phases.skip()
         self._epoch += 1
-        if self.by_epoch and self._torch is None and self._left > 0 and is_first_rank():
+        if self.by_epoch and self._torch is None and self._left > 0 and is_main_process():
             looks = self._cycles.at(self._epoch)[1] in ("warmup", "active")
             self._next = self._iteration + 1 if looks else NEVER
 
@@ -409,10 +410,3 @@ def another_runs() -> bool:
     import torch
 
     return bool(torch._C._autograd._profiler_enabled())
-
-
-def is_first_rank() -> bool:
-    """Whether this is the process that is looked into."""
-    import ignite.distributed as idist
-
-    return bool(idist.get_rank() == 0)

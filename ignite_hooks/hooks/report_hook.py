@@ -14,11 +14,12 @@ from annotated_types import Ge, Gt, Le
 
 from ignite_hooks.environment import surroundings
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measuring import cuda_memory, is_first_rank
+from ignite_hooks.measuring import cuda_memory
 from ignite_hooks.page.curves import History
 from ignite_hooks.page.pictures import Album
 from ignite_hooks.page.run import BestScore, HookCost, RunPage, Said, State, render
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.runner import LOGGER_NAME
 from ignite_hooks.schedule import When, scheduled
 from ignite_hooks.store.files import write_whole
@@ -97,7 +98,7 @@ class ReportHook(BaseHook):
         since = self._history.since
         self._forget()
         self._history.since = since
-        if not is_first_rank():
+        if not is_main_process():
             return
         self._began = time.time()
         self._tail = Tail(runner.work_dir / "metrics.jsonl")
@@ -110,7 +111,7 @@ class ReportHook(BaseHook):
             self._history.since = 0.0
         elif runner.global_step == 0:
             self._history.since = self._began
-        if is_first_rank():
+        if is_main_process():
             # What is loaded for the first page is no measure of how long the next will take.
             render(self._page(runner))
             self._write(runner)

@@ -13,6 +13,7 @@ from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import scheduled
 from ignite_hooks.text import clock
 
@@ -104,9 +105,7 @@ class TimeTrackingHook(BaseHook):
         return self.state.seconds if self._began is None else self._before + self.clock() - self._began
 
     def _tell(self, runner: Runner, line: str) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         runner.logger.info("%s", line)
         if self.log_to_file:

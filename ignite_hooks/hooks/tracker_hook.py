@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measuring import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
+from ignite_hooks.measuring import Window, cuda_memory, epoch_of, learning_rates, scalars_of
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.runner import losses_of
 from ignite_hooks.schedule import When, scheduled
 
@@ -61,7 +62,7 @@ class TrackerHook(BaseHook):
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._window.clear()
         self._saved, self._logged_at = None, 0
-        if not is_first_rank():
+        if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
         pictures_every = self.image_interval if self.log_images else None

@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.points import Priority
+from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import When, scheduled
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ class _Pictures(BaseHook):
         return f"first batch, then {When(self.interval)}"
 
     def _look(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing.reading import samples_of
         from ignite_hooks.drawing.studio import open_studio

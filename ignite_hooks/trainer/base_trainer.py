@@ -26,7 +26,7 @@ from ignite_hooks.hooks.builder import build_all, build_hook
 from ignite_hooks.hooks.lambda_hook import LambdaHook
 from ignite_hooks.loading import load_config, plain
 from ignite_hooks.masking import Masks
-from ignite_hooks.ranks import all_or_none, first_says, rank, world_size
+from ignite_hooks.ranks import all_or_none, first_says, is_main_process, rank, world_size
 from ignite_hooks.runner import Runner
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.building import Built, build, counts_epochs
@@ -275,7 +275,7 @@ class BaseTrainer:
         return LambdaHook(after_train_iter=by_iteration, interval=accumulated, **common)
 
     def _keep_config(self, runner: Runner) -> None:
-        if rank() == 0:
+        if is_main_process():
             kept = {**self.config, "work_dir": str(runner.work_dir)}
             kept.pop("experiment_dir", None)
             path = runner.work_dir / CONFIG_FILE

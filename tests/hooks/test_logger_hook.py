@@ -393,7 +393,7 @@ def test_a_level_the_script_has_set_stays(tmp_path: Path, monkeypatch: pytest.Mo
 def test_other_ranks_say_and_write_nothing(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logger_hook, "is_first_rank", lambda: False)
+    monkeypatch.setattr(logger_hook, "is_main_process", lambda: False)
     trainer, evaluator, data, val_data, _ = small_run()
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
     _, writer = attach(trainer, tmp_path, LoggerHook(interval=1), evaluators=evaluator)
