@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -254,42 +253,3 @@ def as_markdown(title: str, parts: Sequence[Section]) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { color: #666; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td:first-child { font-family: ui-monospace, monospace; white-space: normal; overflow-wrap: anywhere; }
-th:nth-child(4):last-child { text-align: left; }
-td:nth-child(4):last-child { white-space: normal; overflow-wrap: anywhere; text-align: left; color: #666; }
-li { margin: .2rem 0; } img { max-width: 100%; }
-"""
-
-
-def as_html(title: str, parts: Sequence[Section], picture: str = "") -> str:
-    """The report as a page that needs no other file.
-
-    Args:
-        title: Of the page.
-        parts: What is on it.
-        picture: A PNG in base64, shown after the first part.
-    """
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    for number, part in enumerate(parts):
-        body.append(f"<h2>{html.escape(part.title)}</h2>")
-        items = [line[2:] for line in part.lines if line.startswith("- ")]
-        body += [f"<p>{html.escape(line)}</p>" for line in part.lines if not line.startswith("- ")]
-        if items:
-            body.append(f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>")
-        if part.rows:
-            head = list(part.rows[0])
-            rows = [f"<tr>{''.join(f'<td>{html.escape(row[name])}</td>' for name in head)}</tr>" for row in part.rows]
-            names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-            body.append(f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
-        if picture and number == 0:
-            body.append(f'<img alt="where the time goes" src="data:image/png;base64,{picture}">')
-    head_ = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head_}</head><body>\n{chr(10).join(body)}\n</body></html>\n'

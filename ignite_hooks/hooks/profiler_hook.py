@@ -13,9 +13,10 @@ from annotated_types import Ge
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.machine import give_back
+from ignite_hooks.page.profile_page import profile_page
 from ignite_hooks.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.points import ITERATION_POINTS, Outside, Priority, point_named
-from ignite_hooks.profiles import Cycles, Operator, Profile, as_html, as_markdown, sections
+from ignite_hooks.profiles import Cycles, Operator, Profile, as_markdown, sections
 from ignite_hooks.ranks import is_main_process
 from ignite_hooks.schedule import NEVER, When
 
@@ -304,7 +305,7 @@ class ProfilerHook(BaseHook):
         folder.mkdir(parents=True, exist_ok=True)
         text = as_markdown(title, parts)
         (folder / "profile_report.md").write_text(text, encoding="utf-8")
-        page = as_html(title, parts, base64.b64encode(png(figure)).decode())
+        page = profile_page(title, parts, base64.b64encode(png(figure)).decode())
         (folder / "profile_report.html").write_text(page, encoding="utf-8")
         runner.logger.info("profile of %d iterations: %s", self._profile.iterations, folder / "profile_report.html")
         for finding in mine:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from ignite_hooks.page.look import STYLE
 from ignite_hooks.text import escaped as _escaped
 
 
@@ -79,3 +80,27 @@ def table(rows: Sequence[Mapping[str, Any]], *, kind: str = "", numbers: Iterabl
 def facts(rows: Mapping[str, Any]) -> Markup:
     """Names and what they are."""
     return tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows.items()))
+
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Nothing is loaded and nothing is run: whatever slipped through could not do anything."""
+
+
+def document(title: str, body: Iterable[Any], refresh: int | None = None) -> str:
+    """Return a page that needs no other file.
+
+    Args:
+        title: Title of the window.
+        body: Its parts.
+        refresh: Seconds after which a browser reads it again.
+    """
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        *([tag("meta", http_equiv="refresh", content=refresh)] if refresh is not None else []),
+        tag("title", title),
+        tag("style", Markup(STYLE)),
+    ]
+    whole = tag("html", tag("head", *head), "\n", tag("body", joined(body, "\n")), lang="en")
+    return f"<!doctype html>\n{whole}\n"

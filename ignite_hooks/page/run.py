@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from ignite_hooks.page.chart import bar, chart, value
 from ignite_hooks.page.curves import History, Series, is_resource, shares
-from ignite_hooks.page.look import COLOURS, STYLE
-from ignite_hooks.page.markup import Markup, escaped, facts, joined, link, table, tag
+from ignite_hooks.page.look import COLOURS
+from ignite_hooks.page.markup import Markup, document, escaped, facts, joined, link, table, tag
 from ignite_hooks.page.pictures import Shown
 from ignite_hooks.text import calls, counted, duration
 
@@ -125,21 +125,11 @@ def render(page: RunPage) -> str:
         for name, title, inside in sections
         if inside
     ]
-    # Nothing is loaded and nothing is run: whatever slipped through could not do anything.
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        *([tag("meta", http_equiv="refresh", content=REFRESHED)] if page.state == "running" else []),
-        tag("title", f"{_SYMBOL[page.state]} {page.name}"),
-        tag("style", Markup(STYLE)),
-    ]
     names = [(name, title) for name, title, inside in sections if inside]
     contents = tag("nav", *(tag("a", title, href=f"#{name}") for name, title in names), aria_label="sections")
     whole = [tag("header", *_headline(page), contents), tag("main", _cards(page), *body), _footer(page)]
-    document = tag("html", tag("head", *head), "\n", tag("body", joined(whole, "\n")), lang="en")
-    return f"<!doctype html>\n{document}\n"
+    refresh = REFRESHED if page.state == "running" else None
+    return document(f"{_SYMBOL[page.state]} {page.name}", whole, refresh)
 
 
 _SYMBOL = {"running": "▶", "finished": "✓", "stopped": "■", "failed": "✗"}
