@@ -16,15 +16,16 @@ from ignite.engine import Engine
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.describe import check_settings, describe
 from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
-from ignite_hooks.distributed.collectives import all_or_none, first_says, rank, world_size
+from ignite_hooks.distributed.collectives import all_or_none, first_says, is_main_process, world_size
 from ignite_hooks.engine.installation import Installation
-from ignite_hooks.errors import ConfigError, Problem, below, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.registry import WRITERS
 from ignite_hooks.run.discovery import discover
 from ignite_hooks.run.runner import ALWAYS_THERE, LOGGER_NAME, Runner
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.text import below, one_line, shown
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.many import ManyWriters, adapt
@@ -87,7 +88,7 @@ def attach_hooks(
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
 
     def build() -> tuple[dict[str, Any], list[Writer]]:
-        writers = _writers(settings, folder, problems) if rank() == 0 else []
+        writers = _writers(settings, folder, problems) if is_main_process() else []
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
         problems.extend(wrong)
         if problems:
@@ -109,7 +110,7 @@ def attach_hooks(
         for other in writers
         if not (isinstance(other, JsonlWriter) and other.path.resolve() == record.path.resolve())
     ]
-    writer = ManyWriters([record, *others] if rank() == 0 else [], masks)
+    writer = ManyWriters([record, *others] if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
     runner.masks = masks

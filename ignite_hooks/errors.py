@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from ignite_hooks.text import shortened
 
 
 class Problem(NamedTuple):
@@ -25,12 +26,15 @@ class ConfigError(ValueError):
         hooks[1].monitr: not a setting, did you mean 'monitor'?
     """
 
+    explains_itself: ClassVar[bool] = True
+    """A message that quotes this error needs no name of its class."""
+
     def __init__(self, problems: Sequence[Problem] | str, source: str = "") -> None:
         if isinstance(problems, str):
             self.problems: tuple[Problem, ...] = (Problem("", problems),)
         else:
             # What a user wrote stands in a message, and may have many lines.
-            self.problems = tuple(Problem(place, _on_one_line(message, 300)) for place, message in problems)
+            self.problems = tuple(Problem(place, shortened(message, 300)) for place, message in problems)
         self.source = source
         super().__init__(self._text())
 
@@ -64,62 +68,6 @@ class RankError(RuntimeError):
 
 class MetricError(LookupError):
     """A metric that a hook watches does not exist."""
-
-
-def nearest(word: object, words: Iterable[object], cutoff: float = 0.6) -> str | None:
-    """The known word that looks most like a misspelt one.
-
-    Example:
-        >>> nearest("monitr", ["patience", "monitor"])
-        'monitor'
-    """
-    by_lower = {str(known).lower(): str(known) for known in words}
-    found = get_close_matches(str(word).lower()[:100], by_lower, n=1, cutoff=cutoff) if isinstance(word, str) else []
-    return by_lower[found[0]] if found else None
-
-
-def did_you_mean(word: object, words: Iterable[object]) -> str:
-    """``, did you mean 'monitor'?``, or nothing where no known word is near."""
-    found = nearest(word, words)
-    return f", did you mean {found!r}?" if found else ""
-
-
-def shown(value: object, longest: int = 60) -> str:
-    """A value in a message: on one line and not longer than it has to be.
-
-    Example:
-        >>> shown("a\\nb"), shown(list(range(100)), 20)
-        ("'a\\\\nb'", '[0, 1, 2, 3, 4, 5...')
-    """
-    try:
-        text = _on_one_line(repr(value), longest)
-    except Exception:  # a repr of someone else's; a whole number of thousands of digits has none either
-        text = f"<{type(value).__name__}>"
-    return text
-
-
-def below(place: str, key: object) -> str:
-    """The place of a key in a mapping.
-
-    Example:
-        >>> below("hooks[0]", "interval"), below("hooks[0]", "two words")
-        ('hooks[0].interval', "hooks[0]['two words']")
-    """
-    if not isinstance(key, str) or not key.replace("-", "_").isidentifier() or len(key) > 60:
-        return f"{place}[{shown(key)}]"
-    return f"{place}.{key}" if place else key
-
-
-def one_line(error: BaseException) -> str:
-    """The message of someone else's error, with its kind where the message alone would say too little."""
-    text = _on_one_line(str(error.args[0] if type(error) is KeyError and error.args else error), 200)
-    known = isinstance(error, (ConfigError, ImportError)) or type(error) in (ValueError, TypeError)
-    return text if known and text else f"{type(error).__name__}: {text}".rstrip(": ")
-
-
-def _on_one_line(text: str, longest: int) -> str:
-    text = " ".join(text.split()) if len(text.splitlines()) > 1 else text
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def refuse_other_momentum(momentum: float, average: str, elsewhere: str) -> None:

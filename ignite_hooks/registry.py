@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ignite_hooks.config.mmengine import without_scope
-from ignite_hooks.errors import did_you_mean, shown
+from ignite_hooks.text import did_you_mean, shown
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 

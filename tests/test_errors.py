@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from ignite_hooks.errors import ConfigError, HookError, Problem, below, did_you_mean, nearest, one_line, shown
+from ignite_hooks.errors import ConfigError, HookError, Problem
 
 
 def test_one_problem_is_one_line() -> None:
@@ -49,72 +49,3 @@ def test_errors_can_be_pickled(error: Exception) -> None:
 def test_a_hook_error_says_hook_point_epoch_and_iteration() -> None:
     error = HookError("ema", "after_train_iter", 2, 17, ZeroDivisionError("division by zero"))
     assert str(error) == "ema.after_train_iter failed at epoch 2, iteration 17: ZeroDivisionError: division by zero"
-
-
-@pytest.mark.parametrize(
-    ("word", "found"),
-    [
-        ("monitr", "monitor"),
-        ("MONITOR", "monitor"),
-        ("patiance", "patience"),
-        ("xyz", None),
-        ("", None),
-        (3, None),
-        (None, None),
-        pytest.param("monitor" * 100_000, None, id="long"),
-    ],
-)
-def test_nearest(word: object, found: str | None) -> None:
-    assert nearest(word, ["monitor", "patience", 3]) == found
-    assert did_you_mean(word, ["monitor", "patience", 3]) == (f", did you mean {found!r}?" if found else "")
-
-
-class Rude:
-    def __repr__(self) -> str:
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("a\nb", "'a\\nb'"),
-        pytest.param(10**5000, "<int>", id="huge"),
-        (Rude(), "<Rude>"),
-        (None, "None"),
-        ("x" * 100, "'" + "x" * 56 + "..."),
-    ],
-)
-def test_a_value_is_shown_on_one_short_line(value: object, text: str) -> None:
-    assert shown(value) == text
-
-
-@pytest.mark.parametrize(
-    ("key", "place"),
-    [
-        ("interval", "hooks[0].interval"),
-        ("work-dir", "hooks[0].work-dir"),
-        ("", "hooks[0]['']"),
-        ("a.b", "hooks[0]['a.b']"),
-        ("a\nb", "hooks[0]['a\\nb']"),
-        (3, "hooks[0][3]"),
-        (None, "hooks[0][None]"),
-        pytest.param("k" * 1000, "hooks[0]['" + "k" * 56 + "...]", id="long"),
-    ],
-)
-def test_a_place_names_any_key(key: object, place: str) -> None:
-    assert below("hooks[0]", key) == place
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("bad\n  value"), "bad value"),
-        (KeyError("model"), "KeyError: model"),
-        (AttributeError("no"), "AttributeError: no"),
-        (ValueError(), "ValueError"),
-        pytest.param(ValueError("x" * 500), "x" * 197 + "...", id="long"),
-        (ModuleNotFoundError("No module named 'tqdm'"), "No module named 'tqdm'"),
-    ],
-)
-def test_the_error_of_someone_else_is_one_line(error: Exception, text: str) -> None:
-    assert one_line(error) == text

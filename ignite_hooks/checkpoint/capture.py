@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.distributed.collectives import all_or_none, everybody_says, first_says, rank, world_size
+from ignite_hooks.distributed.collectives import (
+    all_or_none,
+    everybody_says,
+    first_says,
+    is_main_process,
+    rank,
+    world_size,
+)
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
@@ -236,7 +243,7 @@ def steady_tensors(runner: Runner) -> list[Any]:
 
 def newest(runner: Runner) -> Path | None:
     """The newest checkpoint that is whole, among the folders in which this run saves; rank 0 chooses for all."""
-    found = all_or_none(lambda: str(_newest(runner) or "") if rank() == 0 else "")
+    found = all_or_none(lambda: str(_newest(runner) or "") if is_main_process() else "")
     chosen = str(first_says(found))
     return Path(chosen) if chosen else None
 

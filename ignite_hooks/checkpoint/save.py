@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.capture import collect, is_sharded, name_for, steady_tensors
-from ignite_hooks.distributed.collectives import first_says, rank, world_size
+from ignite_hooks.distributed.collectives import first_says, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.interface import ShardedStore
 
@@ -81,7 +81,7 @@ class Saves:
             runner.checkpoint = None
         name, sharded = name_for(runner, order.name), is_sharded(runner.model)
         new = _UnderWay(order, state, (order.folder or runner.work_dir) / name)
-        if sharded or rank() == 0:
+        if sharded or is_main_process():
             try:
                 if sharded:
                     self._write_shards(runner, new)
@@ -200,4 +200,4 @@ def _agreed(error: CheckpointError | None) -> CheckpointError | None:
     if world_size() == 1:
         return error
     said = first_says(None if error is None else str(error))
-    return CheckpointError(f"rank 0: {said}") if said is not None and rank() != 0 else error
+    return CheckpointError(f"rank 0: {said}") if said is not None and not is_main_process() else error

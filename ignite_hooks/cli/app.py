@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks import __version__
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, nearest, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import Masks, masked
+from ignite_hooks.text import counted, did_you_mean, nearest, shown, table
 
 if TYPE_CHECKING:
     from ignite_hooks.config.describe import Description, Setting
@@ -171,7 +172,7 @@ def _validate(options: argparse.Namespace) -> int:
         if review.problems:
             _complain(review)
         else:
-            print(f"{path}: {_number(len(review.hooks) + review.unseen, 'hook')}, no problems")
+            print(f"{path}: {counted(len(review.hooks) + review.unseen, 'hook')}, no problems")
             _print_notes(review)
     return 2 if any(review.problems for review in reviews) else 0
 
@@ -367,9 +368,9 @@ def _explain(options: argparse.Namespace) -> int:
     if options.timeline:
         _print_timeline(plan, options)
         return 0
-    print(f"{options.config}: {_number(len(review.hooks) + review.unseen, 'hook')}")
+    print(f"{options.config}: {counted(len(review.hooks) + review.unseen, 'hook')}")
     print(
-        f"calls: in a run of {_number(options.epochs, 'epoch')} with {_number(options.iters, 'iteration')} each, "
+        f"calls: in a run of {counted(options.epochs, 'epoch')} with {counted(options.iters, 'iteration')} each, "
         f"evaluations of {options.val_iters}\n"
     )
     _print_plan(plan, _calls(plan, options))
@@ -405,8 +406,6 @@ def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
 
 
 def _print_plan(plan: Plan, calls: list[str]) -> None:
-    from ignite_hooks.plan.plan import table
-
     rows = []
     for row, count in zip(plan.rows(), calls, strict=True):
         notes = {name: row.pop(name) for name in ("reads", "writes", "saves")}
@@ -677,7 +676,3 @@ def _as_yaml(value: Any) -> str:
         return getattr(value, "__name__", type(value).__name__)
     text = yaml.safe_dump(data, default_flow_style=True, width=10_000, allow_unicode=True)
     return str(text).removesuffix("\n").removesuffix("\n...")
-
-
-def _number(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

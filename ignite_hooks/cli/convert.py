@@ -14,8 +14,9 @@ import yaml
 from ignite_hooks.config.describe import describe, misfit
 from ignite_hooks.config.files import MAX_BYTES
 from ignite_hooks.config.read import default_set
-from ignite_hooks.errors import ConfigError, Problem, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.registry import HOOKS
+from ignite_hooks.text import shown
 
 # -- what changes ------------------------------------------------------------------------------------------------
 

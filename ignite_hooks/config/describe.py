@@ -16,11 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge
 
-from ignite_hooks.errors import Problem, below, did_you_mean, nearest, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook, PriorityLike, answered_methods, own_method
 from ignite_hooks.plan.plan import notes_of
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, Priority, misspelt_points, point_named
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS, is_scheduled, parse_every
+from ignite_hooks.text import below, did_you_mean, nearest, shown
 
 REQUIRED = inspect.Parameter.empty
 Style = Literal["settings", "keywords", "config"]

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean
+from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.text import below, did_you_mean
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
@@ -195,7 +196,7 @@ class _Copier:
         items: Iterable[tuple[Any, Any]] = value.items() if is_mapping else enumerate(value)
         copied = {}
         for key, item in items:
-            copied[self._leaf(key, place)] = self.copy(item, _below(place, key), depth + 1)
+            copied[self._leaf(key, place)] = self.copy(item, below(place, key), depth + 1)
         self.parents.remove(id(value))
         return copied if is_mapping else list(copied.values())
 
@@ -260,12 +261,6 @@ def _error(place: str, message: str) -> ConfigError:
 
 def _place(source: str, line: int, column: int | None = None) -> str:
     return f"{source}:{line}:{column}" if column else f"{source}:{line}"
-
-
-def _below(place: str, key: Any) -> str:
-    if not isinstance(key, str) or not re.fullmatch(r"[\w-]{1,60}", key):
-        return f"{place}[{key!r:.60}]"
-    return f"{place}.{key}" if place else key
 
 
 def _one_line(message: object) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
 from ignite_hooks.plan.points import POINTS
+from ignite_hooks.text import did_you_mean, shown
 
 PREFIX = "ignite.handlers."
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.config.files import load_config, plain
-from ignite_hooks.errors import ConfigError, Problem, below, did_you_mean, nearest, shown
+from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.text import below, did_you_mean, nearest, shown
 
 OURS = (
     "hooks",

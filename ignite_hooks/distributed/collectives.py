@@ -34,6 +34,13 @@ def rank() -> int:
     return int(idist.get_rank())
 
 
+def is_main_process() -> bool:
+    """Return whether this process is rank 0, which logs, draws and writes for all."""
+    import ignite.distributed as idist
+
+    return bool(idist.get_rank() == 0)
+
+
 def everybody_says(value: Any) -> list[Any]:
     """What each process says, in the order of their ranks: plain data, in which there may be tensors."""
     if world_size() == 1:
@@ -48,7 +55,7 @@ def everybody_says(value: Any) -> list[Any]:
 
 def first_says(value: Any) -> Any:
     """What rank 0 says; the values of the others do not count."""
-    return everybody_says(value if rank() == 0 else None)[0]
+    return everybody_says(value if is_main_process() else None)[0]
 
 
 def all_or_none(action: Callable[[], Result]) -> Result:
@@ -117,7 +124,7 @@ def take_from_first(tensors: Sequence[Tensor]) -> None:
         return
     as_bytes = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
     flat: Any = idist.broadcast(torch.cat([part.to(idist.device()) for part in as_bytes]), src=0)
-    if rank() == 0:
+    if is_main_process():
         return
     with torch.no_grad():
         at = 0

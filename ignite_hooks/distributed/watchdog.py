@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.distributed.collectives import everybody_says, rank
+from ignite_hooks.distributed.collectives import everybody_says, is_main_process, rank
 
 PERIOD = 0.2
 """Seconds between two signs of life, and between two looks at the others."""
@@ -91,7 +91,7 @@ class Vigil:
 
     def begin(self) -> None:
         """Meet the other ranks, and begin to watch; to be called by all ranks."""
-        server = _served() if rank() == 0 else None
+        server = _served() if is_main_process() else None
         mine = {"host": this_host(), "pid": os.getpid(), "started": started_at(), "port": server and server.port}
         mine["network"] = _link(NETWORK)
         heard = everybody_says({**mine, "address": _address()})
@@ -188,7 +188,7 @@ class Vigil:
 
     def _talks(self) -> bool:
         connected = self._store is not None and self._talker is not None and self._talker.is_alive()
-        return connected and rank() != 0
+        return connected and not is_main_process()
 
     def _look(self, silent: Mapping[int, float] | None) -> None:
         for peer in self._peers:

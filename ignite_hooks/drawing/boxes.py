@@ -24,7 +24,7 @@ from ignite_hooks.drawing.theme import (
     name_of,
     readable,
 )
-from ignite_hooks.errors import shown
+from ignite_hooks.text import shown
 
 BOX_NAMES = ("boxes", "bboxes")
 INSIDE = ("pred_instances", "gt_instances")

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
-from ignite_hooks.errors import did_you_mean, shown
+from ignite_hooks.text import did_you_mean, shown
 
 LOGITS = ("logits", "out", "y_pred", "prediction", "predictions", "output", "outputs")
 Target = Tensor | Sequence[int] | int | None

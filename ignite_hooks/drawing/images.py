@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ignite_hooks.drawing.theme import LARGEST_SIDE, NOT_A_NUMBER, SMALLEST_SIDE
-from ignite_hooks.errors import shown
+from ignite_hooks.text import shown
 
 Picture = NDArray[np.uint8]
 Layout = Literal["auto", "NCHW", "NHWC"]

@@ -6,14 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-COLOURS = {
-    "data": "#d95f02",
-    "forward": "#1b9e77",
-    "backward": "#7570b3",
-    "optimizer": "#e6ab02",
-    "hooks": "#e7298a",
-    "other": "#999999",
-}
+from ignite_hooks.drawing.theme import BLUE, GREEN, GREY, PHASES, as_hex
+
 LONGEST_NAME = 32
 
 
@@ -27,7 +21,7 @@ def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, flo
     left = 0.0
     for name, value in shown.items():
         share = value / sum(shown.values())
-        above.barh(0, value, left=left, color=COLOURS.get(name, "#555555"), label=f"{name} {share:.0%}")
+        above.barh(0, value, left=left, color=as_hex(PHASES.get(name, GREY)), label=f"{name} {share:.0%}")
         left += value
     above.set_yticks([])
     above.set_title("an iteration, by phase", loc="left", fontsize=10, pad=22)
@@ -37,7 +31,7 @@ def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, flo
         close = {"handlelength": 0.9, "handletextpad": 0.4, "columnspacing": 1.0, "borderaxespad": 0, "borderpad": 0.2}
         above.legend(ncols=6, fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), **close)
     names = [_short(name) for name, _ in operators]
-    below.barh(range(len(names)), [value for _, value in operators], color="#4878a8")
+    below.barh(range(len(names)), [value for _, value in operators], color=as_hex(BLUE))
     below.set_yticks(range(len(names)), names, fontsize=8)
     below.invert_yaxis()
     below.set_title("the dearest operators, per iteration", loc="left", fontsize=10)
@@ -81,13 +75,13 @@ def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Map
     rows = figure.subplots(2 if ratios else 1, 1, sharex=True, squeeze=False)[:, 0]
     above = rows[0]
     places = range(len(names))
-    above.bar(places, [strengths[name][1] for name in names], color="#c6d9ec", label="largest")
-    above.bar(places, [strengths[name][0] for name in names], color="#4878a8", width=0.5, label="mean")
+    above.bar(places, [strengths[name][1] for name in names], color=as_hex(BLUE), alpha=0.3, label="largest")
+    above.bar(places, [strengths[name][0] for name in names], color=as_hex(BLUE), width=0.5, label="mean")
     above.set_title("gradient of a weight, by layer", loc="left", fontsize=10)
     above.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
     if ratios:
-        rows[1].bar(places, [ratios.get(name, 0.0) for name in names], color="#1b9e77", width=0.5)
-        rows[1].axhline(1e-3, color="#999999", linewidth=0.8, linestyle=":")
+        rows[1].bar(places, [ratios.get(name, 0.0) for name in names], color=as_hex(GREEN), width=0.5)
+        rows[1].axhline(1e-3, color=as_hex(GREY), linewidth=0.8, linestyle=":")
         rows[1].set_title("update / weights, by layer (1e-3 is usual)", loc="left", fontsize=10)
     for axes in rows:
         heights = [patch.get_height() for patch in axes.patches]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ignite_hooks.errors import shown
+from ignite_hooks.text import shown
 
 IMAGES = ("images", "image", "imgs", "img", "inputs", "input", "pixel_values", "x", "data")
 TARGETS = ("target", "targets", "labels", "label", "y", "y_true", "masks", "mask", "annotations", "data_samples", "gt")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.errors import shown
+from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
@@ -22,25 +22,40 @@ INK: Colour = (34, 34, 34)
 FAINT: Colour = (118, 118, 118)
 LINE: Colour = (216, 216, 216)
 
-RIGHT: Colour = (0, 114, 178)
-WRONG: Colour = (213, 94, 0)
+BLUE: Colour = (0, 114, 178)
+AMBER: Colour = (230, 159, 0)
+GREEN: Colour = (0, 158, 115)
+PINK: Colour = (204, 121, 167)
+SKY: Colour = (86, 180, 233)
+VERMILION: Colour = (213, 94, 0)
+YELLOW: Colour = (240, 228, 66)
+VIOLET: Colour = (120, 94, 240)
+GREY: Colour = (140, 140, 140)
+BROWN: Colour = (93, 58, 26)
+
+PALETTE: tuple[Colour, ...] = (BLUE, AMBER, GREEN, PINK, SKY, VERMILION, YELLOW, VIOLET, GREY, BROWN)
+"""Told apart with any kind of colour vision: the colours of Okabe and Ito, and three more."""
+
+ON_LIGHT: tuple[Colour, ...] = (BLUE, VERMILION, GREEN, (181, 80, 143), VIOLET, (185, 137, 0))
+"""Thin lines on a light page; those that are too pale in the palette are darker here."""
+ON_DARK: tuple[Colour, ...] = (SKY, (255, 143, 69), (47, 201, 155), (229, 156, 203), (167, 148, 255), (240, 194, 75))
+"""The same lines on a dark page."""
+
+PHASES: dict[str, Colour] = {
+    "data": VERMILION,
+    "forward": GREEN,
+    "backward": VIOLET,
+    "optimizer": AMBER,
+    "hooks": PINK,
+    "other": GREY,
+}
+"""The phases of an iteration."""
+
+RIGHT = BLUE
+WRONG = VERMILION
 MISSED: Colour = (240, 190, 0)
 NOT_A_NUMBER: Colour = (255, 0, 255)
 """Pixels without a value: no photograph has this colour."""
-
-PALETTE: tuple[Colour, ...] = (
-    (0, 114, 178),
-    (230, 159, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (86, 180, 233),
-    (213, 94, 0),
-    (240, 228, 66),
-    (120, 94, 240),
-    (140, 140, 140),
-    (93, 58, 26),
-)
-"""Told apart with any kind of colour vision: the colours of Okabe and Ito, and three more."""
 
 TEXT_SIZE = 13
 TITLE_SIZE = 16
@@ -80,6 +95,16 @@ def as_colour(colour: Any) -> Colour:
     if len(values) != 3 or not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 255 for v in values):
         raise ValueError(f"{shown(colour)} is not a colour: write 'red', '#d55e00' or [213, 94, 0]")
     return (values[0], values[1], values[2])
+
+
+def as_hex(colour: Colour) -> str:
+    """Return a colour as style sheets and matplotlib write it.
+
+    Example:
+        >>> as_hex(BLUE)
+        '#0072b2'
+    """
+    return f"#{bytes(colour).hex()}"
 
 
 def ink_on(colour: Colour) -> Colour:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ignite_hooks.plan.plan import table
+from ignite_hooks.text import escaped, table
 
 STEPS_PER_DOUBLING = 8
 """How finely times are sorted: a percentile is at most a ninth too large."""
@@ -165,4 +164,4 @@ class Report:
         return "\n".join([*([table(self.costs()), ""] if several and self.costs() else []), *parts])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f"<pre>{escaped(str(self))}</pre>"

@@ -33,12 +33,13 @@ from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.run_wrapper import Guard
 from ignite_hooks.engine.signals import Shielded, Signals
 from ignite_hooks.engine.stopping import Stopping
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, one_line, shown
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.plan import Plan, problems_of
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
+from ignite_hooks.text import counted, did_you_mean, one_line, shown
 
 
 class HookEvents(EventEnum):
@@ -625,16 +626,6 @@ class Installation:
             self._undo.pop()()
         for hook in self.runner.hooks.values():
             hook.runner = None
-
-
-def counted(number: int, word: str) -> str:
-    """A number of things in words.
-
-    Example:
-        >>> counted(1, "epoch"), counted(2, "epoch")
-        ('1 epoch', '2 epochs')
-    """
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def take_away(engine: Engine | None, handlers: Mapping[Any, list[Any]]) -> None:

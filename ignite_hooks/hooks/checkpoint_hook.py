@@ -15,6 +15,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.checkpoint.save import Order
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError, MetricError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
@@ -134,12 +135,10 @@ class CheckpointHook(BaseHook):
         return self.when.unit == "epoch"
 
     def before_run(self, runner: Runner) -> None:
-        import ignite.distributed as idist
-
         self._waits_for_epoch = False
         if runner.global_step == 0:
             self.state = Progress()
-        if idist.get_rank() == 0:
+        if is_main_process():
             # Taken now: a folder that cannot be written is found out before the training, not after.
             store = runner.store(self._folder(runner)).open()
             earlier = store.start_afresh() if runner.global_step == 0 and not runner.resume_from else None
@@ -306,9 +305,7 @@ class CheckpointHook(BaseHook):
 
     def _publish(self, runner: Runner) -> None:
         """Make slim copies of the last and the best."""
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         wanted = [self.published_keys] if isinstance(self.published_keys, str) else list(self.published_keys or ())
         store = runner.store(self._folder(runner)).open()

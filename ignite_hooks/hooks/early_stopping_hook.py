@@ -16,6 +16,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.run.best import Rule, is_better, rule_for
+from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -191,8 +192,7 @@ class EarlyStoppingHook(BaseHook):
         if state.wait_count < self.patience:
             return None
         best = "" if state.best_score is None else f", best {state.best_score:g} in epoch {state.best_epoch}"
-        evaluations = "evaluation" if state.wait_count == 1 else "evaluations"
-        return f"{monitor} has not improved for {state.wait_count} {evaluations}{best}"
+        return f"{monitor} has not improved for {counted(state.wait_count, 'evaluation')}{best}"
 
     def _stop_if(self, runner: Runner, reason: str | None, epoch: int) -> None:
         self._stopped = reason is not None

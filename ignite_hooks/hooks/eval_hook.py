@@ -12,13 +12,14 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
 from ignite_hooks.distributed.collectives import everybody_says, first_says, rank, take_from_first, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
-from ignite_hooks.errors import ConfigError, MetricError, Problem, did_you_mean, shown
+from ignite_hooks.errors import ConfigError, MetricError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import KNOWN_SERVICES
 from ignite_hooks.store.plain import random_state, set_random_state
+from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.distributed.batch_sharing import Sharded

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
+from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.run.runner import LOGGER_NAME, losses_of
+from ignite_hooks.text import clock, columns, number, out_of, padded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ class LoggerHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._window.clear()
         self._began, self._began_at_time, self._logged_at = self.clock(), time.time(), 0
-        if is_first_rank():
+        if is_main_process():
             self._open(runner)
 
     def before_train_epoch(self) -> None:
@@ -110,10 +110,10 @@ class LoggerHook(BaseHook):
             self._log(runner, optimizer, timer)
 
     def after_run(self, runner: Runner) -> None:
-        if is_first_rank():
+        if is_main_process():
             took = self.clock() - self._began
             rows = summary(runner, took, self._began_at_time)
-            runner.logger.info("%s", "\n".join(["summary", *aligned(rows)]))
+            runner.logger.info("%s", "\n".join(["summary", *(f"  {line}" for line in columns(rows))]))
 
     def cleanup(self, runner: Runner) -> None:
         logger = logger_of(runner)
@@ -128,7 +128,7 @@ class LoggerHook(BaseHook):
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
         """What has come together since the last line."""
         seen, self._window = self._window, Window()
-        if runner.global_step == self._logged_at or not is_first_rank():
+        if runner.global_step == self._logged_at or not is_main_process():
             return
         self._logged_at = runner.global_step
         losses, rates, memory = seen.means(), learning_rates(optimizer), cuda_memory()
@@ -144,11 +144,11 @@ class LoggerHook(BaseHook):
     def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any] | None = None) -> None:
         """What an engine has measured in its epoch."""
         name, metrics, scalars = scalars_of(runner, kind, beside or {})
-        if not metrics or not is_first_rank():
+        if not metrics or not is_main_process():
             return
         runner.writer.write_measured(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
         by_epoch = self.log_metric_by_epoch
-        epoch, iteration = wide(epoch_of(runner), runner.max_epochs), wide(runner.global_step, runner.max_iters)
+        epoch, iteration = padded(epoch_of(runner), runner.max_epochs), padded(runner.global_step, runner.max_iters)
         words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]
         words += [f"{key} {number(value)}" for key, value in metrics.items()]
         words += [f"({in_words(key, best)})" for key, best in runner.best.items() if _belongs(key, name, kind, metrics)]
@@ -215,37 +215,6 @@ def is_heard(logger: logging.Logger) -> bool:
     return False
 
 
-def wide(now: int, last: int | None) -> str:
-    """A number as wide as the last one will be, so that lines stay aligned."""
-    return str(now).rjust(len(str(last)) if last is not None else 0)
-
-
-def out_of(now: int, last: int | None) -> str:
-    """``  3/100``, or ``3`` where nobody knows the last."""
-    return wide(now, last) if last is None else f"{wide(now, last)}/{last}"
-
-
-def number(value: float) -> str:
-    """A number in six characters wherever that is possible.
-
-    Example:
-        >>> [number(value) for value in (0.43210, 12.3456, 1234.5, 0.00012, 7, float("nan"))]
-        ['0.4321', '12.346', '1234.5', '1.20e-04', '7', 'nan']
-    """
-    if isinstance(value, int) or not math.isfinite(value):
-        return str(value)
-    size = abs(value)
-    if size != 0 and not 1e-3 <= size < 1e5:
-        return f"{value:.2e}"
-    before = len(str(int(size)))
-    return f"{value:.{max(0, 5 - before)}f}"
-
-
-def duration(seconds: float) -> str:
-    """``0:01:23``, or ``2 days, 3:04:05``."""
-    return str(timedelta(seconds=round(seconds)))
-
-
 def rates_in_words(rates: Mapping[str, float]) -> Iterator[str]:
     """A few learning rates one by one, of many the range."""
     if len(rates) <= RATES_SHOWN:
@@ -261,7 +230,7 @@ def figures_in_words(figures: Mapping[str, float]) -> Iterator[str]:
         if seconds is not None:
             yield f"{name} {seconds:6.2f} s" if seconds >= 1 else f"{name} {seconds * 1e3:5.1f} ms"
     if "time/eta" in figures:
-        yield f"eta {duration(figures['time/eta'])}"
+        yield f"eta {clock(figures['time/eta'])}"
 
 
 def in_words(metric: str, best: Record) -> str:
@@ -285,22 +254,11 @@ def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
     failures |= {name: record["count"] for name, record in getattr(runner.writer, "failures", dict)().items()}
     return [
         *rows,
-        ("took", duration(took)),
+        ("took", clock(took)),
         ("work_dir", str(runner.work_dir)),
         ("files", files_in_words(runner.work_dir, since)),
         ("failures", ", ".join(f"{name} {count}" for name, count in failures.items()) or "none"),
     ]
-
-
-def aligned(rows: list[tuple[str, str]]) -> list[str]:
-    """Two columns.
-
-    Example:
-        >>> aligned([("took", "0:01:23"), ("failures", "none")])
-        ['  took      0:01:23', '  failures  none']
-    """
-    wide_ = max(len(left) for left, _ in rows)
-    return [f"  {left:<{wide_}}  {right}" for left, right in rows]
 
 
 def files_in_words(folder: Path, since: float) -> str:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.machine import give_back
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
-from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_html, as_markdown, sections
+from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_markdown, sections
 from ignite_hooks.plan.points import ITERATION_POINTS, Outside, Priority, point_named
 from ignite_hooks.plan.schedule import NEVER, When
+from ignite_hooks.report.profile_page import profile_page
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -152,13 +154,13 @@ class ProfilerHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         self._began_at = runner.global_step
         self._profile.workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
-        if not self.by_epoch and is_first_rank():
+        if not self.by_epoch and is_main_process():
             self._next = self._cycles.next_begin(0) or NEVER
 
     def before_train_epoch(self) -> None:
         self._phases.skip()
         self._epoch += 1
-        if self.by_epoch and self._torch is None and self._left > 0 and is_first_rank():
+        if self.by_epoch and self._torch is None and self._left > 0 and is_main_process():
             looks = self._cycles.at(self._epoch)[1] in ("warmup", "active")
             self._next = self._iteration + 1 if looks else NEVER
 
@@ -303,7 +305,7 @@ class ProfilerHook(BaseHook):
         folder.mkdir(parents=True, exist_ok=True)
         text = as_markdown(title, parts)
         (folder / "profile_report.md").write_text(text, encoding="utf-8")
-        page = as_html(title, parts, base64.b64encode(png(figure)).decode())
+        page = profile_page(title, parts, base64.b64encode(png(figure)).decode())
         (folder / "profile_report.html").write_text(page, encoding="utf-8")
         runner.logger.info("profile of %d iterations: %s", self._profile.iterations, folder / "profile_report.html")
         for finding in mine:
@@ -409,10 +411,3 @@ def another_runs() -> bool:
     import torch
 
     return bool(torch._C._autograd._profiler_enabled())
-
-
-def is_first_rank() -> bool:
-    """Whether this is the process that is looked into."""
-    import ignite.distributed as idist
-
-    return bool(idist.get_rank() == 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -71,9 +72,7 @@ class _Pictures(BaseHook):
         return f"first batch, then {When(self.interval)}"
 
     def _look(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing.samples import samples_of
         from ignite_hooks.drawing.thread import open_studio

@@ -70,13 +70,6 @@ def mean(values: list[Any]) -> Any:
     return together.float().mean()
 
 
-def is_first_rank() -> bool:
-    """Whether this process logs."""
-    import ignite.distributed as idist
-
-    return bool(idist.get_rank() == 0)
-
-
 def learning_rates(optimizer: Any) -> dict[str, float]:
     """The learning rate of each group of parameters: ``lr``, ``lr/1``, or by the group's name.
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ignite_hooks.text import percent
+
 DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSEEN, PAUSE = range(8)
 
 NAMES = ("data", "forward", "backward", "optimizer", "hooks", "other")
@@ -348,16 +350,6 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
     """
     whole = sum(seconds.values())
     return {name: value / whole for name, value in seconds.items()} if whole > 0 else {}
-
-
-def percent(share: float) -> str:
-    """A share in words.
-
-    Example:
-        >>> percent(0.431)
-        '43 %'
-    """
-    return f"{share:.0%}".replace("%", " %")
 
 
 def findings(seconds: Mapping[str, float], workers: int | None = None) -> list[str]:

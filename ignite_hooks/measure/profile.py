@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from ignite_hooks.measure import phases
-from ignite_hooks.measure.phases import percent
+from ignite_hooks.text import calls, duration, percent, size
 
 Stage = Literal["wait", "warmup", "active", "done"]
+
+_time = partial(duration, precise=True)
 
 MUCH_FOR_ONE = 0.25
 """An operator is named that takes this share of the time."""
@@ -135,7 +137,7 @@ class Profile:
         for operator in sorted(self.operators.values(), key=lambda o: -o.time):
             if operator.time / self.total < MUCH_FOR_ONE:
                 break
-            each = duration(operator.time / max(1, operator.calls))
+            each = _time(operator.time / max(1, operator.calls))
             share = percent(operator.time / self.total)
             found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
         for function in sorted(self.functions.values(), key=lambda f: -f.own)[:1]:
@@ -147,9 +149,7 @@ class Profile:
         many = count / self.iterations >= MANY_OPERATORS and time / max(1, count) < SMALL_OPERATOR
         if many and time / self.total > 0.5:
             words = "larger batches, fused or foreach operators or torch.compile have fewer"
-            found.append(
-                f"{count // self.iterations} operators per iteration take {duration(time / count)} each: {words}"
-            )
+            found.append(f"{count // self.iterations} operators per iteration take {_time(time / count)} each: {words}")
         waits = self.operators.get("aten::_local_scalar_dense")
         if waits and any(o.device for o in self.operators.values()) and waits.calls > self.iterations:
             each_time = f"{waits.calls / self.iterations:.0f} times per iteration"
@@ -180,10 +180,14 @@ def sections(profile: Profile, others: Sequence[str] = (), costs: Sequence[Mappi
     if profile.iterations:
         each = profile.total / profile.iterations
         rate = f", {profile.flops / profile.total / 1e9:.2f} GFLOP/s" if profile.flops and profile.total > 0 else ""
-        words = f"{profile.iterations} iterations of {duration(each)} on average while they were looked at{rate}."
+        words = f"{profile.iterations} iterations of {_time(each)} on average while they were looked at{rate}."
         shares = phases.shares(profile.seconds)
         rows = [
-            {"phase": name, "per iteration": duration(value / profile.iterations), "share": percent(shares[name])}
+            {
+                "phase": name,
+                "per iteration": _time(value / profile.iterations),
+                "share": percent(shares[name]),
+            }
             for name, value in profile.seconds.items()
             if shares
         ]
@@ -209,8 +213,8 @@ def _table(profile: Profile, key: Any) -> list[dict[str, str]]:
         {
             "operator": o.name,
             "calls": str(o.calls),
-            **({"device": duration(o.device)} if on_device else {}),
-            "own time": duration(o.own),
+            **({"device": _time(o.device)} if on_device else {}),
+            "own time": _time(o.own),
             "share": percent(o.time / profile.total) if profile.total > 0 else "",
             "memory": size(o.memory),
             "FLOPs": f"{o.flops:.3g}" if o.flops else "",
@@ -222,7 +226,12 @@ def _table(profile: Profile, key: Any) -> list[dict[str, str]]:
 def _functions(profile: Profile) -> list[dict[str, str]]:
     chosen = sorted(profile.functions.values(), key=lambda o: -o.own)[:ROWS]
     return [
-        {"function": o.name, "calls": str(o.calls), "own time": duration(o.own), "called by": " < ".join(o.stack)}
+        {
+            "function": o.name,
+            "calls": str(o.calls),
+            "own time": _time(o.own),
+            "called by": " < ".join(o.stack),
+        }
         for o in chosen
     ]
 
@@ -244,77 +253,3 @@ def as_markdown(title: str, parts: Sequence[Section]) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { color: #666; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td:first-child { font-family: ui-monospace, monospace; white-space: normal; overflow-wrap: anywhere; }
-th:nth-child(4):last-child { text-align: left; }
-td:nth-child(4):last-child { white-space: normal; overflow-wrap: anywhere; text-align: left; color: #666; }
-li { margin: .2rem 0; } img { max-width: 100%; }
-"""
-
-
-def as_html(title: str, parts: Sequence[Section], picture: str = "") -> str:
-    """The report as a page that needs no other file.
-
-    Args:
-        title: Of the page.
-        parts: What is on it.
-        picture: A PNG in base64, shown after the first part.
-    """
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    for number, part in enumerate(parts):
-        body.append(f"<h2>{html.escape(part.title)}</h2>")
-        items = [line[2:] for line in part.lines if line.startswith("- ")]
-        body += [f"<p>{html.escape(line)}</p>" for line in part.lines if not line.startswith("- ")]
-        if items:
-            body.append(f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>")
-        if part.rows:
-            head = list(part.rows[0])
-            rows = [f"<tr>{''.join(f'<td>{html.escape(row[name])}</td>' for name in head)}</tr>" for row in part.rows]
-            names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-            body.append(f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
-        if picture and number == 0:
-            body.append(f'<img alt="where the time goes" src="data:image/png;base64,{picture}">')
-    head_ = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head_}</head><body>\n{chr(10).join(body)}\n</body></html>\n'
-
-
-def duration(seconds: float) -> str:
-    """A time with the unit that suits it.
-
-    Example:
-        >>> duration(0.0123), duration(0.000042), duration(2.5)
-        ('12.3 ms', '42.0 µs', '2.50 s')
-    """
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
-
-
-def size(count: float) -> str:
-    """Bytes with the unit that suits them.
-
-    Example:
-        >>> size(1536), size(3 * 2**20), size(-(2**30)), size(0)
-        ('1.5 KB', '3.0 MB', '-1.0 GB', '0 B')
-    """
-    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
-        if abs(count) >= 1024**power:
-            return f"{count / 1024**power:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-def calls(count: int) -> str:
-    """How many calls, in words.
-
-    Example:
-        >>> calls(1), calls(3)
-        ('one call', '3 calls')
-    """
-    return "one call" if count == 1 else f"{count} calls"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ignite_hooks.errors import did_you_mean
+from ignite_hooks.text import did_you_mean
 
 KINDS = inspect.Parameter
 

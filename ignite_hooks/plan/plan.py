@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from ignite_hooks.plan.points import (
     point_named,
 )
 from ignite_hooks.plan.schedule import When, is_scheduled
+from ignite_hooks.text import html_table, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,18 +239,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         rows = self.rows()
-        if not rows:
-            return "<p>no hooks</p>"
-        plain = "padding:2px 10px;text-align:left;vertical-align:top"
-        style = {name: plain if name in NOTES else f"{plain};white-space:nowrap" for name in rows[0]}
-        head = "".join(f"<th style='{style[name]}'>{name}</th>" for name in rows[0])
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td style='{style[name]}'>{html.escape(value)}</td>" for name, value in row.items())
-            + "</tr>"
-            for row in rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table(rows, wide=NOTES) if rows else "<p>no hooks</p>"
 
 
 class Foreseen:
@@ -358,14 +347,3 @@ def problems_of(hook: object) -> list[tuple[str, str]]:
     except ValueError as error:
         found.append((str(error).split(" ")[0].strip("'"), str(error)))
     return found
-
-
-def table(rows: list[dict[str, str]]) -> str:
-    """Rows as aligned text; columns in which nothing stands are left out."""
-    if not rows:
-        return ""
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-    lines = ["  ".join(name.ljust(widths[name]) for name in names)]
-    lines += ["  ".join(row[name].ljust(widths[name]) for name in names) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-from ignite_hooks.errors import nearest, shown
+from ignite_hooks.text import nearest, shown
 
 EngineKind = Literal["train", "val", "test"]
 

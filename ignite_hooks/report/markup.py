@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-# Control characters, and those that turn the direction of what follows them.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+from ignite_hooks.report.style import STYLE
+from ignite_hooks.text import escaped as _escaped
 
 
 class Markup(str):
@@ -27,10 +25,7 @@ def escaped(value: Any) -> Markup:
     """
     if isinstance(value, Markup):
         return value
-    text = str(value)
-    # Most of a page are numbers.
-    plain = text.isalnum() and text.isascii()
-    return Markup(text if plain else html.escape(_UNSEEN.sub("\ufffd", text)))
+    return Markup(_escaped(str(value)))
 
 
 def tag(element: str, /, *inside: Any, **attributes: Any) -> Markup:
@@ -85,3 +80,27 @@ def table(rows: Sequence[Mapping[str, Any]], *, kind: str = "", numbers: Iterabl
 def facts(rows: Mapping[str, Any]) -> Markup:
     """Names and what they are."""
     return tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows.items()))
+
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Nothing is loaded and nothing is run: whatever slipped through could not do anything."""
+
+
+def document(title: str, body: Iterable[Any], refresh: int | None = None) -> str:
+    """Return a page that needs no other file.
+
+    Args:
+        title: Title of the window.
+        body: Its parts.
+        refresh: Seconds after which a browser reads it again.
+    """
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        *([tag("meta", http_equiv="refresh", content=refresh)] if refresh is not None else []),
+        tag("title", title),
+        tag("style", Markup(STYLE)),
+    ]
+    whole = tag("html", tag("head", *head), "\n", tag("body", joined(body, "\n")), lang="en")
+    return f"<!doctype html>\n{whole}\n"

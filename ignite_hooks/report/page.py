@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Literal
 
 from ignite_hooks.report.chart import bar, chart, value
 from ignite_hooks.report.curves import History, Series, is_resource, shares
-from ignite_hooks.report.markup import Markup, escaped, facts, joined, link, table, tag
+from ignite_hooks.report.markup import Markup, document, escaped, facts, joined, link, table, tag
 from ignite_hooks.report.pictures import Shown
-from ignite_hooks.report.style import COLOURS, STYLE
+from ignite_hooks.report.style import COLOURS
+from ignite_hooks.text import calls, counted, duration
 
 State = Literal["running", "finished", "stopped", "failed"]
 
@@ -125,21 +125,11 @@ def render(page: RunPage) -> str:
         for name, title, inside in sections
         if inside
     ]
-    # Nothing is loaded and nothing is run: whatever slipped through could not do anything.
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        *([tag("meta", http_equiv="refresh", content=REFRESHED)] if page.state == "running" else []),
-        tag("title", f"{_SYMBOL[page.state]} {page.name}"),
-        tag("style", Markup(STYLE)),
-    ]
     names = [(name, title) for name, title, inside in sections if inside]
     contents = tag("nav", *(tag("a", title, href=f"#{name}") for name, title in names), aria_label="sections")
     whole = [tag("header", *_headline(page), contents), tag("main", _cards(page), *body), _footer(page)]
-    document = tag("html", tag("head", *head), "\n", tag("body", joined(whole, "\n")), lang="en")
-    return f"<!doctype html>\n{document}\n"
+    refresh = REFRESHED if page.state == "running" else None
+    return document(f"{_SYMBOL[page.state]} {page.name}", whole, refresh)
 
 
 _SYMBOL = {"running": "▶", "finished": "✓", "stopped": "■", "failed": "✗"}
@@ -208,7 +198,7 @@ def _slowest_card(page: RunPage) -> Markup:
     if not page.costs or not page.seconds:
         return _card("Slowest hook", "–", "no hook was called" if page.state != "running" else "not known yet")
     first, *others = page.costs
-    line = f"{first.total / page.seconds:.1%} of the run: {duration(first.total)} in {_calls(first.calls)}"
+    line = f"{first.total / page.seconds:.1%} of the run: {duration(first.total)} in {calls(first.calls)}"
     second = next((one for one in others if one.total), None)
     then = f"then {second.name}, {second.total / page.seconds:.1%}" if second else ""
     return _card(
@@ -243,7 +233,7 @@ def _missing(history: History) -> list[str]:
 
 
 def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
+    return counted(number, what) if number else ""
 
 
 def _footer(page: RunPage) -> Markup:
@@ -498,32 +488,9 @@ def _list(lines: Sequence[Any]) -> Markup:
 # -- words -----------------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    """A time in words that suit it.
-
-    Example:
-        >>> [duration(seconds) for seconds in (0.0000042, 0.0312, 2.34, 75, 7384, 200000)]
-        ['4.2 µs', '31 ms', '2.3 s', '1 min 15 s', '2 h 3 min', '2 d 7 h']
-    """
-    if seconds < 0.9995:
-        size, unit = (seconds * 1e3, "ms") if seconds >= 0.9995e-3 else (seconds * 1e6, "µs")
-        return f"{size:.0f} {unit}" if size >= 10 or size == 0 else f"{size:.1f} {unit}"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = timedelta(seconds=round(seconds))
-    hours, rest = divmod(whole.seconds, 3600)
-    if whole.days:
-        return f"{whole.days} d {hours} h"
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
-
-
 def moment(at: float, *, day: bool = True) -> str:
     """A point in time as a clock and a calendar show it."""
     return time.strftime("%d %b %Y, %H:%M:%S" if day else "%H:%M:%S", time.localtime(at))
-
-
-def _calls(count: int) -> str:
-    return "one call" if count == 1 else f"{count:,} calls"
 
 
 def _cut(text: Any, longest: int) -> Markup:

@@ -1,7 +1,17 @@
-"""The style sheet of a page: one column on a phone, light and dark."""
+"""The style sheet of all pages: one column on a phone, light and dark."""
 
-COLOURS = 6
-"""So many colours lines have; one beyond them begins again."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ignite_hooks.drawing.theme import ON_DARK, ON_LIGHT, Colour, as_hex
+
+COLOURS = len(ON_LIGHT)
+"""Number of colours that lines have; one beyond them begins again."""
+
+
+def _variables(colours: Sequence[Colour]) -> str:
+    return " ".join(f"--s{number}: {as_hex(colour)};" for number, colour in enumerate(colours))
 
 
 def _coloured(number: int) -> str:
@@ -11,17 +21,17 @@ def _coloured(number: int) -> str:
     return f".line.{me} {{ stroke: {ink}; }} {fills} {{ fill: {ink}; }} .key.{me} {{ background: {ink}; }}\n"
 
 
-STYLE = """
+_SHEET = """
 :root { color-scheme: light dark;
   --paper: #f6f7f9; --card: #fff; --ink: #1c2127; --faint: #5c6672; --line: #e1e5ea; --link: #0060a0;
   --good: #067647; --good-bg: #e3f6ec; --live: #0060a0; --live-bg: #e2f0fb;
   --warn: #8a5300; --warn-bg: #fdf0d5; --bad: #b42318; --bad-bg: #fdeae8;
-  --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #b5508f; --s4: #785ef0; --s5: #b98900; }
+  @light }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171a; --card: #1d2125; --ink: #e8eaed; --faint: #a0a8b1; --line: #343a41; --link: #7cc0f5;
   --good: #6fdca6; --good-bg: #12372a; --live: #7cc0f5; --live-bg: #10314a;
   --warn: #f5c663; --warn-bg: #3b2d0b; --bad: #ff9a90; --bad-bg: #45191a;
-  --s0: #56b4e9; --s1: #ff8f45; --s2: #2fc99b; --s3: #e59ccb; --s4: #a794ff; --s5: #f0c24b; } }
+  @dark } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
@@ -76,6 +86,9 @@ td:last-child, th:last-child { padding-right: 0; } table.best { width: auto; }
 table.best :is(td, th) { padding-right: 1.6rem; }
 .plan td:first-child { width: 1%; font: 13px ui-monospace, monospace; padding-top: .5rem; }
 .notes { font-size: 13px; }
+.profile { font-size: 13px; } .profile td:first-child { font-family: ui-monospace, monospace; }
+.profile td:not(.n) { overflow-wrap: anywhere; } .profile td:nth-child(n+2):not(.n) { color: var(--faint); }
+.picture { display: block; max-width: 100%; margin-top: 1rem; border: 1px solid var(--line); border-radius: 6px; }
 .chips { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem .35rem; }
 .chips li { border: 1px solid var(--line); border-radius: 6px; padding: 0 .45rem; background: var(--paper); }
 .chips small { color: var(--faint); }
@@ -109,4 +122,7 @@ summary { cursor: pointer; font-weight: 600; margin: .8rem 0 .5rem; }
   table.best :is(td, th) { padding-right: .75rem; } }
 @media print { body { background: #fff; } nav { display: none; } section { break-inside: avoid; }
 pre { max-height: none; } }
-""" + "".join(_coloured(number) for number in range(COLOURS))
+"""
+
+_LINES = "".join(_coloured(number) for number in range(COLOURS))
+STYLE = _SHEET.replace("@light", _variables(ON_LIGHT)).replace("@dark", _variables(ON_DARK)) + _LINES

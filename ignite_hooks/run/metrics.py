@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
-from ignite_hooks.errors import MetricError, nearest
+from ignite_hooks.errors import MetricError
+from ignite_hooks.text import nearest
 
 # A message that lists a thousand names helps nobody.
 NAMES_SHOWN = 20

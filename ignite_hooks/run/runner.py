@@ -13,10 +13,11 @@ from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.checkpoint.save import Order, Saves
 from ignite_hooks.distributed.collectives import first_says, world_size
-from ignite_hooks.errors import ConfigError, MetricError, did_you_mean
+from ignite_hooks.errors import ConfigError, MetricError
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.metrics import Metrics
 from ignite_hooks.secrets import MASKING, Masks
+from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from ignite.engine import Engine

@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_together
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor import zeros as sharded_zeros
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.files import explain, new_file, open_regular
@@ -83,7 +84,7 @@ def save_sharded(store: ShardedStore, name: str, state: Mapping[str, Any], **det
     temporary = _from_first(lambda: store.open().begin_folder(name))
     try:
         index = _write_shards(temporary, shards)
-        written = _from_everyone(lambda: [part_of(path) for path in sorted(temporary.glob(f"__{_rank()}_*"))])
+        written = _from_everyone(lambda: [part_of(path) for path in sorted(temporary.glob(f"__{dist.get_rank()}_*"))])
 
         def commit() -> Path:
             with new_file(temporary / STATE) as file:
@@ -93,7 +94,7 @@ def save_sharded(store: ShardedStore, name: str, state: Mapping[str, Any], **det
 
         return _from_first(commit)
     except BaseException:
-        if _rank() == 0:
+        if is_main_process():
             store.drop_folder(temporary)
         raise
 
@@ -349,10 +350,6 @@ def _placement(text: str) -> Placement:
     return Shard(int(dim)) if word == "shard" else Replicate()
 
 
-def _rank() -> int:
-    return dist.get_rank()
-
-
 def together(act: Callable[[], Found]) -> Found:
     """What an action finds; if it fails in one process, it fails in all of them."""
     return _gathered(act, lambda _: None)[0]
@@ -365,7 +362,7 @@ def _from_everyone(act: Callable[[], Found]) -> list[Found]:
 
 def _from_first(act: Callable[[], Found]) -> Found:
     """What the first process finds; if it fails, all do."""
-    found: Any = _from_everyone(lambda: act() if _rank() == 0 else None)[0]
+    found: Any = _from_everyone(lambda: act() if is_main_process() else None)[0]
     return cast(Found, found)
 
 

@@ -22,12 +22,13 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config, plain
 from ignite_hooks.config.read import OURS, default_set, read_config
-from ignite_hooks.distributed.collectives import all_or_none, first_says, rank, world_size
-from ignite_hooks.errors import ConfigError, Problem, shown
+from ignite_hooks.distributed.collectives import all_or_none, first_says, is_main_process, rank, world_size
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
+from ignite_hooks.text import shown
 from ignite_hooks.trainer.build import Built, build, counts_epochs
 from ignite_hooks.trainer.overrides import overridden
 from ignite_hooks.trainer.sections import LENGTHS, Recipe, read_recipe
@@ -274,7 +275,7 @@ class BaseTrainer:
         return LambdaHook(after_train_iter=by_iteration, interval=accumulated, **common)
 
     def _keep_config(self, runner: Runner) -> None:
-        if rank() == 0:
+        if is_main_process():
             kept = {**self.config, "work_dir": str(runner.work_dir)}
             kept.pop("experiment_dir", None)
             path = runner.work_dir / CONFIG_FILE

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from ignite_hooks.config.describe import describe
-from ignite_hooks.errors import Problem, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, Registry
+from ignite_hooks.text import shown
 from ignite_hooks.trainer.components import Part
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.metrics import METRICS_OF_TASK

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.config.files import load_config
-from ignite_hooks.errors import ConfigError, Problem, below
+from ignite_hooks.distributed.collectives import is_main_process
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import MASK, masked
+from ignite_hooks.text import below
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
@@ -44,8 +46,6 @@ def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
 
 def ended(run: Callable[[], None]) -> int:
     """How a run ended, as the exit code of a process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
-    import ignite.distributed as idist
-
     # As `python -m` does: modules of the user's own are found where the command is given. Behind all others, so that
     # nothing that lies there by chance takes the place of an installed module.
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -55,7 +55,7 @@ def ended(run: Callable[[], None]) -> int:
             try:
                 run()
             except ConfigError as error:
-                if idist.get_rank() == 0:
+                if is_main_process():
                     complain(error)
                 return WRONG
     except KeyboardInterrupt:
@@ -192,15 +192,13 @@ def _say_result(trainer: BaseTrainer) -> None:
 def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
     import torch
 
-    from ignite_hooks.distributed.collectives import rank
-
     # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
     torch.set_num_threads(1)
     trainer = _trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
     trainer.train()
     _say_result(trainer)
     report = trainer.runner.work_dir / REPORT
-    if show and rank() == 0 and report.exists() and has_display(os.environ):
+    if show and is_main_process() and report.exists() and has_display(os.environ):
         webbrowser.open(report.absolute().as_uri())
 
 
@@ -219,9 +217,7 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 
 def _say(text: str) -> None:
-    import ignite.distributed as idist
-
-    if text and idist.get_rank() == 0:
+    if text and is_main_process():
         # What was logged goes to stderr: first that, then this.
         sys.stderr.flush()
         print(masked(text), flush=True)

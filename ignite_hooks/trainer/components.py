@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ignite_hooks.config.describe import check_settings, describe, fitted
-from ignite_hooks.errors import Problem, did_you_mean, nearest, one_line, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.registry import Registry
+from ignite_hooks.text import did_you_mean, nearest, one_line, shown
 
 
 @dataclass(frozen=True)

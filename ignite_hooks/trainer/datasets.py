@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from ignite_hooks.errors import did_you_mean
+from ignite_hooks.text import did_you_mean
 
 Task = Literal["classification", "detection", "segmentation"]
 Images = NDArray[np.uint8]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ignite_hooks.config.files import parse_yaml
-from ignite_hooks.errors import ConfigError, Problem, did_you_mean, shown
+from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.text import did_you_mean, shown
 
 
 def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from annotated_types import Ge, Gt
 
 from ignite_hooks.config.describe import check_settings
 from ignite_hooks.config.read import OURS
-from ignite_hooks.errors import Problem, nearest, shown
+from ignite_hooks.errors import Problem
 from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.text import nearest, shown
 from ignite_hooks.trainer.components import Part, Parts
 
 SECTIONS = ("model", "dataset", "training", "evaluation", "imports")

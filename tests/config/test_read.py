@@ -19,8 +19,8 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, HookError, Priority, Runner, attach_hooks
 from ignite_hooks.config.read import OURS, default_set, read_config
-from ignite_hooks.errors import shown
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
+from ignite_hooks.text import shown
 from ignite_hooks.writers.jsonl import JsonlWriter, read_jsonl
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer, small_run

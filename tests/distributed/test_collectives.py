@@ -12,6 +12,7 @@ from ignite_hooks.distributed.collectives import (
     average,
     everybody_says,
     first_says,
+    is_main_process,
     most,
     pack,
     take_from_first,
@@ -75,6 +76,7 @@ def in_each_process() -> dict[str, Any]:
 
     rank = idist.get_rank()
     found: dict[str, Any] = {}
+    found["main"] = is_main_process()
     found["short"] = everybody_says([rank, "é"])
     found["long"] = [len(said) for said in everybody_says("x" * (ROOM * rank * 2))]
     found["tensors"] = [said.tolist() for said in everybody_says(torch.full((rank,), 0.5))]
@@ -121,6 +123,15 @@ def found() -> list[dict[str, Any]]:
 )
 def test_all_hear_the_same(found: list[dict[str, Any]], what: str, wanted: Any) -> None:
     assert [each[what] for each in found] == [wanted, wanted]
+
+
+@pytest.mark.slow
+def test_rank_0_is_the_main_process(found: list[dict[str, Any]]) -> None:
+    assert [each["main"] for each in found] == [True, False]
+
+
+def test_a_process_alone_is_the_main_process() -> None:
+    assert is_main_process()
 
 
 @pytest.mark.slow

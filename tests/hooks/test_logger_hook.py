@@ -17,10 +17,7 @@ from ignite_hooks import HOOKS, BaseHook, Runner, attach_hooks
 from ignite_hooks.hooks import logger_hook
 from ignite_hooks.hooks.logger_hook import (
     LoggerHook,
-    duration,
     figures_in_words,
-    number,
-    out_of,
     rates_in_words,
 )
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
@@ -396,7 +393,7 @@ def test_a_level_the_script_has_set_stays(tmp_path: Path, monkeypatch: pytest.Mo
 def test_other_ranks_say_and_write_nothing(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logger_hook, "is_first_rank", lambda: False)
+    monkeypatch.setattr(logger_hook, "is_main_process", lambda: False)
     trainer, evaluator, data, val_data, _ = small_run()
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
     _, writer = attach(trainer, tmp_path, LoggerHook(interval=1), evaluators=evaluator)
@@ -422,41 +419,6 @@ def test_it_has_the_name_of_the_third_specification() -> None:
 
 
 # -- words -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.4321, "0.4321"),
-        (0.001, "0.0010"),
-        (0.0, "0.0000"),
-        (9.99996, "10.0000"),
-        (-0.5, "-0.5000"),
-        (12.3456, "12.346"),
-        (99999.0, "99999"),
-        (1e5, "1.00e+05"),
-        (0.00012, "1.20e-04"),
-        (7, "7"),
-        (123456, "123456"),
-        (float("inf"), "inf"),
-    ],
-)
-def test_numbers_are_about_six_characters_wide(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(83, "0:01:23"), (0.4, "0:00:00"), (180000, "2 days, 2:00:00"), (59.7, "0:01:00")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("now", "last", "text"), [(3, 100, "  3/100"), (100, 100, "100/100"), (7, None, "7"), (12, 9, "12/9")]
-)
-def test_places(now: int, last: int | None, text: str) -> None:
-    assert out_of(now, last) == text
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.plan.schedule import scheduled
 
@@ -67,9 +68,7 @@ class FeatureMapHook(BaseHook):
             studio.close()
 
     def _look(self, runner: Runner, batch: Any, outputs: Any) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing import explain
         from ignite_hooks.drawing import figures as sheets

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.phases import Mark, each
@@ -111,9 +112,7 @@ class GradientFlowHook(BaseHook):
             runner.writer.write_scalars(scalars, look.step, kind="train", epoch=int(runner.trainer.state.epoch))
 
     def _draw(self, runner: Runner) -> None:
-        import ignite.distributed as idist
-
-        if not self._flow.layers or idist.get_rank() != 0:
+        if not self._flow.layers or not is_main_process():
             return
         figure = draw_gradient_flow(self._flow.strengths(), self._flow.ratios())
         path = runner.get_service("visualization_dir") / PICTURE

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -97,9 +98,7 @@ class HistoryPlotHook(BaseHook):
                 self.state.points[name] = with_point(self.state.points.get(name, []), (step, number))
 
     def _draw(self, runner: Runner) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         from ignite_hooks.drawing.thread import open_studio
         from ignite_hooks.drawing.training_curves import curves

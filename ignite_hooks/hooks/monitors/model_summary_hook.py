@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.text import columns
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -49,9 +51,7 @@ class ModelSummaryHook(BaseHook):
         self._shapes: dict[str, str] = {}
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        from ignite_hooks.measure.losses import is_first_rank
-
-        if not is_first_rank():
+        if not is_main_process():
             return
         module = unwrapped(model)
         self._shapes = {}
@@ -71,7 +71,7 @@ class ModelSummaryHook(BaseHook):
 
     def _tell(self, runner: Runner, module: Module) -> None:
         self._leave()
-        text = table(rows_of(module, self.max_depth, self._shapes), self.max_rows) + "\n" + total_of(module)
+        text = cut_table(rows_of(module, self.max_depth, self._shapes), self.max_rows) + "\n" + total_of(module)
         runner.logger.info("the model:\n%s", text)
         runner.writer.write_text("model_summary", text, runner.global_step)
 
@@ -131,11 +131,11 @@ def shape_of(output: Any) -> str:
     return "-"
 
 
-def table(rows: Sequence[Row], most: int) -> str:
-    """Aligned columns, numbers to the right; of too many lines the middle is left out.
+def cut_table(rows: Sequence[Row], most: int) -> str:
+    """Align the rows below their head; of too many the middle is left out.
 
     Example:
-        >>> print(table([Row("(whole)", "Linear", "8 x 3", "15", "yes")], 10))
+        >>> print(cut_table([Row("(whole)", "Linear", "8 x 3", "15", "yes")], 10))
         module   type    output  parameters  trained
         (whole)  Linear  8 x 3           15  yes
     """
@@ -145,12 +145,4 @@ def table(rows: Sequence[Row], most: int) -> str:
         left_out = Row(f"... {len(shown) - most + 1} more", "", "", "", "")
         shown = [*shown[:head], left_out, *shown[head - most + 1 :]]
     lines = [Row("module", "type", "output", "parameters", "trained"), *shown]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(Row._fields))]
-    texts = [
-        "  ".join(
-            cell.rjust(width) if field == "parameters" else cell.ljust(width)
-            for cell, width, field in zip(line, widths, Row._fields, strict=True)
-        )
-        for line in lines
-    ]
-    return "\n".join(text.rstrip() for text in texts)
+    return "\n".join(columns(lines, numbers=[Row._fields.index("parameters")]))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from annotated_types import Gt, MinLen
 
-from ignite_hooks.distributed.collectives import rank
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.secrets import Secret, masked
 
@@ -95,7 +95,7 @@ class NotifyHook(BaseHook):
         self._wait(runner)
 
     def _tell(self, runner: Runner, status: str, why: str = "") -> None:
-        if rank() != 0:
+        if not is_main_process():
             return
         facts = facts_of(runner, status, why)
         if self.command is not None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
-from ignite_hooks.measure.losses import is_first_rank, learning_rates
+from ignite_hooks.measure.losses import learning_rates
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.run.runner import losses_of
 from ignite_hooks.writers.interface import missing
@@ -58,7 +59,7 @@ class ProgressBarHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         # Not before_run: a resume happens between the two.
-        if not is_first_rank():
+        if not is_main_process():
             return
         self._form = form_of(sys.stderr) if self.form == "auto" else self.form
         self._next, self._began, self._began_at = 0.0, self.clock(), runner.global_step
@@ -117,7 +118,7 @@ class ProgressBarHook(BaseHook):
     def _say(self, runner: Runner, optimizer: Any) -> None:
         """A line for every tenth of the run, each once."""
         done, total = runner.global_step, runner.max_iters
-        if not total or 10 * done // total <= self._tenth or not is_first_rank():
+        if not total or 10 * done // total <= self._tenth or not is_main_process():
             return
         self._tenth = 10 * done // total
         spent = self.clock() - self._began

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le
 
-from ignite_hooks.errors import one_line, shown
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import surroundings
-from ignite_hooks.measure.losses import cuda_memory, is_first_rank
+from ignite_hooks.measure.losses import cuda_memory
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import History
@@ -23,6 +23,7 @@ from ignite_hooks.report.page import BestScore, HookCost, RunPage, Said, State, 
 from ignite_hooks.report.pictures import Album
 from ignite_hooks.run.runner import LOGGER_NAME
 from ignite_hooks.store.files import write_whole
+from ignite_hooks.text import one_line, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.accounting import Report
@@ -97,7 +98,7 @@ class ReportHook(BaseHook):
         since = self._history.since
         self._forget()
         self._history.since = since
-        if not is_first_rank():
+        if not is_main_process():
             return
         self._began = time.time()
         self._tail = Tail(runner.work_dir / "metrics.jsonl")
@@ -110,7 +111,7 @@ class ReportHook(BaseHook):
             self._history.since = 0.0
         elif runner.global_step == 0:
             self._history.since = self._began
-        if is_first_rank():
+        if is_main_process():
             # What is loaded for the first page is no measure of how long the next will take.
             render(self._page(runner))
             self._write(runner)

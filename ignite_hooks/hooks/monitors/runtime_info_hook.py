@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import device_of, processes, size_of, versions
 from ignite_hooks.plan.points import Priority
@@ -25,11 +26,9 @@ class RuntimeInfoHook(BaseHook):
     on_error: OnError = "warn"
 
     def before_run(self, runner: Runner, config: Any = None, model: Any = None, device: Any = None) -> None:
-        import ignite.distributed as idist
-
         if isinstance(config, Mapping) and config:
             runner.writer.write_config(config)
-        if idist.get_rank() == 0:
+        if is_main_process():
             seed = config.get("seed") if isinstance(config, Mapping) else None
             facts = [*versions(), device_of(model, device), *processes(), *size_of(model)]
             facts += [] if seed is None else [f"seed {seed}"]

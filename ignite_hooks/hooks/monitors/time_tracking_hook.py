@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.text import clock
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -63,7 +65,7 @@ class TimeTrackingHook(BaseHook):
         self._started = self._epoch_began = self.clock()
         self._before, self._done_before = self.state.seconds, runner.iter
         if runner.resumed_from is not None:
-            self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {duration(self._before)}")
+            self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {clock(self._before)}")
 
     def before_epoch(self) -> None:
         self._epoch_began = self.clock()
@@ -77,19 +79,19 @@ class TimeTrackingHook(BaseHook):
         words = [f"epoch {epoch}" if runner.max_epochs is None else f"epoch {epoch}/{runner.max_epochs}"]
         if not runner.epoch_complete:
             words = [f"{words[0]}, cut short"]
-        words += [f"took {duration(found['time/epoch'])}", f"total {duration(found['time/total'])}"]
+        words += [f"took {clock(found['time/epoch'])}", f"total {clock(found['time/total'])}"]
         done, wanted = runner.global_step - self._done_before, runner.max_iters
         if wanted is not None and done > 0 and wanted > runner.global_step:
             # By what this process has done, evaluations and all: another may have been faster.
             left = (found["time/total"] - self._before) * (wanted - runner.global_step) / done
             found["time/left"] = left
-            words += [f"left {duration(left)}", f"done at {self.now() + timedelta(seconds=left):%Y-%m-%d %H:%M}"]
+            words += [f"left {clock(left)}", f"done at {self.now() + timedelta(seconds=left):%Y-%m-%d %H:%M}"]
         runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
         self._tell(runner, "  ".join(words))
 
     def after_run(self, runner: Runner) -> None:
         done = runner.max_iters is None or runner.global_step >= runner.max_iters
-        self._tell(runner, f"{'done' if done else 'ended'} after {duration(self._total())}")
+        self._tell(runner, f"{'done' if done else 'ended'} after {clock(self._total())}")
 
     def cleanup(self) -> None:
         self.state.seconds, self._began = self._total(), None
@@ -103,9 +105,7 @@ class TimeTrackingHook(BaseHook):
         return self.state.seconds if self._began is None else self._before + self.clock() - self._began
 
     def _tell(self, runner: Runner, line: str) -> None:
-        import ignite.distributed as idist
-
-        if idist.get_rank() != 0:
+        if not is_main_process():
             return
         runner.logger.info("%s", line)
         if self.log_to_file:
@@ -113,8 +113,3 @@ class TimeTrackingHook(BaseHook):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a", encoding="utf-8") as file:
                 file.write(f"{self.now():%Y-%m-%d %H:%M:%S}  {line}\n")
-
-
-def duration(seconds: float) -> str:
-    """``0:01:23``, or ``2 days, 3:04:05``."""
-    return str(timedelta(seconds=round(seconds)))

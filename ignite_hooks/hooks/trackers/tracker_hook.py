@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, is_first_rank, learning_rates, scalars_of
+from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.run.runner import losses_of
@@ -61,7 +62,7 @@ class TrackerHook(BaseHook):
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._window.clear()
         self._saved, self._logged_at = None, 0
-        if not is_first_rank():
+        if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
         pictures_every = self.image_interval if self.log_images else None

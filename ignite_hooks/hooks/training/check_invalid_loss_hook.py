@@ -13,13 +13,14 @@ from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import everybody_says, most, rank, world_size
-from ignite_hooks.errors import CheckpointError, did_you_mean
+from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.measure.phases import each
 from ignite_hooks.model.rollback import Undo
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.store.plain import to_plain
+from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
-from ignite_hooks.distributed.collectives import everybody_says, rank, world_size
+from ignite_hooks.distributed.collectives import everybody_says, is_main_process, rank, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -73,7 +73,7 @@ class DeterminismHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         """Forget the digests of what a resumed run does again."""
-        if rank() == 0:
+        if is_main_process():
             path = runner.folder(FILE)
             kept = {n: parts for n, parts in read(path).items() if n <= runner.global_step} if path.exists() else {}
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class DeterminismHook(BaseHook):
         if world_size() > 1 and not is_sharded(runner.model):
             # Buffers are not compared: between two synchronisations each rank has statistics of its own batches.
             self._compare_ranks(runner, everybody_says(digests_of(dict(module.named_parameters()))))
-        if rank() != 0:
+        if not is_main_process():
             return
         with runner.folder(FILE).open("a", encoding="utf-8") as file:
             file.write(line((step, found)))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, MinLen
 
 from ignite_hooks.checkpoint.capture import unwrapped
-from ignite_hooks.errors import did_you_mean
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.phases import each
 from ignite_hooks.plan.points import Priority
+from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from torch.nn import Module, Parameter

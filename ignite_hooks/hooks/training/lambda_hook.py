@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ignite_hooks.errors import did_you_mean
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, BaseHook
 from ignite_hooks.plan.points import ALIASES, POINTS, misspelt_points
+from ignite_hooks.text import did_you_mean
 
 
 class LambdaHook(BaseHook):

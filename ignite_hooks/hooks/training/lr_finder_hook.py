@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Lt
 
 from ignite_hooks.checkpoint.capture import services_with_state, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
-from ignite_hooks.distributed.collectives import everybody_says, rank
+from ignite_hooks.distributed.collectives import everybody_says, is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.machine import line_through
 from ignite_hooks.measure.phases import each, set_rate
@@ -92,7 +92,7 @@ class LRFinderHook(BaseHook):
             runner.writer.write_scalars({"lr_finder/suggestion": self.suggestion}, 0, kind="train", epoch=0)
             if self.apply:
                 begin_with(self.suggestion, optimizer, runner.scheduler)
-        if self.points and rank() == 0:
+        if self.points and is_main_process():
             self._draw(runner)
 
     def _tried(self, runner: Runner) -> Iterator[tuple[float, float]]:

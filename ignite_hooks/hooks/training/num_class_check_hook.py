@@ -8,9 +8,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.checkpoint.capture import unwrapped
-from ignite_hooks.errors import shown
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.loader_workers import datasets_with
+from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

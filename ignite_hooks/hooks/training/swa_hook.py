@@ -12,10 +12,10 @@ from annotated_types import Ge, Gt
 from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import all_or_none, average
-from ignite_hooks.errors import one_line
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each, set_rate
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
     from ignite_hooks.model.averages import Averages

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.distributed.collectives import first_says
-from ignite_hooks.errors import shown
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, parse_every, scheduled
+from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

@@ -8,7 +8,7 @@ import torch
 from ignite.engine import Engine
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.hooks.monitors.model_summary_hook import Row, table
+from ignite_hooks.hooks.monitors.model_summary_hook import Row, cut_table
 from ignite_hooks.writers.memory import MemoryWriter
 
 
@@ -57,7 +57,7 @@ def test_only_so_deep_as_was_asked_for(depth: int, names: list[str], tmp_path: P
 
 
 def test_the_middle_of_a_long_table_is_left_out() -> None:
-    lines = table([Row(f"layer {n}", "Linear", "1 x 1", "2", "yes") for n in range(100)], 10).splitlines()
+    lines = cut_table([Row(f"layer {n}", "Linear", "1 x 1", "2", "yes") for n in range(100)], 10).splitlines()
     assert len(lines) == 11
     assert lines[5].startswith("layer 4")
     assert lines[6] == "... 91 more"

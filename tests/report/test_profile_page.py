@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ignite_hooks.drawing.theme import ON_DARK, as_hex
+from ignite_hooks.measure.profile import Operator, Profile, Section, sections
+from ignite_hooks.report.profile_page import profile_page
+from tests.browser import as_shown, near, photographed
+from tests.report.test_page import HOSTILE, PIXEL, Outline
+
+
+def seen(**operators: Operator) -> Profile:
+    profile = Profile()
+    profile.add(10, {"data": 0.1, "forward": 0.3, "backward": 0.5, "other": 0.1}, operators.values())
+    return profile
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    page = profile_page("t <i>", sections(seen(one=Operator("a<b>|c", 1, 0.9))))
+    assert "a&lt;b&gt;|c" in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+
+
+def test_no_text_of_a_run_becomes_a_part_of_the_page() -> None:
+    profile = seen(one=Operator(HOSTILE, 1, 0.9))
+    profile.functions = {HOSTILE: Operator(HOSTILE, 3, 0.9, stack=(HOSTILE,))}
+    profile.traces = [HOSTILE]
+    parts = [*sections(profile, [HOSTILE], [{"hook": HOSTILE, "calls": "1"}]), Section(HOSTILE, [HOSTILE])]
+    page = profile_page(HOSTILE, parts, PIXEL.partition(",")[2])
+    elements = Outline(page).elements
+    assert {name for name, _ in elements}.isdisjoint({"script", "iframe", "object", "link"})
+    assert [given["src"] for name, given in elements if name == "img"] == [PIXEL]
+    assert not any(key.startswith("on") for _, given in elements for key in given)
+    assert "\x00" not in page
+    assert "\u202e" not in page
+
+
+def test_a_browser_may_load_and_run_nothing() -> None:
+    policy = [given for name, given in Outline(profile_page("t", [])).elements if name == "meta"][2]
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    assert str(policy["content"]).startswith("default-src 'none'; img-src data:;")
+
+
+def test_it_is_dark_where_the_reader_wants_it_dark() -> None:
+    page = profile_page("t", [])
+    dark = page.partition("prefers-color-scheme: dark")[2]
+    assert "color-scheme: light dark" in page
+    assert all(as_hex(colour) in dark for colour in ON_DARK)
+
+
+def test_numbers_are_aligned_to_the_right_and_names_to_the_left() -> None:
+    page = profile_page("t", [Section("s", rows=[{"operator": "mm", "calls": "3", "called by": "f"}])])
+    cells = [given.get("class") for name, given in Outline(page).elements if name == "td"]
+    assert cells == [None, "n", None]
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it_in_light_and_dark(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(profile_page("t", sections(seen(mm=Operator("aten::mm", 10, 0.5)))))
+    light = photographed(page.as_uri(), tmp_path / "light.png", "--blink-settings=preferredColorScheme=1")
+    dark = photographed(page.as_uri(), tmp_path / "dark.png", "--blink-settings=preferredColorScheme=0")
+    assert near(light, (246, 247, 249)) > 100_000
+    assert near(dark, (20, 23, 26)) > 100_000
+
+
+@pytest.mark.slow
+def test_long_names_of_functions_do_not_push_their_times_off_the_page(tmp_path: Path) -> None:
+    name = f"<built-in method _record_function_enter_new of {'pybind11_builtins.pybind11_detail_' * 4}record object>"
+    stack = tuple(f"torch/nn/modules/a_rather_long_name_of_a_module.py({n}): _call_implementation" for n in range(6))
+    profile = seen(mm=Operator("aten::mm", 10, 0.2))
+    profile.functions = {name: Operator(name, 3, 0.1, stack=stack)}
+    widest = "Math.max(...[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth))"
+    measured = f"<script>document.title = 'width ' + {widest}</script>"
+    page = tmp_path / "page.html"
+    # The policy of the page would not let the script run that measures it.
+    page.write_text(profile_page("t", sections(profile)).replace("Content-Security-Policy", "") + measured)
+    shown = as_shown(page.as_uri(), tmp_path, "--window-size=1000,800")
+    width = re.search(r"<title>width (\d+)</title>", shown)
+    assert width is not None
+    assert int(width[1]) <= 1000
