@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ignite.engine import Engine, EventEnum, Events
+from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 
 from ignite_hooks.checkpoint import capture as checkpoints
@@ -35,32 +35,12 @@ from ignite_hooks.engine.signals import Shielded, Signals
 from ignite_hooks.engine.stopping import Stopping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.plan.hook_events import HookEvents
 from ignite_hooks.plan.plan import Plan, problems_of
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import counted, did_you_mean, one_line, shown
-
-
-class HookEvents(EventEnum):
-    """The checkpoint points as Ignite events, registered on the trainer.
-
-    Example:
-        >>> HookEvents.BEFORE_SAVE_CHECKPOINT == "BEFORE_SAVE_CHECKPOINT"
-        False
-    """
-
-    BEFORE_SAVE_CHECKPOINT = "hook_before_save_checkpoint"
-    AFTER_SAVE_CHECKPOINT = "hook_after_save_checkpoint"
-    AFTER_LOAD_CHECKPOINT = "hook_after_load_checkpoint"
-
-    @property
-    def name(self) -> str:
-        """Prefixed: Ignite compares events by name, and these must never equal one of another make."""
-        return f"HOOK_{self._name_}"
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 class Seats:
