@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.plan.hook_events import HookEvents
-    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.priority import Priority
     from ignite_hooks.plan.schedule import scheduled
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry
     from ignite_hooks.run.runner import Runner
@@ -35,7 +35,7 @@ _HOME = {
     "HookEvents": "plan.hook_events",
     "load_config": "config.files",
     "Secret": "secrets",
-    "Priority": "plan.points",
+    "Priority": "plan.priority",
     "HOOKS": "registry",
     "HOOK_REGISTRY": "registry",
     "HookRegistry": "registry",

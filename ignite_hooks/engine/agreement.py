@@ -15,7 +15,8 @@ from ignite_hooks.errors import RankError
 from ignite_hooks.plan.schedule import NEVER
 
 if TYPE_CHECKING:
-    from ignite_hooks.plan.plan import Plan, Slot
+    from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.plan.slots import Slot
 
 LOOK_EVERY = 0.05
 """The seconds after which a rank asks the others anew whether the run is to end, when no hook had a say before."""

@@ -13,8 +13,8 @@ from ignite_hooks.plan.schedule import When
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.accounting import Tally
-    from ignite_hooks.engine.dispatch import Calls
-    from ignite_hooks.plan.plan import Slot
+    from ignite_hooks.engine.dispatch import Dispatcher
+    from ignite_hooks.plan.slots import Slot
     from ignite_hooks.run.runner import Runner
 
 WEIGHED_EVERY = 100
@@ -91,7 +91,7 @@ class Weighing:
         now: Seconds.
     """
 
-    def __init__(self, most: float, runner: Runner, calls: Calls, now: Callable[[], float]) -> None:
+    def __init__(self, most: float, runner: Runner, calls: Dispatcher, now: Callable[[], float]) -> None:
         self.runner, self._calls, self._now = runner, calls, now
         self._budget = Budget(most)
 

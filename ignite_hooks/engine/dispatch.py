@@ -11,9 +11,10 @@ from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.engine.accounting import Failures, Report, Tally
 from ignite_hooks.errors import ConfigError, HookError, Problem
 from ignite_hooks.plan.arguments import ArgumentSets, Available, CannotSupply, match
-from ignite_hooks.plan.plan import Plan, Slot
+from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
-from ignite_hooks.plan.schedule import NEVER, Clock, When
+from ignite_hooks.plan.schedule import NEVER, Clock
+from ignite_hooks.plan.slots import Slot
 from ignite_hooks.run.runner import KNOWN_SERVICES, LIVE, Runner
 from ignite_hooks.secrets import masked
 
@@ -37,7 +38,7 @@ def on_error_of(hook: object) -> str:
     return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
 
 
-class Calls:
+class Dispatcher:
     """The calls of one run, point by point.
 
     Args:
@@ -110,7 +111,7 @@ class Calls:
 
     # -- calling ----------------------------------------------------------------------------------------------
 
-    def meet(
+    def run(
         self, point: str, payload: Mapping[str, Any] | None = None, *, quietly: bool = False, to_the_end: bool = False
     ) -> None:
         """Call the hooks of one point in order.
@@ -136,11 +137,11 @@ class Calls:
             for call in calls:
                 if call.slot.hook in self.off and point != "cleanup":
                     continue
-                if not self._is_due(call):
+                if not (call.slot.acts_always or self._is_due_now(call)):
                     continue
                 sets.gather()
                 try:
-                    self.make(call, quietly=quietly)
+                    self.call(call, quietly=quietly)
                 except Exception as error:
                     if not to_the_end:
                         raise
@@ -161,11 +162,11 @@ class Calls:
         sets.gather()
         try:
             for call in calls:
-                self.make(call)
+                self.call(call)
         finally:
             sets.release()
 
-    def make(self, call: Call, *, quietly: bool = False) -> None:
+    def call(self, call: Call, *, quietly: bool = False) -> None:
         """Make one call and note its time."""
         outer, self._inner_seconds = self._inner_seconds, 0.0
         start = time.perf_counter()
@@ -201,28 +202,23 @@ class Calls:
 
     # -- what is due ------------------------------------------------------------------------------------------
 
-    def _is_due(self, call: Call) -> bool:
-        slot = call.slot
-        if slot.acts_always:
-            return True
-        state = self.runner.trainer.state
-        when = slot.when or When()
-        by_epoch = when.unit == "epoch" or slot.point.name in EPOCH_POINTS
-        n = int(state.epoch if by_epoch else state.iteration)
-        if slot.decides:
-            return self.decides(call, n - 1)
-        if when.unit == "second":
-            return slot in self.fired("epoch", n)
-        return when.due(n)
-
-    def decides(self, call: Call, step: int) -> bool:
-        """Ask a hook that decides itself; a failure of its answer is a failure of the hook."""
+    def is_due(self, call: Call, n: int, fired: Collection[object] = ()) -> bool:
+        """Return whether a call is due; a failure of a hook that decides itself is a failure of the hook."""
         try:
-            return bool(call.slot.owner.should_trigger(step))  # type: ignore[attr-defined]
+            return call.slot.is_due(n, fired)
         except Exception as error:
-            call.tally.calls += 1
-            self.fail(call, error)
+            self.fail_to_decide(call, error)
             return False
+
+    def fail_to_decide(self, call: Call, error: Exception) -> None:
+        """Treat a failure of a hook to say whether it is due as a failure of its call."""
+        call.tally.calls += 1
+        self.fail(call, error)
+
+    def _is_due_now(self, call: Call) -> bool:
+        slot, state = call.slot, self.runner.trainer.state
+        n = int(state.epoch if slot.counts_epochs else state.iteration)
+        return self.is_due(call, n, self.fired("epoch", n) if slot.by_clock else ())
 
     def start_clocks(self) -> None:
         """Begin to count time for the schedules in seconds."""

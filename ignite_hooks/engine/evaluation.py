@@ -15,7 +15,7 @@ from ignite_hooks.plan.schedule import NEVER
 from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.dispatch import Calls
+    from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.engine.stopping import Stopping
     from ignite_hooks.run.runner import Runner
 
@@ -30,7 +30,7 @@ class Evaluations:
         seats: Takes seats for handlers on an engine.
     """
 
-    def __init__(self, runner: Runner, calls: Calls, stopping: Stopping, seats: Callable[[Engine], Any]) -> None:
+    def __init__(self, runner: Runner, calls: Dispatcher, stopping: Stopping, seats: Callable[[Engine], Any]) -> None:
         self.runner, self._calls, self._stopping, self._seats = runner, calls, stopping, seats
         self.count = 0
         """How many evaluations there were."""
@@ -75,17 +75,17 @@ class Evaluations:
             begun = True
             for box in boxes.values():
                 box.start()
-            self._calls.meet(f"before_{kind}")
+            self._calls.run(f"before_{kind}")
 
         def on_epoch_completed() -> None:
             runner.publish_evaluation(name, engine)
-            self._calls.meet(f"after_{kind}_epoch")
+            self._calls.run(f"after_{kind}_epoch")
 
         def finish(quietly: bool = False) -> None:
             nonlocal begun
             if begun:
                 begun = False
-                self._calls.meet(f"after_{kind}", quietly=quietly)
+                self._calls.run(f"after_{kind}", quietly=quietly)
 
         def abort_if_wanted() -> None:
             step = int(engine.state.iteration)
@@ -102,7 +102,7 @@ class Evaluations:
             ),
         }
         seats.take(Events.STARTED, on_started, "first")
-        seats.take(Events.EPOCH_STARTED, lambda: self._calls.meet(f"before_{kind}_epoch"), "first")
+        seats.take(Events.EPOCH_STARTED, lambda: self._calls.run(f"before_{kind}_epoch"), "first")
         if self.runner.plan.at(f"before_{kind}_iter"):
             seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
         seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)

@@ -27,7 +27,7 @@ from ignite_hooks.engine.agreement import (
     compare_plans,
 )
 from ignite_hooks.engine.budget import Weighing
-from ignite_hooks.engine.dispatch import Calls, on_error_of
+from ignite_hooks.engine.dispatch import Dispatcher, on_error_of
 from ignite_hooks.engine.evaluation import Evaluations
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.run_wrapper import Guard
@@ -36,8 +36,9 @@ from ignite_hooks.engine.stopping import Stopping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.hook_events import HookEvents
-from ignite_hooks.plan.plan import Plan, problems_of
+from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import counted, did_you_mean, one_line, shown
@@ -80,7 +81,7 @@ class Installation:
     ) -> None:
         self.runner = runner
         runner.plan = Plan({})
-        self.calls = Calls(runner, _agree, now)
+        self.calls = Dispatcher(runner, _agree, now)
         self._now = now
         self._weighing = None if overhead_budget is None else Weighing(overhead_budget, runner, self.calls, now)
         self._agreement = Agreement(now)
@@ -316,7 +317,7 @@ class Installation:
             if not self.runner.resume_from:
                 self.runner.writer.began_anew()
         self.runner.position.run_started(self.runner)
-        self.calls.meet("before_run")
+        self.calls.run("before_run")
         if self.runner.resume_from:
             self._resume()
         self._begin_epoch_at(self.runner.global_step)
@@ -328,7 +329,7 @@ class Installation:
         for box in self._boxes.values():
             box.start()
         evaluated = self._evaluations.count
-        self.calls.meet("before_train")
+        self.calls.run("before_train")
         if self._evaluations.count != evaluated:
             # Where a signal prevented an evaluation, a hook has made up for it.
             self.runner.position.made_up(self.runner)
@@ -365,8 +366,8 @@ class Installation:
             self.runner.epoch_began_at = self.runner.global_step
         self.runner.in_epoch, self.runner.epoch_complete = True, False
         self.runner.position.epoch_started(self.runner)
-        self.calls.meet("before_epoch")
-        self.calls.meet("before_train_epoch")
+        self.calls.run("before_epoch")
+        self.calls.run("before_train_epoch")
         self._stopping.if_wanted(AT_EPOCH)
 
     def _on_epoch_opened(self) -> None:
@@ -412,10 +413,10 @@ class Installation:
 
     def _on_train_epoch(self) -> None:
         self.runner.publish_epoch()
-        self.calls.meet("after_train_epoch")
+        self.calls.run("after_train_epoch")
 
     def _on_epoch_completed(self) -> None:
-        self.calls.meet("after_epoch")
+        self.calls.run("after_epoch")
         self._let_go()
         self.runner.settle_saves(wait=world_size() > 1)
         self.runner.in_epoch = False
@@ -430,9 +431,9 @@ class Installation:
     def _on_completed(self) -> None:
         self._close_epoch()
         self.runner.settle_saves(wait=True)
-        self.calls.meet("after_train")
+        self.calls.run("after_train")
         self.runner.settle_saves(wait=True)
-        self.calls.meet("after_run")
+        self.calls.run("after_run")
 
     def _on_exception(self, error: BaseException) -> None:
         if self._failed_with is error or isinstance(error, GeneratorExit) or not self._began:
@@ -442,7 +443,7 @@ class Installation:
         self._count(unfinished=True)
         self.runner.in_iteration = False
         self._settle_saves(failed=True)
-        self.calls.meet("on_exception", {"exception": error}, quietly=True)
+        self.calls.run("on_exception", {"exception": error}, quietly=True)
 
     def _close(self, failed: bool = False) -> None:
         """What ends every run, exactly once."""
@@ -459,7 +460,7 @@ class Installation:
                     self._let_go()
                 finally:
                     self._say_goodbye(failed)
-                    self.calls.meet("cleanup", quietly=failed, to_the_end=True)
+                    self.calls.run("cleanup", quietly=failed, to_the_end=True)
         finally:
             self.runner.in_epoch = False
             while self._boxes:
@@ -560,7 +561,7 @@ class Installation:
         """Call a point; the checkpoint points fire their Ignite event too."""
         if not self.running:
             self.calls.prepare(self.runner.plan)
-        self.calls.meet(point, payload)
+        self.calls.run(point, payload)
         if point in CHECKPOINT_POINTS:
             self._fire(HookEvents[point.upper()])
 

@@ -29,7 +29,8 @@ from ignite_hooks.config.files import plain
 from ignite_hooks.errors import CheckpointError, ConfigError, HookError
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.plan.points import ITERATION_POINTS, POINTS, Priority
+from ignite_hooks.plan.points import ITERATION_POINTS, POINTS
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.store.memory import MemoryStore
 from ignite_hooks.store.plain import random_state, set_random_state, to_plain

@@ -10,7 +10,8 @@ import pytest
 from ignite.engine import Events
 
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
-from ignite_hooks.plan.points import ALIASES, CHECKPOINT_POINTS, POINTS, Priority, misspelt_points, point_named
+from ignite_hooks.plan.points import ALIASES, CHECKPOINT_POINTS, POINTS, misspelt_points, point_named
+from ignite_hooks.plan.priority import Priority
 from tests.tools import echo_trainer
 
 SPECIFIED = {
