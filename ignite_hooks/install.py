@@ -138,7 +138,7 @@ class Installation:
         problems = problems_of(hook)
         if problems:
             hook.priority = before
-            raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+            raise ConfigError([Problem(f"{name}.{setting}".rstrip("."), message) for setting, message in problems])
         others = self.runner.hooks.by_name
         hook.runner = self.runner
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, answered_methods, answers_only_epochs, own_method, schedule_of
 from ignite_hooks.points import (
     ALIASES,
@@ -355,8 +356,10 @@ def problems_of(hook: object) -> list[tuple[str, str]]:
     try:
         when = getattr(hook, "when", None)
         when if isinstance(when, When) else schedule_of(hook)
+    except SettingError as error:
+        found.append((error.setting, error.message))
     except ValueError as error:
-        found.append((str(error).split(" ")[0].strip("'"), str(error)))
+        found.append(("", str(error)))
     return found
 
 
