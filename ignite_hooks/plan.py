@@ -17,6 +17,7 @@ from ignite_hooks.points import (
     POINTS,
     Point,
     Priority,
+    method_of,
     misspelt_points,
     point_named,
 )
@@ -54,8 +55,8 @@ class Slot:
         """In words."""
         if self.decides:
             return "as it decides"
-        # Looked up on the class: an Ignite Metric answers hasattr for any name.
-        said = getattr(type(self.owner), "how_often", lambda *_: None)(self.owner, self.method)
+        in_words = method_of(self.owner, "how_often")
+        said = in_words(self.owner, self.method) if in_words else None
         if self.slowed > 1 and self.when is not None:
             return f"{self.when}, slowed from {self.when.interval / self.slowed:g}"
         return said or ("always" if self.acts_always else str(self.when))

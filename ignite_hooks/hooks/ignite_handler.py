@@ -9,7 +9,7 @@ from typing import Any
 
 from ignite_hooks.errors import ConfigError, Problem, SettingError, did_you_mean, shown
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
-from ignite_hooks.points import POINTS
+from ignite_hooks.points import POINTS, method_of
 
 PREFIX = "ignite.handlers."
 
@@ -81,7 +81,7 @@ def as_hook(
     extra = dict(arguments or {})
     name = type(handler).__name__
     event = event.name if isinstance(event, Enum) else event
-    if callable(getattr(type(handler), "attach", None)):
+    if method_of(handler, "attach"):
         takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
         if event is not None and not takes:
             raise SettingError("event", f"{name} chooses its events itself and takes none")
