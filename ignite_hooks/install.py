@@ -31,7 +31,7 @@ from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.improvement import rule_for
 from ignite_hooks.iterations import IterationBox
 from ignite_hooks.plan import Plan, problems_of
-from ignite_hooks.points import CHECKPOINT_POINTS
+from ignite_hooks.points import CHECKPOINT_POINTS, method_of
 from ignite_hooks.position import Position
 from ignite_hooks.ranks import first_says, most, world_size
 from ignite_hooks.report import Report
@@ -139,15 +139,15 @@ class Installation:
         problems = problems_of(hook)
         if problems:
             hook.priority = before
-            raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+            raise ConfigError([Problem(f"{name}.{setting}".rstrip("."), message) for setting, message in problems])
         others = self.runner.hooks.by_name
         hook.runner = self.runner
         try:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
                 self.runner.best.watch(metric, rule_for(metric, rule))
             self.runner.hooks.by_name = {**others, name: hook}
-            attached = getattr(type(hook), "attached", None)
-            if callable(attached):
+            attached = method_of(hook, "attached")
+            if attached:
                 with self._remembering_handlers():
                     attached(hook)
             self.refresh()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint import is_sharded, unwrapped
-from ignite_hooks.errors import ConfigError, MetricError, Problem
+from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.gathering import SharedEvaluation
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.improvement import rule_for
@@ -83,7 +83,7 @@ class EvalHook(BaseHook):
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
-            raise ValueError(f"name: {self.name!r} begins the names of metrics: use letters, digits and _")
+            raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
 
     @property
     def evaluates(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, Gt, Lt
 
 from ignite_hooks.checkpoint import services_with_state, unwrapped
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.machine import line_through
 from ignite_hooks.phases import each, set_rate
@@ -68,7 +69,7 @@ class LRFinderHook(BaseHook):
 
     def __post_init__(self) -> None:
         if self.start_lr >= self.end_lr:
-            raise ValueError(f"end_lr: {self.end_lr:g} is not above start_lr, which is {self.start_lr:g}")
+            raise SettingError("end_lr", f"{self.end_lr:g} is not above start_lr, which is {self.start_lr:g}")
         self.suggestion: float | None = None
         """The rate that was found; None before, or where the loss never fell."""
         self.points: list[tuple[float, float]] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.points import Priority
 from ignite_hooks.ranks import is_main_process
@@ -404,7 +405,7 @@ def decided_pixels(prediction: Any, images: Any) -> Any:
 
 
 def check_colours(**given: Any) -> None:
-    """A ValueError for the first setting that is no colour."""
+    """Raise a SettingError for the first setting that is no colour."""
     from ignite_hooks.drawing.look import as_colour
 
     for name, value in given.items():
@@ -413,4 +414,4 @@ def check_colours(**given: Any) -> None:
                 try:
                     as_colour(colour)
                 except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from error
+                    raise SettingError(name, str(error)) from error
