@@ -400,11 +400,6 @@ class Averages:
         """Both."""
         return self.weights, self.buffers
 
-    @property
-    def on_cpu_alone(self) -> bool:
-        """Whether all of it is ordinary memory of this process."""
-        return not any(part._on_device or part._sharded for part in self.parts)
-
     def tensors(self) -> list[Tensor]:
         """The memory of the averages."""
         return [value for part in self.parts for value in part.values.values()]
