@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import (
-    all_or_none,
-    everybody_says,
-    first_says,
+    all_gather,
+    broadcast_object,
+    fail_on_all_ranks,
     is_main_process,
     rank,
     world_size,
@@ -76,7 +76,7 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
     """Everything a run needs to go on as if it had not stopped."""
     trainer, iteration, epoch = runner.trainer, finished_iterations(runner), finished_epochs(runner)
     data, random = runner.position.saved(runner)
-    ranks = everybody_says({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
+    ranks = all_gather({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
     found: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
@@ -242,8 +242,8 @@ def steady_tensors(runner: Runner) -> list[Any]:
 
 def newest(runner: Runner) -> Path | None:
     """The newest checkpoint that is whole, among the folders in which this run saves; rank 0 chooses for all."""
-    found = all_or_none(lambda: str(_newest(runner) or "") if is_main_process() else "")
-    chosen = str(first_says(found))
+    found = fail_on_all_ranks(lambda: str(_newest(runner) or "") if is_main_process() else "")
+    chosen = str(broadcast_object(found))
     return Path(chosen) if chosen else None
 
 
@@ -284,7 +284,7 @@ def load(runner: Runner, path: Path) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer."""
     runner.wait_for_copy()
     state = _read(runner, path)
-    all_or_none(lambda: _restore_objects(runner, state, path))
+    fail_on_all_ranks(lambda: _restore_objects(runner, state, path))
     state = for_this_rank(state)
     runner.checkpoint = state
     try:
@@ -316,7 +316,7 @@ def _read(runner: Runner, path: Path) -> dict[str, Any]:
     """The state in a checkpoint, sharded as the model of this run is; all ranks read it, or none."""
     store, sharded = runner.store(path.parent), is_sharded(runner.model)
     if not sharded and not path.is_dir():
-        return all_or_none(lambda: store.load(path))
+        return fail_on_all_ranks(lambda: store.load(path))
     from ignite_hooks.store.sharded import filled, sharded_like, together
 
     def read() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ignite.metrics import Metric
 
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
-from ignite_hooks.distributed.collectives import first_says, most, world_size
+from ignite_hooks.distributed.collectives import all_reduce_max, broadcast_object, world_size
 from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
 from ignite_hooks.engine.accounting import Report
 from ignite_hooks.engine.agreement import (
@@ -502,7 +502,7 @@ class Installation:
             return
         vigil, self._vigil = self._vigil, None
         try:
-            most([0])
+            all_reduce_max([0])
         except RuntimeError as error:
             vigil.end(error)
             raise
@@ -653,5 +653,5 @@ def _restore_events(trainer: Engine, events: list[Any]) -> None:
 
 def _agree(mask: int, pause: int) -> tuple[int, int]:
     """The answer of rank 0."""
-    mask, pause = first_says([mask, pause])
+    mask, pause = broadcast_object([mask, pause])
     return mask, pause

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.checkpoint.save import Order, Saves
-from ignite_hooks.distributed.collectives import first_says, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import ConfigError, MetricError
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.run.best import Best
@@ -312,7 +312,7 @@ class Runner:
                 raise
             return None
         # What each rank has measured by itself differs, and what follows from it is not to.
-        return first_says(score) if world_size() > 1 else score
+        return broadcast_object(score) if world_size() > 1 else score
 
     def _evaluator_of(self, metric: str) -> str | None:
         """The evaluator whose name begins the name of a metric, else the first."""

@@ -22,7 +22,7 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config, plain
 from ignite_hooks.config.read import OURS, default_set, read_config
-from ignite_hooks.distributed.collectives import all_or_none, first_says, is_main_process, rank, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
@@ -77,7 +77,7 @@ class BaseTrainer:
         content = overridden(content, overrides, problems)
         # The first call into ignite.distributed is a collective where the process group was made outside of it.
         idist.sync()
-        self.recipe, built = all_or_none(lambda: self._read_and_build(content, problems))
+        self.recipe, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
         self.config: dict[str, Any] = self.recipe.effective
         """The whole configuration, with the defaults that apply."""
         self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
@@ -221,7 +221,7 @@ class BaseTrainer:
         ours |= self.recipe.own_classes
         wanted = ours.get("resume") if resume is None else resume
         if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
-            work_dir = first_says(str(new_folder(self._source, wanted)))
+            work_dir = broadcast_object(str(new_folder(self._source, wanted)))
         try:
             return attach_hooks(
                 self.trainer, ours, evaluators=self.evaluators, work_dir=work_dir, resume=resume, **self._services()

@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Lt
 
 from ignite_hooks.checkpoint.capture import services_with_state, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
-from ignite_hooks.distributed.collectives import everybody_says, is_main_process
+from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.machine import line_through
@@ -304,5 +304,5 @@ def loss_of(output: Any) -> float:
     found = losses_of(output, "loss")
     if not found:
         raise ValueError("the step returns no loss: return a number, a tensor of one element, or a mapping with 'loss'")
-    losses: list[float] = everybody_says(float(found["loss"]))
+    losses: list[float] = all_gather(float(found["loss"]))
     return sum(losses) / len(losses)

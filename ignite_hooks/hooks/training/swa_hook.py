@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt
 
 from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
-from ignite_hooks.distributed.collectives import all_or_none, average
+from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each, set_rate
@@ -138,7 +138,7 @@ class SWAHook(BaseHook):
         self._averages.put_in()
         try:
             with drawn_again(data):
-                all_or_none(lambda: renew_norms(module, data, runner.get_service("device")))
+                fail_on_all_ranks(lambda: renew_norms(module, data, runner.get_service("device")))
             average(list(norms.values()))
             self._norms = copies_of(norms)
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model import loader_workers as workers
@@ -97,7 +97,7 @@ class SyncRandomSizeHook(BaseHook):
         import torch
 
         if self.state.seed is None:
-            self.state.seed = int(first_says(torch.initial_seed()))
+            self.state.seed = int(broadcast_object(torch.initial_seed()))
         self._tell(self.state.size)
 
     @scheduled

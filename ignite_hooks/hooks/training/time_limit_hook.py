@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
@@ -91,7 +91,7 @@ class TimeLimitHook(BaseHook):
             runner.logger.info("saved %s: resume from it with a higher limit", path)
 
     def _look(self, runner: Runner) -> None:
-        if first_says(self._taken() >= self._limit):
+        if broadcast_object(self._taken() >= self._limit):
             runner.stop(f"{REASON} {self.limit}{' s' if not isinstance(self.limit, str) else ''} reached")
 
     def cleanup(self) -> None:
