@@ -51,6 +51,18 @@ def at(point: str, *, order: int | None = None, scheduled: bool = False) -> Call
     return mark
 
 
+def method_of(thing: object, name: str) -> Callable[..., Any] | None:
+    """Return the function that the class of a thing has under a name, to be called with the thing first, or None.
+
+    Example:
+        >>> method_of("text", "upper")("text"), method_of("text", "attach")
+        ('TEXT', None)
+    """
+    # Not looked up on the thing itself: an Ignite Metric answers hasattr for any name.
+    function = getattr(type(thing), name, None)
+    return function if callable(function) else None
+
+
 _DEFAULTS: set[object] = set()
 
 

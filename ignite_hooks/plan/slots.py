@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.plan.methods import (
     Answer,
     answer,
@@ -191,6 +192,8 @@ def problems_of(hook: object) -> list[tuple[str, str]]:
             found.append(("priority", str(error)))
     try:
         when_of(hook)
+    except SettingError as error:
+        found.append((error.setting, error.message))
     except ValueError as error:
-        found.append((str(error).split(" ")[0].strip("'"), str(error)))
+        found.append(("", str(error)))
     return found
