@@ -14,7 +14,7 @@ from ignite_hooks.config.mmengine import other_name, translated, without_scope
 from ignite_hooks.config.read import Entry, default_set
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation
-from ignite_hooks.plan.methods import class_answers
+from ignite_hooks.plan.methods import class_answers, default_name
 from ignite_hooks.plan.priority import hook_priority
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.registry import HOOKS
@@ -266,7 +266,7 @@ def build_all(
         if hook is None:
             unbuilt[entry.place] = _Unbuilt(entry)
             continue
-        name = getattr(hook, "name", None) or entry.default_name or type(hook).__name__
+        name = getattr(hook, "name", None) or entry.default_name or default_name(hook)
         if not isinstance(name, str):
             problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {shown(name)}"))
         elif same := [places[other] for other in hooks if hooks[other] is hook]:

@@ -36,7 +36,7 @@ from ignite_hooks.engine.stopping import Stopping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.hook_events import HookEvents
-from ignite_hooks.plan.methods import method_of
+from ignite_hooks.plan.methods import default_name, method_of
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
@@ -112,7 +112,7 @@ class Installation:
         if hook is None or isinstance(hook, (str, int, float, Mapping, list, tuple, type)):
             hint = ": build_hook() makes one of it" if isinstance(hook, (str, Mapping)) else ""
             raise ConfigError([Problem("register_hook", f"a hook is needed, not {shown(hook)}{hint}")])
-        name = name or getattr(hook, "name", None) or type(hook).__name__
+        name = name or getattr(hook, "name", None) or default_name(hook)
         if name in self.runner.hooks.by_name:
             raise ConfigError([Problem(name, "there is already a hook of this name: give one of them a name")])
         before = getattr(hook, "priority", None)

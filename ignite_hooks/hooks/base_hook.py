@@ -68,6 +68,8 @@ class BaseHook:
     """
 
     name: str | None = None
+    default_name: str | None = None
+    """The name where nothing else gives one; by default that of the class."""
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "raise"
     point_priority: ClassVar[Mapping[str, int]] = {}

@@ -51,6 +51,12 @@ def at(point: str, *, order: int | None = None, scheduled: bool = False) -> Call
     return mark
 
 
+def default_name(hook: object) -> str:
+    """Return the name of a hook that nobody has named: its ``default_name``, or the name of its class."""
+    name = getattr(hook, "default_name", None)
+    return name if isinstance(name, str) else type(hook).__name__
+
+
 def method_of(thing: object, name: str) -> Callable[..., Any] | None:
     """Return the function that the class of a thing has under a name, to be called with the thing first, or None.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 
+from ignite_hooks.plan.methods import default_name
 from ignite_hooks.plan.points import ALIASES, POINTS
 from ignite_hooks.plan.simulate import PlanSimulation, Step
 from ignite_hooks.plan.slots import Slot, custom_slots, in_order, slots_of
@@ -58,7 +59,7 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the slots as text: everything that decides what happens when."""
-        return [f"{s.point.name} {s.hook} {type(s.owner).__name__} {s.method} {s.priority} {s.how_often}" for s in self]
+        return [f"{s.point.name} {s.hook} {default_name(s.owner)} {s.method} {s.priority} {s.how_often}" for s in self]
 
     def rows(self) -> list[dict[str, str]]:
         """Return the plan as a table: a row for each slot."""

@@ -12,6 +12,7 @@ from ignite_hooks.plan.methods import (
     answer,
     answers_of,
     answers_only_epochs,
+    default_name,
     given_methods,
     own_method,
     schedule_of,
@@ -185,7 +186,7 @@ def problems_of(hook: object) -> list[tuple[str, str]]:
     priorities = given if isinstance(given, Mapping) else {} if given is None else {"": given}
     for point, value in priorities.items():
         if point and point_named(point).name not in POINTS and answer(hook, point) is None:
-            found.append(("priority", f"{cls.__name__} has no point {point!r}"))
+            found.append(("priority", f"{default_name(hook)} has no point {point!r}"))
         try:
             Priority.value_of(value)
         except ValueError as error:

@@ -146,15 +146,6 @@ class RecordingHook(BaseHook):
         [('after_train_iter', 1, 1), ('after_train_iter', 1, 2), ('after_epoch', 1, 2)]
     """
 
-    def __new__(cls, *, points: Iterable[str] | None = None, **_: Any) -> RecordingHook:
-        if points is None:
-            return super().__new__(cls)
-        # A hook's points are the methods of its class, so one with other points is of another class.
-        wanted = list(points)
-        methods = {point: vars(BaseHook)[point] for point in POINTS if point not in wanted}
-        methods |= {point: _recording(point) for point in wanted}
-        return super().__new__(type(cls.__name__, (cls,), {"__doc__": cls.__doc__, **methods}))
-
     def __init__(
         self,
         *,
@@ -164,23 +155,18 @@ class RecordingHook(BaseHook):
     ) -> None:
         super().__init__(settings)
         self.calls: list[tuple[str, int, int]] = []
+        self._points = tuple(POINTS if points is None else points)
         self._log = log
 
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {point: functools.partial(self._record, point) for point in self._points}
 
-def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
-    def answer(self: RecordingHook, runner: Runner) -> None:
+    def _record(self, point: str, runner: Runner) -> None:
         place = int(runner.trainer.state.epoch), runner.global_step
         self.calls.append((point, *place))
         if self._log is not None:
             name = next((name for name, hook in runner.hooks.items() if hook is self), type(self).__name__)
             self._log.append((name, point, *place))
-
-    answer.__name__ = point
-    return answer
-
-
-for _point in POINTS:
-    setattr(RecordingHook, _point, _recording(_point))
 
 
 def failing_at(point: str, *, call: int = 1, error: BaseException | None = None, **settings: Any) -> BaseHook:
@@ -203,16 +189,24 @@ def failing_at(point: str, *, call: int = 1, error: BaseException | None = None,
         ...     print(failure)
         FailingHook.after_train_iter failed at epoch 1, iteration 2: ValueError: boom
     """
-    calls = 0
+    return _FailingHook(point, call, error, settings)
 
-    def answer() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            raise ValueError("boom") if error is None else error
 
-    hook: BaseHook = type("FailingHook", (BaseHook,), {point: staticmethod(answer)})(**settings)
-    return hook
+class _FailingHook(BaseHook):
+    """Raise at one call of a point and do nothing else."""
+
+    def __init__(self, point: str, call: int, error: BaseException | None, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self.default_name = "FailingHook"
+        self._point, self._call, self._error, self._calls = point, call, error, 0
+
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {self._point: self._fail}
+
+    def _fail(self) -> None:
+        self._calls += 1
+        if self._calls == self._call:
+            raise ValueError("boom") if self._error is None else self._error
 
 
 # -- what every hook promises ----------------------------------------------------------------------------------
