@@ -73,15 +73,14 @@ _DEFAULTS: set[object] = set()
 
 
 def mark_defaults(cls: Class) -> Class:
-    """Mark the methods of a class as defaults: who inherits one of them answers nothing with it."""
-    _DEFAULTS.update(value for value in vars(cls).values() if isinstance(value, types.FunctionType))
+    """Mark the methods and properties of a class as defaults: who inherits one of them answers nothing with it."""
+    _DEFAULTS.update(value for value in vars(cls).values() if isinstance(value, (types.FunctionType, property)))
     return cls
 
 
 def own_method(cls: type, name: str) -> Callable[..., Any] | None:
     """Return the method that a class gives this name itself, or None where it has none or a default."""
-    # Looked up on the class: an Ignite Metric answers hasattr for any name.
-    method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    method = _found(cls, name)
     return method if callable(method) and not _is_default(method) else None
 
 
@@ -90,8 +89,18 @@ def overrides(cls: type, name: str) -> bool:
     return own_method(cls, name) is not None and any(_is_default(vars(base).get(name)) for base in cls.__mro__)
 
 
+def has_default(cls: type, name: str) -> bool:
+    """Return whether what a class has under a name is a default."""
+    return _is_default(_found(cls, name))
+
+
+def _found(cls: type, name: str) -> Any:
+    # Looked up on the class: an Ignite Metric answers hasattr for any name.
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
 def _is_default(method: object) -> bool:
-    return isinstance(method, types.FunctionType) and method in _DEFAULTS
+    return isinstance(method, (types.FunctionType, property)) and method in _DEFAULTS
 
 
 _ANSWERS: weakref.WeakKeyDictionary[type, tuple[Answer, ...]] = weakref.WeakKeyDictionary()

@@ -36,21 +36,22 @@ class Plan:
         for name, hook in self.hooks.items():
             for slot in slots_of(name, hook, (slowed or {}).get(name, 1)):
                 found[slot.point.name].append(slot)
-        self._slots = {point: in_order(slots) for point, slots in found.items()}
+        self.slots = {point: in_order(slots) for point, slots in found.items()}
+        """The slots of the known points, in the order in which they run."""
 
     def at(self, point: str) -> tuple[Slot, ...]:
         """Return the slots of a point in the order in which they run; any method name can be a point."""
         name = ALIASES.get(point, point)
-        if name in self._slots:
-            return self._slots[name]
+        if name in self.slots:
+            return self.slots[name]
         return in_order(custom_slots(name, self.hooks))
 
     def __iter__(self) -> Iterator[Slot]:
-        for slots in self._slots.values():
+        for slots in self.slots.values():
             yield from slots
 
     def __len__(self) -> int:
-        return sum(len(slots) for slots in self._slots.values())
+        return sum(len(slots) for slots in self.slots.values())
 
     @property
     def digest(self) -> str:
@@ -66,7 +67,7 @@ class Plan:
         iterations, epochs = self._now()
         rows = []
         noted: set[str] = set()
-        for point, slots in self._slots.items():
+        for point, slots in self.slots.items():
             for order, slot in enumerate(slots, 1):
                 notes = dict.fromkeys(NOTES, "")
                 if slot.hook not in noted:

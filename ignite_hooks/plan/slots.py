@@ -14,6 +14,7 @@ from ignite_hooks.plan.methods import (
     answers_only_epochs,
     default_name,
     given_methods,
+    has_default,
     own_method,
     schedule_of,
 )
@@ -140,7 +141,7 @@ def custom_slots(point: str, hooks: Mapping[str, object]) -> list[Slot]:
 
 def when_of(hook: object) -> When:
     """Return the schedule of a hook: its own ``when``, or what its settings spell."""
-    when = getattr(hook, "when", None)
+    when = None if has_default(type(hook), "when") else getattr(hook, "when", None)
     return when if isinstance(when, When) else schedule_of(hook)
 
 

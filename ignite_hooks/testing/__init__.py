@@ -29,6 +29,7 @@ from ignite_hooks.config.files import plain
 from ignite_hooks.errors import CheckpointError, ConfigError, HookError
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.plan.methods import answers_of
 from ignite_hooks.plan.points import ITERATION_POINTS, POINTS
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.run.runner import Runner
@@ -159,7 +160,10 @@ class RecordingHook(BaseHook):
         self._log = log
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
-        return {point: functools.partial(self._record, point) for point in self._points}
+        return {
+            point: getattr(self, point) if point in POINTS else functools.partial(self._record, point)
+            for point in self._points
+        }
 
     def _record(self, point: str, runner: Runner) -> None:
         place = int(runner.trainer.state.epoch), runner.global_step
@@ -167,6 +171,18 @@ class RecordingHook(BaseHook):
         if self._log is not None:
             name = next((name for name, hook in runner.hooks.items() if hook is self), type(self).__name__)
             self._log.append((name, point, *place))
+
+
+def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
+    def answer(self: RecordingHook, runner: Runner) -> None:
+        self._record(point, runner)
+
+    answer.__name__ = point
+    return answer
+
+
+for _point in POINTS:
+    setattr(RecordingHook, _point, _recording(_point))
 
 
 def failing_at(point: str, *, call: int = 1, error: BaseException | None = None, **settings: Any) -> BaseHook:
@@ -189,24 +205,17 @@ def failing_at(point: str, *, call: int = 1, error: BaseException | None = None,
         ...     print(failure)
         FailingHook.after_train_iter failed at epoch 1, iteration 2: ValueError: boom
     """
-    return _FailingHook(point, call, error, settings)
+    calls = 0
 
+    def answer() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise ValueError("boom") if error is None else error
 
-class _FailingHook(BaseHook):
-    """Raise at one call of a point and do nothing else."""
-
-    def __init__(self, point: str, call: int, error: BaseException | None, settings: Mapping[str, Any]) -> None:
-        super().__init__(settings)
-        self.default_name = "FailingHook"
-        self._point, self._call, self._error, self._calls = point, call, error, 0
-
-    def answers(self) -> Mapping[str, Callable[..., Any]]:
-        return {self._point: self._fail}
-
-    def _fail(self) -> None:
-        self._calls += 1
-        if self._calls == self._call:
-            raise ValueError("boom") if self._error is None else self._error
+    hook = LambdaHook(**{point: answer}, **settings)
+    hook.default_name = "FailingHook"
+    return hook
 
 
 # -- what every hook promises ----------------------------------------------------------------------------------
@@ -472,7 +481,7 @@ def is_cleaned_up_however_a_run_ends(subject: _Subject) -> None:
             _end_early(script.run.trainer, error)
         before = _around()
         with subject.attached(script) as scene:
-            answers = _described(scene.hook).points
+            points = {answer.point.name for answer in answers_of(scene.hook)}
             try:
                 script.train()
             except HookError as failed:
@@ -489,7 +498,7 @@ def is_cleaned_up_however_a_run_ends(subject: _Subject) -> None:
                 subject.breaks(f"fails when a run ends by {ending}: {failures.last}")
             cleanups = report.tallies.get((scene.called, "cleanup"))
             times = cleanups.calls if cleanups else 0
-            if "cleanup" in answers and times != 1:
+            if "cleanup" in points and times != 1:
                 subject.breaks(f"is cleaned up {times} times, not once, when a run ends by {ending}")
             if left:
                 subject.breaks(f"leaves something behind when a run ends by {ending}: {', '.join(sorted(left))}")
