@@ -561,7 +561,7 @@ def test_a_failed_run_goes_on_from_where_it_failed_and_leaves_one_file_of_its_fa
 
     with pytest.raises(Broken):
         trainer.run([1] * 9, max_epochs=1)
-    assert runner.resumed_from == tmp_path / "exception_iter_5.pth"
+    assert runner.state.resumed_from == tmp_path / "exception_iter_5.pth"
     assert names(tmp_path) == ["exception_iter_5.pth", "exception_iter_8.pth"]
 
 

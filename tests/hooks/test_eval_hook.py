@@ -48,7 +48,7 @@ class Log(BaseHook):
         self.points.append("before_val")
 
     def after_val_epoch(self, runner: Any) -> None:
-        self.seen.append((runner.evaluating, runner.global_step))
+        self.seen.append((runner.state.evaluating, runner.global_step))
 
     def after_val(self) -> None:
         self.points.append("after_val")
@@ -386,7 +386,7 @@ def test_an_evaluator_that_raises_reaches_the_caller_after_after_val_and_the_nex
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert log.points == ["before_val", "after_val"]
     assert model.training
-    assert runner.evaluating is None
+    assert runner.state.evaluating is None
     broken = False
     trainer.run(DATA, max_epochs=2)
     assert log.points[-1] == "after_val"
