@@ -193,7 +193,7 @@ def test_validate_works_outside_of_training_and_says_what_is_missing(tmp_path: P
         runner.validate()
     runner.register_service("val_loader", val_data)
     assert runner.validate() == evaluator.state.metrics
-    with pytest.raises(ConfigError, match="evaluator called 'test'"):
+    with pytest.raises(ConfigError, match=r"pass evaluators=\{'test'"):
         runner.test()
     assert "after_val_epoch" in [at for _, at, *_ in log]
 
