@@ -31,6 +31,8 @@ mlflow: Any = pytest.importorskip("mlflow")
 @pytest.fixture(scope="module", autouse=True)
 def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with trackers_at(tmp_path_factory.mktemp("trackers")):
+        # The first time this makes the tables, hundreds of times of waiting for the disk: no run is to wait for that.
+        mlflow.MlflowClient(os.environ["MLFLOW_TRACKING_URI"]).get_experiment_by_name("digits")
         yield
 
 
