@@ -11,8 +11,10 @@ import numpy
 from PIL import Image
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.hooks.tracker_hook import TrackerHook
 from ignite_hooks.runner import Runner
 from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.background import BackgroundWriter
 from ignite_hooks.writers.interface import full_name
 from ignite_hooks.writers.jsonl import read_jsonl
 
@@ -26,6 +28,15 @@ class Draws(BaseHook):
 
     def after_epoch(self, runner: Any) -> None:
         runner.writer.write_image("predictions/cat", PICTURE, runner.global_step)
+
+
+class Patient(BaseHook):
+    """Lets the end of the run wait for a tracker on a slow machine until it has everything."""
+
+    def before_train(self, runner: Any) -> None:
+        for hook in runner.hooks.values():
+            if isinstance(hook, TrackerHook) and isinstance(hook._writer, BackgroundWriter):
+                hook._writer.deadline = 240.0
 
 
 def train(
@@ -45,7 +56,7 @@ def train(
             "timer": None,
             "checkpoint": {"best_metric": "accuracy", "max_keep_ckpts": 1},
         },
-        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), *hooks],
+        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), Patient(), *hooks],
         "tracker": {"api_key": CANARY},
     }
     runner = attach_hooks(run.trainer, cfg, work_dir=folder, **run.services, **more)
