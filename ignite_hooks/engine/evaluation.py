@@ -76,7 +76,7 @@ class Evaluation:
         runner = self.runner
         evaluators = [name for name in runner.evaluators if name != "test"] or [self.name]
         state = runner.trainer_state
-        runner.metrics.publish_evaluation(
+        runner.trainer_metrics.latest.publish_evaluation(
             self.name,
             dict(self.engine.state.metrics),
             int(state.iteration),

@@ -58,7 +58,7 @@ class Lifecycle:
         self.stopping.reset()
         dispatcher.off.clear()
         dispatcher.report = Report()
-        runner.forget_seen_metrics()
+        runner.trainer_metrics.forget_seen()
         if overhead_budget is not None:
             self.budget = BudgetController(overhead_budget, runner, dispatcher, self._now)
             self.budget.begin()
@@ -123,7 +123,7 @@ class Lifecycle:
             # The measurements of an earlier run of this engine belong to steps that this run has yet to reach.
             runner.metrics.clear()
             runner.best.load_state_dict({})
-            runner.forget_seen_metrics()
+            runner.trainer_metrics.forget_seen()
             if not state.resume_from:
                 runner.writer.began_anew()
         runner.position.run_started(runner)
@@ -229,7 +229,7 @@ class Lifecycle:
         self._end_train_epoch()
 
     def _end_train_epoch(self) -> None:
-        self.runner.forget_seen_metrics()
+        self.runner.trainer_metrics.forget_seen()
         self.dispatcher.run("after_train_epoch")
 
     def end_epoch(self) -> None:

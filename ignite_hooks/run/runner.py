@@ -94,7 +94,7 @@ class Runner:
         self._services = Services(services, work_dir)
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
-        self._metrics = TrainerMetrics(losses_of)
+        self.trainer_metrics = TrainerMetrics(losses_of)
         self._make_store = store
         self._stores: dict[Path, Store] = {}
         self.position = Position()
@@ -216,11 +216,7 @@ class Runner:
     @property
     def metrics(self) -> Metrics:
         """The latest value of every metric with the step it belongs to."""
-        return self._metrics.read(self.trainer_state)
-
-    def forget_seen_metrics(self) -> None:
-        """Publish the trainer's metrics again when they are read next, even where they did not change."""
-        self._metrics.forget_seen()
+        return self.trainer_metrics.read(self.trainer_state)
 
     # -- named objects ----------------------------------------------------------------------------------------
 

@@ -436,7 +436,9 @@ def test_test_uses_the_evaluator_of_that_name_and_is_no_validation(by_hook: bool
 
 def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -> None:
     runner, _, _ = attached(tmp_path)
-    with pytest.raises(ConfigError, match=r"cannot evaluate 'val': give attach_hooks an evaluator called 'val', or"):
+    with pytest.raises(
+        ConfigError, match=r"cannot evaluate 'val': pass evaluators=\{'val': \.\.\.\} to attach_hooks\(\), or"
+    ):
         runner.validate()
 
 
