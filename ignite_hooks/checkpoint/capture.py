@@ -19,7 +19,7 @@ from ignite_hooks.distributed.collectives import (
     world_size,
 )
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.plan.methods import method_of
+from ignite_hooks.plan.methods import method_of, own_method
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.plain import set_random_state, to_plain
@@ -135,8 +135,8 @@ def finished_iterations(runner: Runner) -> int:
 def finished_epochs(runner: Runner) -> int:
     """How many epochs the weights have seen to their end; the epoch that ends now counts."""
     state, length = runner.trainer.state, runner.epoch_length
-    ended = runner.epoch_complete or (
-        length is not None and finished_iterations(runner) - runner.epoch_began_at >= length
+    ended = runner.state.epoch_complete or (
+        length is not None and finished_iterations(runner) - runner.state.epoch_began_at >= length
     )
     return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
 
@@ -202,11 +202,12 @@ def _comparable(value: Any) -> Any:
 
 def hook_state(hook: object) -> Mapping[str, Any]:
     """What a hook wants to remember; hooks of other makes need not have anything to say."""
-    return _asked(hook, "state_dict") or {}
+    function = method_of(hook, "state_dict")
+    return function(hook) or {} if function else {}
 
 
 def _asked(hook: object, method: str) -> Any:
-    function = method_of(hook, method)
+    function = own_method(type(hook), method)
     return function(hook) if function else None
 
 
@@ -249,7 +250,9 @@ def newest(runner: Runner) -> Path | None:
 
 def _newest(runner: Runner) -> Path | None:
     savers = [hook for hook in runner.hooks.values() if hasattr(type(hook), "out_dir")]
-    folders = dict.fromkeys([*(runner.folder(getattr(hook, "out_dir", None)) for hook in savers), runner.work_dir])
+    folders = dict.fromkeys(
+        [*(runner.work_dir / (getattr(hook, "out_dir", None) or "") for hook in savers), runner.work_dir]
+    )
     found: list[tuple[Entry, Path]] = []
     errors: list[CheckpointError] = []
     for folder in folders:

@@ -133,7 +133,7 @@ class IgniteHandlerHook(BaseHook):
 
     def _call(self, runner: Any) -> None:
         # Every evaluator reaches the points of an evaluation.
-        if runner.evaluating in (None, self._engine):
+        if runner.state.evaluating in (None, self._engine):
             self._handler(self._find_engine(), **self._arguments)
 
     def _find_engine(self) -> Any:

@@ -15,7 +15,8 @@ from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
 from ignite_hooks.plan.slots import Slot
-from ignite_hooks.run.runner import KNOWN_SERVICES, LIVE, Runner
+from ignite_hooks.run.runner import Runner
+from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked
 
 IN_A_ROW = 3
@@ -72,15 +73,12 @@ class Dispatcher:
     """Calls the hooks of one run, point by point.
 
     Args:
-        runner: Supplies the arguments that parameters of methods name.
         agree: Makes the answer of rank 0 the answer of all ranks.
         now: Returns the time in seconds, for schedules in seconds.
     """
 
-    def __init__(
-        self, runner: Runner, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.runner = runner
+    def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
+        self.is_bound = False
         self.report = Report()
         self.off: set[str] = set()
         """The disabled hooks; they are only cleaned up."""
@@ -92,6 +90,10 @@ class Dispatcher:
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
         self.next_weighing = NEVER
         """The next iteration after which the cost of the hooks is compared with the budget."""
+
+    def bind(self, runner: Runner) -> None:
+        """Hold the runner, which supplies the arguments of methods, until ``forget``."""
+        self.runner, self.is_bound = runner, True
 
     # -- making ready -----------------------------------------------------------------------------------------
 
@@ -110,6 +112,9 @@ class Dispatcher:
         """Drop everything that belongs to the run."""
         self._ready = {}
         self._payload = {}
+        if self.is_bound:
+            self.is_bound = False
+            del self.runner
 
     def at(self, point: str) -> tuple[list[Call], ArgumentSets]:
         """Return the calls of a point in order, and their arguments."""
@@ -216,7 +221,7 @@ class Dispatcher:
         """Raise, warn or disable the hook, as its ``on_error`` says."""
         if isinstance(error, HookError) and not quietly:
             raise error
-        slot, state, logger = call.slot, self.runner.trainer.state, self.runner.logger
+        slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
@@ -247,13 +252,13 @@ class Dispatcher:
         self.fail(call, error)
 
     def _is_due_now(self, call: Call) -> bool:
-        slot, state = call.slot, self.runner.trainer.state
+        slot, state = call.slot, self.runner.trainer_state
         n = int(state.epoch if slot.counts_epochs else state.iteration)
         return self.is_due(call, n, self.fired("epoch", n) if slot.by_clock else ())
 
     def start_clocks(self) -> None:
         """Start the clocks of schedules in seconds."""
-        state = self.runner.trainer.state
+        state = self.runner.trainer_state
         for unit, points, done in (("iter", ITERATION_POINTS, state.iteration), ("epoch", EPOCH_POINTS, state.epoch)):
             slots = [call.slot for point in points for call in self.at(point)[0]]
             self._clocks[unit].start({s: s.when for s in slots if s.when and s.when.unit == "second"}, int(done))

@@ -137,7 +137,7 @@ class IterationBox:
         return ask
 
     def _make_handler(self) -> Callable[[], None]:
-        engine, runner = self._engine, self._calls.runner
+        engine, state = self._engine, self._calls.runner.state
 
         def on_iteration() -> None:
             n = engine.state.iteration
@@ -146,7 +146,7 @@ class IterationBox:
             elif self._quick:
                 # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
                 always, quick, readers = self._always, self._quick, self._readers
-                runner.in_iteration = True
+                state.in_iteration = True
                 if readers:
                     values = self._values.copy()
                     for which, read in readers:
@@ -161,7 +161,7 @@ class IterationBox:
                             call()
                 except Exception as error:
                     self._go_on_after(error, always[quick.index(call) :])
-                runner.in_iteration = False
+                state.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
 
@@ -183,7 +183,7 @@ class IterationBox:
         calls, runner = self._calls, self._calls.runner
         self._count(n - 1 - self._counted)
         self._counted = n
-        runner.in_iteration = True
+        runner.state.in_iteration = True
         fired = calls.fired("iter", n) if self._engine is runner.trainer else frozenset[object]()
         before, sets = self._all, self._sets
         sets.gather()
@@ -200,7 +200,7 @@ class IterationBox:
                     calls.call(call)
         finally:
             sets.release()
-            runner.in_iteration = False
+            runner.state.in_iteration = False
         if before is self._all:
             if calls.off:
                 self._make_quick()
@@ -210,3 +210,52 @@ class IterationBox:
         if self._afterwards is not None:
             self._afterwards()
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))
+
+
+class IterationBoxes:
+    """The iteration events that are handled now, by name."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, IterationBox] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._boxes
+
+    def add(self, name: str, box: IterationBox) -> None:
+        """Add a box; it stays until it is removed."""
+        self._boxes[name] = box
+
+    def remove(self, name: str) -> None:
+        """Close a box and forget it."""
+        self._boxes.pop(name).close()
+
+    def remove_all(self) -> None:
+        """Close every box and forget it."""
+        while self._boxes:
+            self._boxes.popitem()[1].close()
+
+    def start(self) -> None:
+        """Start counting at the iterations the engines are at now."""
+        for box in self._boxes.values():
+            box.start()
+
+    def fill(self) -> None:
+        """Take over the calls of a plan that has changed."""
+        for box in self._boxes.values():
+            box.fill()
+
+    def wake(self) -> None:
+        """Look at everything in the running iteration; any thread may call this."""
+        for box in list(self._boxes.values()):
+            box.next_due = 0
+
+    def look_at(self, name: str, iteration: int) -> None:
+        """Look at everything in this iteration of a box."""
+        if name in self._boxes:
+            box = self._boxes[name]
+            box.next_due = min(box.next_due, iteration)
+
+    def count(self, unfinished: bool = False) -> None:
+        """Record the calls that were made without being timed; in an unfinished iteration none after its step."""
+        for name, box in self._boxes.items():
+            box.count(unfinished and name.startswith("after_"))

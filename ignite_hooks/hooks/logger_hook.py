@@ -18,7 +18,8 @@ from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
-from ignite_hooks.run.runner import LOGGER_NAME, losses_of
+from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.runner import losses_of
 from ignite_hooks.text import clock, columns, number, out_of, padded
 
 if TYPE_CHECKING:

@@ -570,7 +570,7 @@ class LeavesALoggingHandlerWhenTerminated(BaseHook):
         LEFT.callback(logger.removeHandler, self.handler)
 
     def after_run(self, runner: Any) -> None:
-        if runner.epoch_complete:
+        if runner.state.epoch_complete:
             logging.getLogger("some.logger").removeHandler(self.handler)
 
 

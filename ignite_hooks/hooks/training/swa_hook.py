@@ -103,7 +103,7 @@ class SWAHook(BaseHook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         taken = When(self.interval, "epoch", start=self._begins_after(runner) + 1)
-        if runner.epoch_complete and taken.due(runner.epoch + 1):
+        if runner.state.epoch_complete and taken.due(runner.epoch + 1):
             self._take(runner)
 
     def before_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ class SWAHook(BaseHook):
     def after_train(self, runner: Runner) -> None:
         """Complete the mean before the last checkpoint is saved: batch norms have the statistics of other weights."""
         self._norms = {}
-        if self._averages is None or not self.state.taken or runner.aborting:
+        if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         module = unwrapped(runner.model)
         norms = norms_of(module)
@@ -150,7 +150,7 @@ class SWAHook(BaseHook):
     @at("after_train", order=0)
     def put_mean_into_model(self, runner: Runner) -> None:
         """Put the mean into the model, after all other hooks: nothing is saved or evaluated later."""
-        if self._averages is None or not self.state.taken or runner.aborting:
+        if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         runner.wait_for_copy()
         module = unwrapped(runner.model)
