@@ -41,7 +41,7 @@ class MeanTeacherHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
     changes_training: ClassVar[bool] = True
 
-    # As EMAHook: a checkpoint of an iteration holds the teacher of that iteration.
+    # Like EMAHook: a checkpoint of an iteration holds the teacher of that iteration.
     point_priority: ClassVar[dict[str, int]] = {"after_train_iter": 95}
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class MeanTeacherHook(BaseHook):
         self._warned = False
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        """After a checkpoint has been loaded, which holds the teacher as a part of the model."""
+        """Find the teacher, after a checkpoint has been loaded that holds it as a part of the model."""
         from ignite_hooks.model.averages import Averages
 
         model, self._warned = unwrapped(model), False
@@ -81,18 +81,18 @@ class MeanTeacherHook(BaseHook):
         if not averages.weights.update(self.momentum):
             self._warn(runner)
         if self._lent is not averages.weights.values:
-            # Laid out anew: tensors of the student were replaced.
+            # Lay it out again: tensors of the student were replaced.
             self._lend(unwrapped(runner.model).teacher)
         for tensor, value in self._copies:
             tensor.copy_(value)
 
     def after_load_checkpoint(self, runner: Runner) -> None:
-        """The teacher of the file counts, not the one before it."""
+        """Use the teacher of the file, not the one before it."""
         if self._averages is not None:
             self._averages.load_state_dict(unwrapped(runner.model).teacher.state_dict())
 
     def after_train(self, runner: Runner) -> None:
-        """A GPU has counted by itself."""
+        """Read the counts of a GPU."""
         if self._averages is not None and self._averages.weights.take_skipped():
             self._warn(runner)
 
@@ -106,7 +106,7 @@ class MeanTeacherHook(BaseHook):
             runner.logger.warning(words, runner.global_step)
 
     def _lend(self, teacher: Any) -> None:
-        """The averages are the memory of the teacher: nothing is kept twice."""
+        """Make the averages share the memory of the teacher, so that nothing is kept twice."""
         averages = self._averages
         assert averages is not None
         self._lent = averages.weights.values

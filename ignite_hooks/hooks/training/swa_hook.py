@@ -73,7 +73,7 @@ class SWAHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """Every epoch: the interval counts from the first that is taken, which only a run knows."""
+        """Every epoch: the interval counts from the first averaged one, which only a run knows."""
         return When(1, "epoch")
 
     def how_often(self, method: str) -> str | None:
@@ -86,7 +86,7 @@ class SWAHook(BaseHook):
         if runner.global_step == 0:
             self.state, self._averages = Progress(), None
         elif self._averages is not None and self._averages.inside:
-            # The run before this one has left the mean in the model: this one goes on with the weights.
+            # The previous run has left the mean in the model: this one continues with the weights.
             self._averages.take_out()
             give(unwrapped(runner.model), self._raw_norms)
 
@@ -119,7 +119,7 @@ class SWAHook(BaseHook):
             self._averages = Averages(unwrapped(runner.model))
             self._averages.load_state_dict(found)
         elif self.state.taken:
-            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins anew", KEY)
+            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins again", KEY)
             self.state.taken = 0
 
     @at("after_train", order=95)
@@ -141,7 +141,7 @@ class SWAHook(BaseHook):
             average(list(norms.values()))
             self._norms = copies_of(norms)
         except Exception as error:
-            # So near the end this must not cost the run.
+            # A failure so near the end must not lose the run.
             runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
         finally:
             self._averages.take_out()
@@ -160,7 +160,7 @@ class SWAHook(BaseHook):
         runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
 
     def _begins_after(self, runner: Runner) -> int:
-        """The number of epochs before the first that is taken."""
+        """Return the number of epochs before the first that is averaged."""
         epochs = planned_epochs(runner)
         if epochs is None and 0 < self.start_epoch < 1:
             raise SettingError(
@@ -185,7 +185,7 @@ class SWAHook(BaseHook):
 
 
 def first_epoch(start: float, max_epochs: int | None) -> int:
-    """The epochs before those that are taken.
+    """Return the number of epochs before the first that is averaged.
 
     Example:
         >>> first_epoch(0.75, 10), first_epoch(3, 10), first_epoch(0.75, 1)
@@ -195,7 +195,7 @@ def first_epoch(start: float, max_epochs: int | None) -> int:
 
 
 def annealed(done: int, epochs: int, before: float, after: float) -> float:
-    """The learning rate of the epoch of this number, counted from 1.
+    """Return the learning rate of the epoch of this number, counted from 1.
 
     Example:
         >>> annealed(1, 2, 0.1, 0.02), annealed(2, 2, 0.1, 0.02), annealed(1, 0, 0.1, 0.02)
@@ -206,7 +206,7 @@ def annealed(done: int, epochs: int, before: float, after: float) -> float:
 
 
 def norms_of(module: Any) -> dict[str, Any]:
-    """The running statistics of the batch norms of a module, by name."""
+    """Return the running statistics of the batch norms of a module, by name."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     return {
@@ -218,26 +218,26 @@ def norms_of(module: Any) -> dict[str, Any]:
 
 
 def trained_norms(module: Any) -> list[Any]:
-    """The batch norms of a module that count, now that it is in train()."""
+    """Return the batch norms of a module that update their statistics, now that it is in train()."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
 
 
 def copies_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Independent copies by name."""
+    """Return independent copies by name."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def give(module: Any, statistics: Mapping[str, Any]) -> None:
-    """Give batch norms these statistics."""
+    """Set the statistics of batch norms."""
     for name, value in norms_of(module).items():
         if name in statistics:
             value.copy_(statistics[name])
 
 
 def renew_norms(module: Any, data: Any, device: Any) -> None:
-    """Let the batch norms gather the statistics of all the data; all else is as before afterwards.
+    """Renew the statistics of the batch norms from all the data, and change nothing else.
 
     Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
     """
