@@ -59,14 +59,14 @@ def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:
         Typed(3)  # type: ignore[arg-type]
 
 
-def test_only_what_is_overridden_is_answered_in_the_order_of_a_run() -> None:
+def test_overridden_points_are_answered_in_the_order_of_a_run() -> None:
     assert Typed().get_triggered_stages() == ["before_run", "after_epoch"]
     assert BaseHook().get_triggered_stages() == []
     assert class_answers(BaseHook) == ()
     assert Hook is BaseHook
 
 
-def test_every_point_has_a_default_that_takes_anything_and_does_nothing() -> None:
+def test_every_point_has_a_default_that_does_nothing() -> None:
     for point in POINTS:
         assert getattr(BaseHook(), point)(1, two=2) is None
         assert getattr(BaseHook, point).__doc__

@@ -55,7 +55,7 @@ def train(folder: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> 
 
 
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.5}, {"momentum": 0.9, "interval": 2}], ids=str)
-def test_the_teacher_begins_as_the_student_and_follows_by_the_formula(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_teacher_begins_as_student_and_follows_by_the_formula(settings: dict[str, Any], tmp_path: Path) -> None:
     model, expected = train(tmp_path, **settings)
     for name, weight in model.teacher.named_parameters():
         torch.testing.assert_close(weight.double(), expected[name], rtol=1e-5, atol=1e-6)
@@ -88,7 +88,7 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
         assert torch.equal(resumed.model.state_dict()[name], value), name
 
 
-def test_weights_that_are_not_finite_are_left_out_and_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_are_not_finite_are_skipped_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, data, services = a_run()
     model = services["model"]
 

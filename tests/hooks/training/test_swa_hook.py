@@ -52,7 +52,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     ],
     ids=str,
 )
-def test_the_model_ends_with_the_mean_of_the_epochs_that_were_asked_for(
+def test_model_ends_with_the_mean_of_the_chosen_epochs(
     settings: dict[str, Any], taken: list[int], tmp_path: Path
 ) -> None:
     trainer, data, services = a_run(norm=False)
@@ -96,9 +96,7 @@ def test_norms_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> Non
     assert norm.running_var.tolist() == [1.0, 1.0]
 
 
-def test_data_that_cannot_be_gone_through_again_does_not_cost_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_data_that_cannot_be_repeated_does_not_fail_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, data, services = a_run()
     attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0}, CHECKPOINT], work_dir=tmp_path, **services)
     trainer.run(iter(data), max_epochs=1, epoch_length=3)
@@ -106,7 +104,7 @@ def test_data_that_cannot_be_gone_through_again_does_not_cost_the_run(
     assert "swa_state_dict" in torch.load(tmp_path / "last.pth")
 
 
-def test_a_run_that_is_continued_goes_on_with_its_own_weights(tmp_path: Path) -> None:
+def test_continued_run_goes_on_with_its_own_weights(tmp_path: Path) -> None:
     def trained(*epochs: int) -> dict[str, torch.Tensor]:
         trainer, data, services = a_run()
         entry = {"type": "SWAHook", "start_epoch": 1}
@@ -138,7 +136,7 @@ def test_the_learning_rate_comes_to_its_own_along_a_cosine(tmp_path: Path) -> No
     assert seen == pytest.approx([0.1, 0.06, 0.02, 0.02])
 
 
-def test_a_share_of_a_run_of_so_many_iterations_is_one_of_the_epochs_they_make(tmp_path: Path) -> None:
+def test_share_of_a_run_by_iterations_counts_its_epochs(tmp_path: Path) -> None:
     trainer, data, services = a_run(norm=False)
     runner = attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0.5}], work_dir=tmp_path / "1", **services)
     trainer.run(data, max_iters=4 * len(data))
@@ -188,7 +186,7 @@ def in_each_process(folder: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_batch_norms_of_several_ranks_have_the_mean_of_their_statistics(tmp_path: Path) -> None:
+def test_batch_norms_of_all_ranks_have_mean_statistics(tmp_path: Path) -> None:
     (first, own), (second, others) = run_ranks(in_each_process, str(tmp_path))
     assert first == second
     assert first == pytest.approx([(a + b) / 2 for a, b in zip(own, others, strict=True)])
