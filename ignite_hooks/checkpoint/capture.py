@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +16,10 @@ from ignite_hooks.distributed.collectives import (
     world_size,
 )
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.points import method_of
+from ignite_hooks.plan.settings_digest import settings_of
+from ignite_hooks.run.progress import finished_epochs, finished_iterations
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.plain import set_random_state, to_plain
@@ -32,29 +32,6 @@ FORMAT = 1
 
 WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 """Where a checkpoint holds tensors that may be sharded."""
-
-
-def unwrapped(model: Any) -> Any:
-    """The model inside DataParallel, DistributedDataParallel and what torch.compile made, in any order."""
-    from torch.nn import Module
-    from torch.nn.parallel import DataParallel, DistributedDataParallel
-
-    while isinstance(model, Module):
-        # By its attribute: to import the class of a compiled model takes longer than anything else here.
-        wraps = isinstance(model, (DataParallel, DistributedDataParallel))
-        inner = model.module if wraps else getattr(model, "_orig_mod", None)
-        if not isinstance(inner, Module):
-            break
-        model = inner
-    return model
-
-
-def is_sharded(model: Any) -> bool:
-    """Whether this process has only a part of some weights, as FSDP2 and tensor parallelism leave it."""
-    import torch
-
-    found = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
-    return any(hasattr(tensor, "_local_tensor") for tensor in found)
 
 
 def name_for(runner: Runner, name: str) -> str:
@@ -127,27 +104,6 @@ def _set_gradients(runner: Runner, gradients: Mapping[int, Any]) -> None:
         weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
 
 
-def finished_iterations(runner: Runner) -> int:
-    """How many iterations the weights have seen to their end."""
-    return int(runner.trainer.state.iteration) - runner.in_step
-
-
-def finished_epochs(runner: Runner) -> int:
-    """How many epochs the weights have seen to their end; the epoch that ends now counts."""
-    state, length = runner.trainer.state, runner.epoch_length
-    ended = runner.epoch_complete or (
-        length is not None and finished_iterations(runner) - runner.epoch_began_at >= length
-    )
-    return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
-
-
-def planned_epochs(runner: Runner) -> int | None:
-    """How many epochs were asked for, or begin where iterations were; None where that is not known."""
-    if runner.max_epochs is not None or runner.max_iters is None or not runner.epoch_length:
-        return runner.max_epochs
-    return -(-runner.max_iters // runner.epoch_length)
-
-
 def services_with_state(runner: Runner) -> dict[str, Any]:
     """The objects beside model, optimizer and scheduler whose progress belongs to the run, such as an AMP scaler."""
     import torch
@@ -177,27 +133,6 @@ def _states_of_services(runner: Runner) -> dict[str, Any]:
                 runner.left_out.add(name)
                 runner.logger.warning("checkpoints do without the state of the service %r: %s", name, error)
     return found
-
-
-def settings_of(hook: object) -> dict[str, Any]:
-    """The settings of a hook that can be compared later; of texts only a digest, as a text may be a secret."""
-    fields = [f.name for f in dataclasses.fields(hook) if f.init] if dataclasses.is_dataclass(hook) else []
-    values = {name: getattr(hook, name) for name in fields} or dict(getattr(hook, "config", None) or {})
-    return {str(name): seen for name, value in values.items() if (seen := _comparable(value)) is not _NOTHING}
-
-
-_NOTHING = object()
-
-
-def _comparable(value: Any) -> Any:
-    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, enum.Enum)):
-        return value
-    if isinstance(value, (str, enum.Enum)):
-        return f"text {hashlib.sha256(str(value).encode()).hexdigest()[:12]}"
-    if isinstance(value, (list, tuple)):
-        items = [_comparable(item) for item in value]
-        return _NOTHING if any(item is _NOTHING for item in items) else items
-    return _NOTHING
 
 
 def hook_state(hook: object) -> Mapping[str, Any]:

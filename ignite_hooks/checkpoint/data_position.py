@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ignite_hooks.checkpoint.capture import finished_epochs, finished_iterations
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.run.progress import finished_epochs, finished_iterations
 from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import collect, is_sharded, name_for, steady_tensors
+from ignite_hooks.checkpoint.capture import collect, name_for, steady_tensors
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.wrapping import is_sharded
 from ignite_hooks.store.interface import ShardedStore
 
 if TYPE_CHECKING:

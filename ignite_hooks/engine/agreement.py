@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import settings_of
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import RankError
 from ignite_hooks.plan.schedule import NEVER
+from ignite_hooks.plan.settings_digest import settings_of
 
 if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan, Slot

@@ -38,6 +38,7 @@ from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.plan import Plan, problems_of
 from ignite_hooks.plan.points import CHECKPOINT_POINTS, method_of
 from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.progress import finished_epochs
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import counted, did_you_mean, one_line, shown
 
@@ -522,7 +523,7 @@ class Installation:
         if self.calls.report.rows():
             runner.logger.info("what the hooks cost:\n%s", self.report().brief())
         how = "failed" if failed else "stopped" if self.runner.stop_reason else "ended"
-        done = counted(checkpoints.finished_epochs(runner), "epoch"), counted(state.iteration, "iteration")
+        done = counted(finished_epochs(runner), "epoch"), counted(state.iteration, "iteration")
         words = [f"run {how} after {', '.join(done)}"]
         words += [self.runner.stop_reason] if self.runner.stop_reason else []
         runner.logger.info("; ".join([*words, *self.calls.report.failure_lines()]))

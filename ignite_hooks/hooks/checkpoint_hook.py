@@ -21,6 +21,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, sett
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, is_better, rule_for
+from ignite_hooks.run.progress import finished_iterations
 from ignite_hooks.store.manifest import check_name
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class CheckpointHook(BaseHook):
         """Save what was reached, unless it is torn, broken or saved already."""
         if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
             return
-        done = checkpoints.finished_iterations(runner)
+        done = finished_iterations(runner)
         if done == 0 or self.state.saved_at == done:
             return
         if reason := _why_not_good(runner):
@@ -289,7 +290,7 @@ class CheckpointHook(BaseHook):
                 runner.logger.error("%s; the run goes on without it", error)
 
         if kind != "best":
-            self.state.saved_at = checkpoints.finished_iterations(runner)
+            self.state.saved_at = finished_iterations(runner)
         background = self.async_save and kind != "exception"
         order = self._order(runner, name, kind)
         runner.save(replace(order, background=background, retire=retire, then=ended))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from ignite_hooks.checkpoint.capture import services_with_state, unwrapped
+from ignite_hooks.checkpoint.capture import services_with_state
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.machine import line_through
 from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.points import Priority
 
 if TYPE_CHECKING:

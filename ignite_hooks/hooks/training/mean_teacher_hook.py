@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

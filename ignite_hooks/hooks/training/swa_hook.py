@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.run.progress import planned_epochs
 from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
