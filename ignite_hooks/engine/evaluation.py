@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.agreement import IN_EVALUATION
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.plan.schedule import NEVER
-from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Calls
@@ -128,7 +128,8 @@ class Evaluations:
             runner.evaluating, runner.in_iteration = outer
             if not self._stopping.running:
                 self._calls.forget()
-                runner.close_outputs()
+                runner.writer.close()
+                runner.checkpoints.close()
 
     def _shared_by(self, engine: Engine) -> SharedEvaluation | None:
         """How the ranks share the evaluation of this engine: another one may go on around it."""

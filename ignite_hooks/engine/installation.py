@@ -7,14 +7,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from ignite.engine import Engine, EventEnum, Events
 from ignite.metrics import Metric
 
-from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.distributed.collectives import all_reduce_max, broadcast_object, world_size
 from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
 from ignite_hooks.engine.accounting import Report
@@ -122,7 +119,11 @@ class Installation:
         events = list(trainer._allowed_events)
         trainer.register_events(*HookEvents)
         self._undo.append(lambda: _restore_events(runner.trainer, events))
-        runner._host_ref = weakref.ref(self)
+        runner._host_ref = me = weakref.ref(self)
+        runner.checkpoints.connect(
+            call_hooks=lambda point, payload: _present(me()).call(point, payload),
+            wake=lambda: None if (host := me()) is None else host.wake(),
+        )
 
     # -- hooks and evaluators come and go ---------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class Installation:
         self.runner.plan = self._make_plan()
         self.calls.prepare(self.runner.plan)
         self._meet_the_others()
-        self.runner.position = Position()
+        self.runner.checkpoints.begin_run()
         self._seats = seats = Seats(trainer)
         seats.take(Events.STARTED, self._on_started, "first")
         seats.take(Events.EPOCH_STARTED, self._on_epoch_started, "first")
@@ -336,10 +337,11 @@ class Installation:
             self.runner.publish_epoch()
             if not self.runner.resume_from:
                 self.runner.writer.began_anew()
-        self.runner.position.run_started(self.runner)
+        self.runner.checkpoints.position.run_started()
         self.calls.meet("before_run")
         if self.runner.resume_from:
-            self._resume()
+            wanted, self.runner.resume_from = self.runner.resume_from, None
+            self.runner.checkpoints.resume(wanted)
         self._begin_epoch_at(self.runner.global_step)
         self.calls.start_clocks()
         if self._weighing is not None:
@@ -352,30 +354,12 @@ class Installation:
         self.calls.meet("before_train")
         if self._evaluations.count != evaluated:
             # Where a signal prevented an evaluation, a hook has made up for it.
-            self.runner.position.made_up(self.runner)
+            self.runner.checkpoints.position.redo_evaluation()
         self._stopping.if_wanted(AT_START)
-
-    def _resume(self) -> None:
-        wanted, self.runner.resume_from = self.runner.resume_from or "auto", None
-        runner = self.runner
-        if wanted is True or wanted == "auto":
-            path = checkpoints.newest(runner)
-            if path is None:
-                runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
-                runner.writer.began_anew()
-                return
-        else:
-            path = Path(wanted) if Path(wanted).exists() else runner.folder(str(wanted))
-        loaded = checkpoints.load(runner, path)
-        runner.resumed_from, runner.epoch_complete = path, True
-        state = runner.trainer.state
-        runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
-        runner.writer.resumed(runner.global_step)
-        runner.position.resume(runner, loaded, path)
 
     def _begin_epoch_at(self, iteration: int) -> None:
         # An epoch that is resumed in its middle began earlier.
-        self.runner.epoch_began_at = iteration - self.runner.position.done(self.runner.trainer)
+        self.runner.epoch_began_at = iteration - self.runner.checkpoints.position.iterations_done()
 
     def _on_epoch_started(self) -> None:
         self._close_epoch()
@@ -385,20 +369,20 @@ class Installation:
             # The one before may have been ended early: this one has its full length all the same.
             self.runner.epoch_began_at = self.runner.global_step
         self.runner.in_epoch, self.runner.epoch_complete = True, False
-        self.runner.position.epoch_started(self.runner)
+        self.runner.checkpoints.position.epoch_started()
         self.calls.meet("before_epoch")
         self.calls.meet("before_train_epoch")
         self._stopping.if_wanted(AT_EPOCH)
 
     def _on_epoch_opened(self) -> None:
-        if self.runner.position.iterator_due(self.runner):
+        if self.runner.checkpoints.position.iterator_due():
             self._watch_first_batch()
 
     def _on_data_ended(self) -> None:
-        self.runner.position.iterator_made(self.runner.trainer)
+        self.runner.checkpoints.position.iterator_made()
 
     def _on_data_dropped(self, *_: Any, **__: Any) -> None:
-        self.runner.position.iterator_made(self.runner.trainer)
+        self.runner.checkpoints.position.iterator_made()
         self._watch_first_batch()
 
     def _watch_first_batch(self) -> None:
@@ -412,12 +396,12 @@ class Installation:
         seats.take(event, self._on_first_batch_comes)
 
     def _on_first_batch(self) -> None:
-        self.runner.position.first_batch(self.runner)
+        self.runner.checkpoints.position.skip_to_position()
         self._stopping.terminate_if_stopped()
 
     def _on_first_batch_comes(self) -> None:
         self._forget_first_batch()
-        self.runner.position.first_batch_comes(self.runner.trainer)
+        self.runner.checkpoints.position.first_batch_comes()
 
     def _forget_first_batch(self) -> None:
         if self._first_batch is not None:
@@ -425,7 +409,7 @@ class Installation:
             self._first_batch = None
 
     def _on_run_ends(self) -> None:
-        self.runner.position.run_ends(self.runner.trainer)
+        self.runner.checkpoints.position.run_ends()
 
     def _on_train_epoch_completed(self) -> None:
         self.runner.epoch_complete = True
@@ -438,7 +422,7 @@ class Installation:
     def _on_epoch_completed(self) -> None:
         self.calls.meet("after_epoch")
         self._let_go()
-        self.runner.settle_saves(wait=world_size() > 1)
+        self.runner.checkpoints.settle(wait=world_size() > 1)
         self.runner.in_epoch = False
         self._stopping.if_wanted(AT_EPOCH_END)
 
@@ -450,16 +434,16 @@ class Installation:
 
     def _on_completed(self) -> None:
         self._close_epoch()
-        self.runner.settle_saves(wait=True)
+        self.runner.checkpoints.wait_until_finished()
         self.calls.meet("after_train")
-        self.runner.settle_saves(wait=True)
+        self.runner.checkpoints.wait_until_finished()
         self.calls.meet("after_run")
 
     def _on_exception(self, error: BaseException) -> None:
         if self._failed_with is error or isinstance(error, GeneratorExit) or not self._began:
             return
         self._failed_with = error
-        self.runner.position.run_fails()
+        self.runner.checkpoints.position.run_fails()
         self._count(unfinished=True)
         self.runner.in_iteration = False
         self._settle_saves(failed=True)
@@ -487,7 +471,7 @@ class Installation:
                 self._boxes.popitem()[1].close()
             self._failed_with = None
             self.calls.forget()
-            self.runner.position.close(self.runner.trainer)
+            self.runner.checkpoints.position.close()
             self._forget_first_batch()
             if self._seats is not None:
                 self._seats.leave()
@@ -495,7 +479,8 @@ class Installation:
             try:
                 self._leave_the_others()
             finally:
-                self.runner.close_outputs()
+                self.runner.writer.close()
+                self.runner.checkpoints.close()
 
     def _leave_the_others(self) -> None:
         """End the watch once all are here: one who is gone before would look like one who has died."""
@@ -512,7 +497,7 @@ class Installation:
     def _settle_saves(self, failed: bool) -> None:
         """Wait for every save; nothing that comes of it may hide the exception that ends a run."""
         try:
-            self.runner.settle_saves(wait=True, alone=failed)
+            self.runner.checkpoints.wait_until_finished(alone=failed)
         except Exception as error:
             if not failed:
                 raise
@@ -562,7 +547,7 @@ class Installation:
             self._awake = False
             self._let_go()
             if world_size() == 1:
-                self.runner.settle_saves(wait=False)
+                self.runner.checkpoints.settle(wait=False)
         if self.runner.global_step >= self.calls.next_weighing:
             self._weigh()
         # After the last iteration the end of the epoch comes at once, and the script may act on it.
@@ -650,6 +635,12 @@ def _restore_events(trainer: Engine, events: list[Any]) -> None:
     trainer._allowed_events = events
     for event in HookEvents:
         trainer._event_handlers.pop(event, None)
+
+
+def _present(installation: Installation | None) -> Installation:
+    if installation is None:
+        raise ReferenceError("this runner is not attached to a trainer that still exists")
+    return installation
 
 
 def _agree(mask: int, pause: int) -> tuple[int, int]:

@@ -9,9 +9,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.checkpoint.data_position import Position
-from ignite_hooks.checkpoint.save import Order, Saves
 from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import ConfigError, MetricError
 from ignite_hooks.measure.losses import is_number
@@ -23,6 +20,7 @@ from ignite_hooks.text import did_you_mean
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
+    from ignite_hooks.checkpoint.save import Checkpoints
     from ignite_hooks.distributed.metric_merging import SharedEvaluation
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.store.interface import Store
@@ -63,7 +61,6 @@ class Host(Protocol):
     def call(self, point: str, payload: Mapping[str, Any]) -> None: ...
     def add_evaluator(self, name: str, engine: Engine) -> None: ...
     def stop(self, reason: str) -> None: ...
-    def wake(self) -> None: ...
     def report(self) -> Any: ...
     def detach(self) -> None: ...
     def close(self) -> None: ...
@@ -129,7 +126,6 @@ class Runner:
         work_dir: Path,
         writer: Writer,
         services: Mapping[str, Any],
-        store: Callable[[Path], Store],
     ) -> None:
         self._trainer = weakref.ref(trainer)
         self.work_dir = work_dir
@@ -147,8 +143,6 @@ class Runner:
         self._metrics = Metrics()
         self._seen: dict[str, Any] = {}
         self._loss_of = -1
-        self._make_store = store
-        self._stores: dict[Path, Store] = {}
         self._host_ref: Callable[[], Host | None] = lambda: None
         # Kept by whoever seats the hooks, and read at every iteration.
         self.plan: Plan
@@ -173,12 +167,8 @@ class Runner:
         """After so many seconds without a sign of life a rank counts as hanging; 0 where nobody watches."""
         self.shared_evaluation: SharedEvaluation | None = None
         """How the evaluation that begins is shared out among the ranks; None where each does all of it."""
-        self.position = Position()
-        self.left_out: set[str] = set()
-        """The services whose state cannot be in a checkpoint, told once each."""
-        self._saves = Saves()
-        self.wait_for_copy = self._saves.wait_for_copy
-        """Return once the state may change: a checkpoint may be on its way to the store."""
+        self.checkpoints: Checkpoints
+        """Save, load and resume; set by `attach_hooks`."""
 
     @property
     def _host(self) -> Host:
@@ -381,10 +371,7 @@ class Runner:
 
     def store(self, folder: Path | None = None) -> Store:
         """The store of checkpoints in a folder, by default the work directory."""
-        folder = folder or self.work_dir
-        if folder not in self._stores:
-            self._stores[folder] = self._make_store(folder)
-        return self._stores[folder]
+        return self.checkpoints.store(folder)
 
     # -- what a hook may do -----------------------------------------------------------------------------------
 
@@ -440,42 +427,14 @@ class Runner:
     def save_checkpoint(self, name: str | None = None) -> Path:
         """Write a checkpoint now, and return when it is there."""
         try:
-            return self.save(Order(name or f"iter_{self.global_step}.pth", "manual"))
+            return self.checkpoints.save_manually(name)
         finally:
             if not self._host.running:
                 self.close_outputs()
 
-    def save(self, order: Order) -> Path:
-        """Save a checkpoint as ordered."""
-        return self._saves.save(self, order)
-
-    def settle_saves(self, *, wait: bool, alone: bool = False) -> None:
-        """Hear of the saves that have ended; ``wait`` for all of them, ``alone`` where other ranks may be gone."""
-        self._saves.settle(self, wait=wait, alone=alone)
-
-    def watch_steps(self) -> bool:
-        """Let the optimizer wait for a copy before each step, and note the step; False where it cannot."""
-        return self._saves.watch(self)
-
-    @property
-    def step_has_begun(self) -> bool:
-        """Whether the optimizer may have changed the weights since the last iteration ended."""
-        return self.in_step and self._saves.stepped_at in (self.global_step, None)
-
-    @property
-    def accumulating(self) -> bool:
-        """Whether the last iteration has left gradients that the optimizer has yet to use."""
-        return not self.in_step and self._saves.stepped_at not in (self.global_step, None)
-
-    def wake(self) -> None:
-        """Have a look at what has ended after the iteration that is running; any thread may call it."""
-        host = self._host_ref()
-        if host is not None:
-            host.wake()
-
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
-        checkpoints.load(self, Path(path))
+        self.checkpoints.load(path)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Go on from a checkpoint when the run starts; ``"auto"`` takes the newest that is whole."""
@@ -484,10 +443,7 @@ class Runner:
     def close_outputs(self) -> None:
         """Flush and close what the run wrote to; a later write opens it again."""
         self.writer.close()
-        self._saves.close()
-        for store in self._stores.values():
-            store.close()
-        self._stores.clear()
+        self.checkpoints.close()
 
     def __repr__(self) -> str:
         return f"Runner({len(self.hooks)} hooks: {', '.join(self.hooks)})"

@@ -140,7 +140,7 @@ class CheckInvalidLossHook(BaseHook):
             runner.stop(what)
             return
         assert self._undo is not None
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         self._undo.back()
         self.state.skipped += 1
         self.state.in_a_row += 1

@@ -31,7 +31,7 @@ class SyncNormHook(BaseHook):
 
     def before_val_epoch(self, runner: Runner, model: Any) -> None:
         if world_size() > 1 and (tensors := tensors_of_norms(unwrapped(model))):
-            runner.wait_for_copy()
+            runner.checkpoints.wait_for_staging()
             average(tensors)
 
 
