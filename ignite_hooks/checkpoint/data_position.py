@@ -67,9 +67,9 @@ class PositionTracker:
     a dataset keeps inside this process is not known here.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, trainer: Engine) -> None:
         # Weak: the trainer owns the runner, and the runner owns this.
-        self._runner_ref, self._trainer_ref = weakref.ref(runner), weakref.ref(runner.trainer)
+        self._runner_ref, self._trainer_ref = weakref.ref(runner), weakref.ref(trainer)
         self._origin: IteratorOrigin | None = None
         self._length: int | None = None
         """The length of data that does not know its own, once it has been read to its end."""

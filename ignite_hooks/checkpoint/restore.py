@@ -22,18 +22,27 @@ WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 """The entries of a checkpoint that may hold sharded tensors."""
 
 
-def restore_objects(runner: Runner, store: Store, path: Path) -> dict[str, Any]:
-    """Put a checkpoint back into model, optimizer and scheduler, on every rank or on none; return it for this rank."""
-    objects = runner.services
+def restore_objects(runner: Runner, objects: Mapping[str, Any], store: Store, path: Path) -> dict[str, Any]:
+    """Put a checkpoint back into model, optimizer and scheduler, on every rank or on none.
+
+    Args:
+        runner: The run.
+        objects: Its services.
+        store: Where the checkpoint is.
+        path: The checkpoint.
+
+    Returns:
+        The checkpoint, with what belongs to this rank.
+    """
     state = _read(objects, store, path)
     fail_on_all_ranks(lambda: _restore_objects(runner, objects, state, path))
     return for_this_rank(state)
 
 
-def restore_progress(runner: Runner, state: Mapping[str, Any], path: Path) -> None:
+def restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[str, Any], path: Path) -> None:
     """Put the rest of a checkpoint back: hooks, services, metrics, trainer and random generators."""
     try:
-        _restore_progress(runner, runner.services, state, path)
+        _restore_progress(runner, objects, state, path)
     except CheckpointError:
         raise
     except Exception as error:

@@ -20,6 +20,8 @@ from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
+
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.store.interface import Saving, Store
     from ignite_hooks.store.manifest import Kind
@@ -77,8 +79,9 @@ class Checkpoints:
     """
 
     def __init__(self, runner: Runner, make_store: Callable[[Path], Store]) -> None:
-        # Weak: the runner owns this.
-        self._runner_ref = weakref.ref(runner)
+        trainer = runner.trainer
+        # Weak: the trainer owns the runner, and the runner owns this.
+        self._runner_ref, self._trainer_ref = weakref.ref(runner), weakref.ref(trainer)
         self.make_store = make_store
         """Makes the store of a folder."""
         self._stores: dict[Path, Store] = {}
@@ -92,7 +95,7 @@ class Checkpoints:
         self.wake: Callable[[], None] = lambda: None
         self.services_left_out: set[str] = set()
         """The services whose state cannot be in a checkpoint; each is reported once."""
-        self.position = PositionTracker(runner)
+        self.position = PositionTracker(runner, trainer)
         """Where the run is in its data."""
 
     @property
@@ -101,6 +104,13 @@ class Checkpoints:
         if runner is None:
             raise ReferenceError("the run of these checkpoints is gone")
         return runner
+
+    @property
+    def _trainer(self) -> Engine:
+        trainer = self._trainer_ref()
+        if trainer is None:
+            raise ReferenceError("the trainer of these checkpoints is gone")
+        return trainer
 
     def connect(self, call_hooks: Callable[[str, Mapping[str, Any]], None], wake: Callable[[], None]) -> None:
         """Name what the engine does for us.
@@ -113,7 +123,7 @@ class Checkpoints:
 
     def begin_run(self) -> None:
         """Forget the data position of the former run."""
-        self.position = PositionTracker(self._runner)
+        self.position = PositionTracker(self._runner, self._trainer)
 
     # -- stores -----------------------------------------------------------------------------------------------
 
@@ -240,11 +250,10 @@ class Checkpoints:
     def watch_steps(self) -> bool:
         """Let the optimizer wait for a staging copy before each step, and note the step; False where it cannot."""
         if self._step_watch is None:
-            runner = self._runner
-            register = getattr(runner.optimizer, "register_step_pre_hook", None)
+            register = getattr(self._runner.optimizer, "register_step_pre_hook", None)
             if register is None:
                 return False
-            state = runner.trainer.state
+            state = self._trainer.state
 
             def before_step(*_: Any) -> None:
                 if self._staging is not None:
@@ -319,10 +328,11 @@ class Checkpoints:
         """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it."""
         self.wait_for_staging()
         runner, path = self._runner, Path(path)
-        state = restore_objects(runner, self.store(path.parent), path)
+        objects, store = runner.services, self.store(path.parent)
+        state = restore_objects(runner, objects, store, path)
         runner.checkpoint = state
         try:
-            restore_progress(runner, state, path)
+            restore_progress(runner, objects, state, path)
             self.call_hooks("after_load_checkpoint", {"checkpoint": state, "path": path})
         finally:
             runner.checkpoint = None
