@@ -13,6 +13,7 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 
+from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.describe import check_settings, describe
 from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
@@ -115,7 +116,8 @@ def attach_hooks(
     ]
     writer = ManyWriters([record, *others] if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
-    runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
+    runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
+    runner.checkpoints = Checkpoints(runner, FolderStore)
     runner.masks = masks
     installation = Installation(
         runner, trainer, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ignite_hooks.checkpoint import capture as checkpoints
+from ignite_hooks.checkpoint.capture import hook_state
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.schedule import When
@@ -296,7 +296,7 @@ class BudgetController:
 
     def _slots_to_slow(self, name: str, hook: object) -> list[Slot]:
         """Return the slots of a hook that have an interval, where it only observes: nothing depends on when it acts."""
-        observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not checkpoints.hook_state(hook)
+        observes = isinstance(hook, BaseHook) and type(hook).on_error != "raise" and not hook_state(hook)
         # A schedule of another kind, such as that of a profiler, has no interval that could be longer.
         return [s for s in self.runner.plan if s.hook == name and type(s.when) is When and not s.decides and observes]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
@@ -17,7 +18,6 @@ from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.stopping import IN_EVALUATION
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
-from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.installation import Installation
@@ -204,7 +204,8 @@ class Evaluations:
                 installation.stopping.schedule_vote()
                 state.evaluating, state.in_iteration = outer
                 if not state.running:
-                    runner.close_outputs()
+                    runner.writer.close()
+                    runner.checkpoints.close()
 
 
 def evaluate(name: str, runner: Runner) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ignite.engine import Engine, EventEnum
@@ -89,7 +90,11 @@ class Installation:
         events, reference = list(trainer._allowed_events), weakref.ref(trainer)
         trainer.register_events(*HookEvents)
         self._on_detach.append(lambda: _restore_events(reference(), events))
-        runner.installation = self
+        runner.installation, me = self, weakref.ref(self)
+        runner.checkpoints.connect(
+            call_hooks=lambda point, payload: _present(me()).call(point, payload),
+            wake=lambda: None if (present := me()) is None else present.wake(),
+        )
 
     @property
     def runner(self) -> Runner:
@@ -274,6 +279,16 @@ class Installation:
         """Run the evaluation of this name now and return its metrics."""
         return evaluate(name, self.runner)
 
+    def save_checkpoint(self, name: str | None) -> Path:
+        """Write a checkpoint now, and return its path when it is there."""
+        runner = self.runner
+        try:
+            return runner.checkpoints.save_manually(name)
+        finally:
+            if not runner.state.running:
+                runner.writer.close()
+                runner.checkpoints.close()
+
     def stop(self, reason: str) -> None:
         """Ask for the end of the run after the running iteration."""
         self.stopping.request(reason)
@@ -310,6 +325,12 @@ class Installation:
             self._on_detach.pop()()
         for hook in self.runner.hooks.values():
             hook.runner = None
+
+
+def _present(installation: Installation | None) -> Installation:
+    if installation is None:
+        raise ReferenceError("the runner of these checkpoints no longer exists")
+    return installation
 
 
 def _fire(trainer: Engine, event: HookEvents) -> None:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import settings_of
 from ignite_hooks.distributed.collectives import all_gather, rank
 from ignite_hooks.errors import RankError
+from ignite_hooks.plan.settings_digest import settings_of
 
 if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan

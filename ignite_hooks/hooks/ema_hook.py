@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, world_size
 from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 
@@ -158,7 +158,7 @@ class EMAHook(BaseHook):
             if self._may_begin(runner):
                 self._begin(runner)
             return
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         if averages.inside:
             raise RuntimeError("the averages are in the model: leave swap() before the training goes on")
         averages.refresh()
@@ -271,12 +271,12 @@ class EMAHook(BaseHook):
     def load_weights(self, found: Mapping[str, Any]) -> None:
         """Put back what `weights` gave."""
         self._join(None)
-        self.runner.wait_for_copy()
+        self.runner.checkpoints.wait_for_staging()
         if self._averages is not None:
             self._averages.load_state_dict(found["ema_state_dict"])
 
     def steady_tensors(self) -> list[Tensor]:
-        """The tensors that change only after `runner.wait_for_copy`."""
+        """The tensors that change only after `runner.checkpoints.wait_for_staging`."""
         return [] if self._averages is None else self._averages.tensors()
 
     def state_now(self, runner: Runner | None = None) -> Progress:
@@ -338,7 +338,7 @@ class EMAHook(BaseHook):
                 self.sync,
             )
         if drifted and self.sync != "none":
-            runner.wait_for_copy()
+            runner.checkpoints.wait_for_staging()
             averages.broadcast() if self.sync == "broadcast" else averages.take_mean()
 
     def _take_from(self, runner: Runner, path: Path) -> None:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.collectives import all_gather, broadcast_object, broadcast_tensors, rank, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
+from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import fresh_score, rule_for
 from ignite_hooks.run.services import KNOWN_SERVICES
-from ignite_hooks.store.plain import random_state, set_random_state
 from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:

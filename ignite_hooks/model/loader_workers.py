@@ -78,11 +78,11 @@ def renew(runner: Runner) -> None:
     if keeps_workers(loader):
         fresh = alike(loader)
         _GIVEN[fresh] = _GIVEN.get(loader, loader)
-    left = runner.position.batches_left(trainer)
+    left = runner.checkpoints.position.batches_left()
     trainer.state.dataloader = fresh
     if left:
         # What workers have made in advance is of the old kind, so the data begins anew.
-        runner.position.iterator_made(trainer)
+        runner.checkpoints.position.iterator_made()
         trainer.set_data(fresh)
     # Else Ignite makes the iterator, after everything that the script does at the beginning of an epoch.
 

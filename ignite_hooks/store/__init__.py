@@ -4,7 +4,7 @@ from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.interface import Retire, Saving, Store
 from ignite_hooks.store.manifest import Entry, Kind, Manifest
 from ignite_hooks.store.memory import MemoryStore
-from ignite_hooks.store.plain import random_state, set_random_state, to_plain
+from ignite_hooks.store.plain import to_plain
 
 __all__ = [
     "Entry",
@@ -15,7 +15,5 @@ __all__ = [
     "Retire",
     "Saving",
     "Store",
-    "random_state",
-    "set_random_state",
     "to_plain",
 ]

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import BackgroundSaving, BackgroundWriter
@@ -156,12 +155,6 @@ class FolderStore:
             raise
         return saving
 
-    def delete(self, entries: Iterable[Entry]) -> None:
-        """Delete files, if the manifest lists them."""
-        self._check_open("delete")
-        self._settle()
-        self._delete(entries)
-
     def _delete(self, entries: Iterable[Entry]) -> None:
         manifest = self._manifest.without(entries)
         if not manifest.deleting:
@@ -188,17 +181,6 @@ class FolderStore:
                 going = temporary_path(self.folder, entry.name)
                 os.replace(path, going)
                 remove_folder(going)
-
-    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
-        """Delete periodic checkpoints beyond the newest ``keep``; call it after `save`. Returns what went."""
-        self._check_open("prune")
-        self._settle()
-        entries = self._manifest.entries
-        # After going back to an older checkpoint, what was just saved is not the newest by iteration.
-        just_saved = [entry.name for entry in entries[-1:]]
-        going = to_delete(entries, keep, {*protected, *just_saved})
-        self.delete(going)
-        return going
 
     def start_afresh(self) -> Path | None:
         """Move what earlier runs saved here into a folder of its own, so that a new run is not taken for them."""

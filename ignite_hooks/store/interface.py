@@ -93,12 +93,6 @@ class Store(Protocol):
             done: called in the thread that writes when the save has ended, well or not; it does not use the store.
         """
 
-    def delete(self, entries: Iterable[Entry]) -> None:
-        """Delete these files, if they are ours."""
-
-    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
-        """Delete the periodic ones beyond the newest ``keep``; call it after `save`. Returns what went."""
-
     def start_afresh(self) -> Path | None:
         """Set aside what earlier runs saved here; returns where it is now, or None where there was nothing."""
 

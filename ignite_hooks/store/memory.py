@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import call_done
@@ -94,23 +93,15 @@ class MemoryStore:
 
     def _retire(self, retire: Retire, saved: Entry) -> None:
         try:
-            self.delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
+            self._delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
         except Exception:
             logger.exception("%s is saved, but what it replaces could not be deleted", saved.name)
 
-    def delete(self, entries: Iterable[Entry]) -> None:
-        """Forget these states."""
+    def _delete(self, entries: Iterable[Entry]) -> None:
         self._manifest = self._manifest.without(entries)
         for entry in self._manifest.deleting:
             self.states.pop(entry.name, None)
             self._manifest = self._manifest.deleted(entry)
-
-    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
-        """Forget the periodic states beyond the newest ``keep``. Returns what went."""
-        just_saved = [entry.name for entry in self._manifest.entries[-1:]]
-        going = to_delete(self._manifest.entries, keep, {*protected, *just_saved})
-        self.delete(going)
-        return going
 
     def start_afresh(self) -> Path | None:
         """Forget what earlier runs saved here."""

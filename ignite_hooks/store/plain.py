@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import random
 import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -234,56 +233,3 @@ def _refusal(place: Place, value: object, detail: str = "") -> CheckpointError:
         # weights_only=True opens bytes, but not empty ones.
         detail = " without content"
     return CheckpointError(f"{_text(place) or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
-
-
-def random_state() -> dict[str, Any]:
-    """Where the generators of python, numpy, torch and CUDA stand, as plain types."""
-    import torch
-
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {"python": {"version": version, "numbers": list(numbers), "gauss": gauss}}
-    numpy = _numpy()
-    if numpy is not None:
-        name, keys, position, has_gauss, gauss = numpy.random.get_state()
-        state["numpy"] = {
-            "name": str(name),
-            "keys": keys.tolist(),
-            "position": int(position),
-            "has_gauss": int(has_gauss),
-            "gauss": float(gauss),
-        }
-    state["torch"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back where `random_state` found them; those it does not mention stay."""
-    import torch
-
-    numpy = _numpy()
-    try:
-        if "python" in state:
-            python = state["python"]
-            random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
-        if "numpy" in state and numpy is not None:
-            words = state["numpy"]
-            keys = numpy.array(words["keys"], dtype=numpy.uint32)
-            position, has_gauss, gauss = words["position"], words["has_gauss"], words["gauss"]
-            numpy.random.set_state((words["name"], keys, position, has_gauss, gauss))
-        if "torch" in state:
-            torch.set_rng_state(state["torch"])
-        if "cuda" in state and torch.cuda.is_available():
-            for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
-                torch.cuda.set_rng_state(device_state, device)
-    except Exception as error:
-        raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
-
-
-def _numpy() -> Any:
-    try:
-        import numpy
-    except ImportError:
-        return None
-    return numpy

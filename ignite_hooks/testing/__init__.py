@@ -23,6 +23,7 @@ from ignite.metrics import Accuracy, Loss
 
 from ignite_hooks.attach import attach_hooks
 from ignite_hooks.checkpoint.capture import hook_state
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.config.build import build_hook
 from ignite_hooks.config.describe import Description, describe
 from ignite_hooks.config.files import plain
@@ -32,7 +33,7 @@ from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.plan.points import ITERATION_POINTS, POINTS, Priority
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.store.memory import MemoryStore
-from ignite_hooks.store.plain import random_state, set_random_state, to_plain
+from ignite_hooks.store.plain import to_plain
 from ignite_hooks.writers.memory import MemoryWriter
 
 __all__ = [

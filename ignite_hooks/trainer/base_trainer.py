@@ -18,7 +18,6 @@ from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
 
 from ignite_hooks.attach import attach_hooks, new_folder
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config, plain
 from ignite_hooks.config.read import OURS, default_set, read_config
@@ -27,6 +26,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks

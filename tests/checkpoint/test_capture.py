@@ -285,7 +285,7 @@ def test_weights_that_nobody_would_take_are_an_error(tmp_path: Path) -> None:
 
     trainer = Engine(lambda engine, batch: None)
     attach_hooks(trainer, [], work_dir=tmp_path, resume="auto")
-    with pytest.raises(CheckpointError, match=r"holds a model and this run has none: give attach_hooks model=\.\.\."):
+    with pytest.raises(CheckpointError, match=r"a model and this run has none: pass model=\.\.\. to attach_hooks"):
         trainer.run([1])
 
 

@@ -140,9 +140,9 @@ class Taker(BaseHook):
             self.take(runner)
 
     def take(self, runner: Any) -> None:
-        from ignite_hooks.checkpoint.capture import collect
+        from ignite_hooks.checkpoint.capture import capture
 
-        self.shelf.save(collect(runner))
+        self.shelf.save(capture(runner))
         (self.then or (lambda runner: runner.stop("killed")))(runner)
 
 
@@ -173,7 +173,7 @@ def script(
     if extra is not None:
         extra(SimpleNamespace(trainer=trainer, data=data, log=log, runner=runner))
     if shelf is not None:
-        runner._make_store = lambda folder: shelf  # type: ignore[assignment, return-value]
+        runner.checkpoints.make_store = lambda folder: shelf  # type: ignore[assignment, return-value]
         runner.resume(Path(__file__))
     limits = {"max_epochs": 3, **limits}
     if limits.get("max_iters"):
@@ -326,10 +326,10 @@ def test_what_is_saved_before_the_first_batch_of_a_run_or_an_epoch_is_gone_on_wi
 
     def extra(made: Any) -> None:
         def save() -> None:
-            from ignite_hooks.checkpoint.capture import collect
+            from ignite_hooks.checkpoint.capture import capture
 
             if made.trainer.state.iteration == iteration and not shelf.content:
-                shelf.save(collect(made.runner))
+                shelf.save(capture(made.runner))
 
         made.trainer.add_event_handler(Events[point], save)
         made.trainer.add_event_handler(Events[point], lambda: torch.rand(2))
@@ -347,7 +347,7 @@ def test_what_is_saved_before_the_first_batch_of_a_run_or_an_epoch_is_gone_on_wi
 @pytest.mark.parametrize("at", [1, 4, 6])
 @pytest.mark.parametrize("how", ["stopped", "failed", "stopped while reading"])
 def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at: int, how: str) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+    from ignite_hooks.checkpoint.capture import capture
 
     whole = whole_run(EXACT["shuffled"])
     first, second, log = Shelf(), Shelf(), []
@@ -362,10 +362,10 @@ def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at:
                 raise ZeroDivisionError
 
         def after_train(self, runner: Any) -> None:
-            second.save(collect(runner))
+            second.save(capture(runner))
 
         def on_exception(self, runner: Any) -> None:
-            second.save(collect(runner))
+            second.save(capture(runner))
 
     def extra(made: Any) -> None:
         if how == "stopped while reading":
@@ -385,14 +385,14 @@ def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at:
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_finished_run_goes_on_with_more_epochs_exactly(epochs: int) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+    from ignite_hooks.checkpoint.capture import capture
 
     whole = whole_run(EXACT["shuffled"], max_epochs=4)
     shelf, log = Shelf(), []
 
     class Last(BaseHook):
         def after_train(self, runner: Any) -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
     script(EXACT["shuffled"], log, Last(), max_epochs=epochs).run()
     script(EXACT["shuffled"], log, shelf=shelf, max_epochs=4, seed=2).run()
@@ -444,7 +444,7 @@ def test_an_engine_that_arranges_its_data_itself_is_left_to_do_so(caplog: pytest
                                   "while data given by set_data was in use",
                                   "when the run failed, with what it was doing half done"])  # fmt: skip
 def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, caplog: pytest.LogCaptureFixture) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+    from ignite_hooks.checkpoint.capture import capture
 
     shelf = Shelf()
 
@@ -452,7 +452,7 @@ def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, cap
         trainer, runner = made.trainer, made.runner
 
         def save() -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
         if when.endswith("iteration"):
             trainer.add_event_handler(Events.ITERATION_STARTED(once=7), save)
@@ -487,13 +487,13 @@ def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, cap
 
 
 def test_a_step_that_fails_is_tried_again_with_its_own_batch() -> None:
-    from ignite_hooks.checkpoint.capture import collect
+    from ignite_hooks.checkpoint.capture import capture
 
     shelf, log = Shelf(), []
 
     class Last(BaseHook):
         def on_exception(self, runner: Any) -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
     def extra(made: Any) -> None:
         made.trainer.add_event_handler(Events.ITERATION_STARTED(once=8), lambda: 1 / 0)

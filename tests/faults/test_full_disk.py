@@ -87,7 +87,7 @@ class Witness(BaseHook):
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.global_step in (self.full_from, self.free_from):
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
         if runner.global_step == self.full_from:
             self.ballast.drop_in()
         if self.full_from < runner.global_step <= self.free_from:
@@ -227,12 +227,12 @@ class Arming(BaseHook):
 
     def before_save_checkpoint(self, runner: Any, checkpoint: Any) -> None:
         if checkpoint["meta"]["iter"] == 3:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             self.failing.armed = True
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.global_step == 4:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             self.failing.armed = False
             self.newest = newest_in(runner.work_dir / "checkpoints")
 
@@ -311,7 +311,7 @@ def test_the_older_file_goes_only_when_the_new_one_and_its_listing_are_on_the_di
 
     class Recording(BaseHook):
         def before_save_checkpoint(self, runner: Any, checkpoint: Any) -> None:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             steps.clear()
 
     folder = tmp_path / "checkpoints"

@@ -220,7 +220,7 @@ def test_without_a_model_it_is_told_that_files_hold_no_weights(
 ) -> None:
     attach_hooks(trainer := Engine(lambda engine, batch: 0.5), ["CheckpointHook"], work_dir=tmp_path)
     trainer.run([1])
-    assert "checkpoints will hold no weights: give attach_hooks model=..." in caplog.text
+    assert "checkpoints will hold no weights: pass model=... to attach_hooks()" in caplog.text
     assert "state_dict" not in opened(tmp_path / "last.pth")
 
 

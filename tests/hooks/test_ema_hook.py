@@ -650,10 +650,11 @@ def test_what_it_promises_to_keep_still_changes_only_after_waiting_for_a_copy(tm
     def look() -> None:
         versions.append(tuple(tensor._version for tensor in training.hook.steady_tensors()))
 
-    whole = training.runner.wait_for_copy
-    training.runner.wait_for_copy = lambda: (look(), whole())  # type: ignore[assignment, func-returns-value]
+    whole = training.runner.checkpoints.wait_for_staging
+    training.runner.checkpoints.wait_for_staging = lambda: (look(), whole())  # type: ignore[assignment, func-returns-value]
     training.trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
     training.run(TOGETHER)
+    versions.pop()  # the end of the run waits too
     before, when_waiting = versions[0::2], versions[1::2]
     held = {tensor.untyped_storage().data_ptr() for tensor in training.hook.steady_tensors()}
     averages = training.hook.weights()["ema_state_dict"]

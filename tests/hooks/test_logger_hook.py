@@ -250,7 +250,7 @@ def test_an_evaluation_outside_of_a_run_is_written(tmp_path: Path) -> None:
     runner, writer = attach(trainer, tmp_path, LoggerHook(), evaluators=evaluator)
     evaluator.run(val_data)
     assert [kind for _, _, kind, _ in writer.lines] == ["val"]
-    runner.close_outputs()
+    runner.writer.close()
 
 
 def test_the_end_names_the_best_the_time_and_the_folder(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

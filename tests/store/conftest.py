@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ignite_hooks.store import FolderStore
+from ignite_hooks.store import Entry, FolderStore, Retire
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,13 @@ def two_saved(tmp_path: Path, make_state: Callable[[int], dict[str, Any]]) -> Pa
         opened.save("epoch_1.pth", make_state(10), kind="periodic", epoch=1, iteration=10)
         opened.save("last.pth", make_state(20), kind="last", epoch=2, iteration=20)
     return folder
+
+
+def all_but_newest(keep: int) -> Retire:
+    """Choose the periodic checkpoints beyond the newest ones."""
+
+    def retire(entries: list[Entry]) -> list[Entry]:
+        periodic = sorted((entry for entry in entries if entry.kind == "periodic"), key=lambda entry: entry.iteration)
+        return periodic[: len(periodic) - keep]
+
+    return retire

@@ -146,8 +146,7 @@ def test_while_writing_keeps_up_there_is_one_buffer(store: FolderStore, make_sta
 
 ASKING: dict[str, Callable[[FolderStore], object]] = {
     "save": lambda store: store.save("b.pth", {}, kind="last", epoch=0, iteration=0),
-    "delete": lambda store: store.delete([]),
-    "prune": lambda store: store.prune(1),
+    "begin_folder": lambda store: store.begin_folder("a"),
     "load": lambda store: store.load(store.folder / "epoch_1.pth"),
     "newest": lambda store: store.newest(),
     "start_afresh": lambda store: store.start_afresh(),

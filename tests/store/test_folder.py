@@ -44,8 +44,8 @@ def test_writing_needs_open(tmp_path: Path, make_state: MakeState) -> None:
     actions: list[Callable[[], object]] = [
         lambda: store.save("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
         lambda: store.begin("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
-        lambda: store.delete([]),
-        lambda: store.prune(1),
+        lambda: store.begin_folder("a"),
+        lambda: store.start_afresh(),
     ]
     for action in actions:
         with pytest.raises(CheckpointError, match="is not open for writing"):
@@ -228,8 +228,8 @@ def test_a_file_of_somebody_else_is_renamed_not_overwritten(
 def test_only_listed_files_are_deleted(store: FolderStore, make_state: MakeState) -> None:
     (store.folder / "epoch_0.pth").write_text("theirs")
     for iteration in 1, 2:
-        store.save(f"epoch_{iteration}.pth", make_state(1), kind="periodic", epoch=0, iteration=iteration)
-    store.prune(0)
+        given: dict[str, Any] = {"kind": "periodic", "epoch": 0, "iteration": iteration}
+        store.save(f"epoch_{iteration}.pth", make_state(1), retire=lambda entries: entries, **given)
     assert names(store.folder) == ["epoch_0.pth", "epoch_2.pth"]
 
 
@@ -325,9 +325,6 @@ def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
     data = ["write temporary state", "fsync temporary state"]
     committed = [*data, *manifest, "replace temporary state to state", "fsync folder", *manifest]
     assert steps == [*committed, *manifest, "unlink old.pth"]
-    steps.clear()
-    store.delete(store.entries())
-    assert steps == [*manifest, "unlink state"]
 
 
 class Payload:

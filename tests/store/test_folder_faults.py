@@ -19,6 +19,7 @@ from ignite_hooks.store import Entry, FolderStore
 from ignite_hooks.store.folder import write_state
 from ignite_hooks.store.manifest import FILE_NAME, Manifest, Part
 from ignite_hooks.store.verify import part_of
+from tests.store.conftest import all_but_newest
 
 pytestmark = pytest.mark.faults
 
@@ -31,13 +32,8 @@ def overwrite(store: FolderStore, make_state: MakeState) -> None:
     store.save("last.pth", make_state(30), kind="last", epoch=3, iteration=30)
 
 
-def add(store: FolderStore, make_state: MakeState) -> None:
-    store.save("epoch_3.pth", make_state(30), kind="periodic", epoch=3, iteration=30)
-
-
-def add_and_prune(store: FolderStore, make_state: MakeState) -> None:
-    add(store, make_state)
-    store.prune(1)
+def add_and_retire(store: FolderStore, make_state: MakeState) -> None:
+    store.save("epoch_3.pth", make_state(30), kind="periodic", epoch=3, iteration=30, retire=all_but_newest(1))
 
 
 def replace_a_stranger(store: FolderStore, make_state: MakeState) -> None:
@@ -104,7 +100,7 @@ def check_resumable(folder: Path, make_state: MakeState) -> int:
 
 @pytest.mark.parametrize(
     ("action", "steps"),
-    [(overwrite, STEPS), (add_and_prune, STEPS[2:]), (replace_a_stranger, STEPS[2:])],
+    [(overwrite, STEPS), (add_and_retire, STEPS[2:]), (replace_a_stranger, STEPS[2:])],
 )
 def test_killed_at_any_step_the_old_or_the_new_state_is_there(
     two_saved: Path,
@@ -196,7 +192,7 @@ def test_killed_again_while_recovering_changes_nothing(
 ) -> None:
     def interrupted() -> None:
         with FolderStore(two_saved) as store:
-            add_and_prune(store, make_state)
+            add_and_retire(store, make_state)
 
     steps = ("fsync", "replace", "unlink")
     killed_at(step_of_save, steps, interrupted)
@@ -209,6 +205,11 @@ def test_killed_again_while_recovering_changes_nothing(
         if survived:
             return
     pytest.fail("recovering never came to its end")
+
+
+def save_last(store: FolderStore, make_state: MakeState, number: int) -> None:
+    state, retire = make_state(number), all_but_newest(1)
+    store.save("last.pth", state, kind="last", epoch=0, iteration=number, retire=retire)
 
 
 def test_random_kills_while_saving_lose_at_most_the_save_in_flight(tmp_path: Path, make_state: MakeState) -> None:
@@ -226,9 +227,8 @@ def test_random_kills_while_saving_lose_at_most_the_save_in_flight(tmp_path: Pat
                     for number in range(reached + 1, 10_000):
                         name = f"epoch_{number}.pth"
                         store.save(name, make_state(number), kind="periodic", epoch=0, iteration=number)
-                        store.save("last.pth", make_state(number), kind="last", epoch=0, iteration=number)
+                        save_last(store, make_state, number)
                         os.write(writer, b"!")
-                        store.prune(1)
             finally:
                 os._exit(1)
         os.close(writer)
@@ -244,7 +244,7 @@ def test_random_kills_while_saving_lose_at_most_the_save_in_flight(tmp_path: Pat
             reached = number_of_newest(store)
             assert acknowledged <= reached <= acknowledged + 1
             assert len(list(folder.glob("*.pth"))) == len(store.entries())
-            store.prune(1)
+            save_last(store, make_state, reached)
             assert len(list(folder.glob("*.pth"))) == len(store.entries()) == 2
 
 
@@ -323,7 +323,7 @@ def test_interrupting_a_save_removes_its_temporary_file(
 
 
 def test_a_file_that_cannot_be_deleted_now_goes_later(
-    two_saved: Path, make_state: MakeState, monkeypatch: pytest.MonkeyPatch
+    two_saved: Path, make_state: MakeState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*arguments: object, **more: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted", "epoch_1.pth")
@@ -331,8 +331,9 @@ def test_a_file_that_cannot_be_deleted_now_goes_later(
     with FolderStore(two_saved) as store:
         with monkeypatch.context() as patch:
             patch.setattr(os, "unlink", refuse)
-            with pytest.raises(CheckpointError, match="cannot delete checkpoints: Operation not permitted"):
-                store.delete(store.entries()[:1])
+            given: dict[str, Any] = {"kind": "last", "epoch": 3, "iteration": 30}
+            store.save("last.pth", make_state(30), retire=lambda entries: entries[:1], **given)
+        assert "cannot delete checkpoints: Operation not permitted" in caplog.text
         overwrite(store, make_state)
         assert [entry.name for entry in store.entries()] == ["last.pth"]
         assert (two_saved / "epoch_1.pth").exists()

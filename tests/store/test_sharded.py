@@ -25,6 +25,7 @@ from ignite_hooks.store import sharded as sharded_module
 from ignite_hooks.store.archive import write_archive
 from tests.forks import fork_ranks
 from tests.sharded import Training, numbers_of, small_model
+from tests.store.conftest import all_but_newest
 
 pytestmark = pytest.mark.slow
 
@@ -404,8 +405,8 @@ def test_only_what_the_manifest_lists_is_deleted(saved: Path) -> None:
     (saved / "epoch_2" / "notes.txt").write_text("dear")
     (saved / "stranger").mkdir()
     with FolderStore(saved) as store:
-        store.prune(0)
-        assert [entry.name for entry in store.entries()] == ["last"]
+        store.save("a.pth", {}, kind="manual", epoch=0, iteration=0, retire=all_but_newest(0))
+        assert [entry.name for entry in store.entries()] == ["last", "a.pth"]
     assert [path.name for path in (saved / "epoch_2").iterdir()] == ["notes.txt"]
     assert not (saved / "epoch_3").exists()
     assert (saved / "stranger").is_dir()

@@ -19,11 +19,11 @@ from annotated_types import Ge
 from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, HookError, attach_hooks, scheduled, testing
+from ignite_hooks.checkpoint.rng_state import random_state
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.store.memory import MemoryStore as StoreInMemory
-from ignite_hooks.store.plain import random_state
 from ignite_hooks.testing import (
     MemoryStore,
     MemoryWriter,

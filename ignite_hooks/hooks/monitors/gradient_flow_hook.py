@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.phases import Mark, each
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
 from ignite_hooks.measure.phases import each
+from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
     from torch import Tensor

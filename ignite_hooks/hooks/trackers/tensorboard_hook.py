@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.store.plain import random_state, set_random_state
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.measure.phases import each
 from ignite_hooks.model.rollback import Undo
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.store.plain import to_plain
@@ -140,7 +140,7 @@ class CheckInvalidLossHook(BaseHook):
             runner.stop(what)
             return
         assert self._undo is not None
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         self._undo.back()
         self.state.skipped += 1
         self.state.in_a_row += 1

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, MinLen
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.phases import each
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.text import did_you_mean
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MeanTeacherHook(BaseHook):
         if any(id(parameter) in trained for parameter in teacher.parameters()):
             raise ValueError("the optimizer trains the teacher: give it the parameters of model.student alone")
         if runner.global_step == 0:
-            runner.wait_for_copy()
+            runner.checkpoints.wait_for_staging()
             teacher.load_state_dict(student.state_dict())
         self._averages = Averages(student, buffers=not self.skip_buffer)
         self._averages.load_state_dict(teacher.state_dict())
@@ -75,7 +75,7 @@ class MeanTeacherHook(BaseHook):
     def after_train_iter(self, runner: Runner) -> None:
         averages = self._averages
         assert averages is not None
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         averages.refresh()
         averages.buffers.update(self.momentum)
         if not averages.weights.update(self.momentum):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
-from ignite_hooks.checkpoint.data_position import drawn_again
+from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.run.progress import planned_epochs
 from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
@@ -133,11 +134,11 @@ class SWAHook(BaseHook):
         norms = norms_of(module)
         if not self.update_norms or not norms:
             return
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         data, raw = runner.trainer.state.dataloader, copies_of(norms)
         self._averages.put_in()
         try:
-            with drawn_again(data):
+            with preserve_rng(data):
                 fail_on_all_ranks(lambda: renew_norms(module, data, runner.get_service("device")))
             average(list(norms.values()))
             self._norms = copies_of(norms)
@@ -152,7 +153,7 @@ class SWAHook(BaseHook):
         """The same point by its other name, as the last of all: nothing is saved or evaluated after it."""
         if self._averages is None or not self.state.taken or runner.state.aborting:
             return
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         module = unwrapped(runner.model)
         self._raw_norms = copies_of(norms_of(module))
         self._averages.put_in()
@@ -171,7 +172,7 @@ class SWAHook(BaseHook):
     def _take(self, runner: Runner) -> None:
         from ignite_hooks.model.averages import Averages
 
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         if self._averages is None:
             self._averages = Averages(unwrapped(runner.model))
             self.state.taken = 1

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model import loader_workers as workers
+from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.run.progress import planned_epochs
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
