@@ -19,7 +19,8 @@ from ignite_hooks.text import counted, did_you_mean, nearest, shown, table
 if TYPE_CHECKING:
     from ignite_hooks.config.describe import Description, Setting
     from ignite_hooks.config.read import Entry, Settings
-    from ignite_hooks.plan.plan import Plan, Slot
+    from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.plan.slots import Slot
     from ignite_hooks.registry import Registry
 
 WIDEST = 100
@@ -330,7 +331,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
 
 def _services_read(hooks: Mapping[str, Any]) -> set[str]:
     """The known services that the hooks say they read."""
-    from ignite_hooks.plan.plan import notes_of
+    from ignite_hooks.config.describe import notes_of
     from ignite_hooks.run.services import KNOWN_SERVICES
 
     words = {word.strip(".,;()`") for hook in hooks.values() for word in notes_of(type(hook))["reads"].split()}
@@ -390,16 +391,16 @@ def _print_timeline(plan: Plan, options: argparse.Namespace) -> None:
 
 def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
     """How often each slot will be called in a short run, as far as that can be foreseen."""
-    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.plan.simulate import PlanSimulation
 
-    class Counting(Foreseen):
-        def due(self, slot: Slot) -> bool:
-            is_due = super().due(slot)
+    class Counting(PlanSimulation):
+        def is_due(self, slot: Slot) -> bool:
+            is_due = super().is_due(slot)
             calls[slot] += is_due
             return is_due
 
     calls = dict.fromkeys(plan, 0)
-    for _ in Counting(plan, options.epochs, options.iters, options.val_iters).run():
+    for _ in Counting(plan.at, options.epochs, options.iters, options.val_iters).run():
         pass
     by_clock = {slot for slot in plan if slot.when is not None and slot.when.unit == "second"}
     return ["?" if slot in by_clock else str(count) for slot, count in calls.items()]
@@ -427,7 +428,7 @@ def _print_plan(plan: Plan, calls: list[str]) -> None:
 
 
 def _print_effects(name: str, hook: Any) -> None:
-    from ignite_hooks.plan.plan import notes_of
+    from ignite_hooks.config.describe import notes_of
 
     effects = {word: text for word, text in notes_of(type(hook)).items() if text}
     if effects:
@@ -525,7 +526,7 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
 
 
 def _priority(cls: Any) -> str:
-    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.priority import Priority
 
     priority = getattr(cls, "priority", Priority.NORMAL)
     if isinstance(priority, Mapping):
@@ -537,20 +538,22 @@ def _priority(cls: Any) -> str:
 
 def _points(cls: Any, known: Description) -> Iterator[str]:
     """The points a hook answers, with what is special about each."""
-    from ignite_hooks.hooks.base_hook import answered_methods, own_method
-    from ignite_hooks.plan.plan import hook_priority
-    from ignite_hooks.plan.points import point_named
-    from ignite_hooks.plan.schedule import is_scheduled
+    from ignite_hooks.plan.methods import class_answers
+    from ignite_hooks.plan.priority import hook_priority
 
     scheduled: dict[str, list[bool]] = {}
-    for method in answered_methods(cls) if isinstance(cls, type) else ():
-        scheduled.setdefault(point_named(method).name, []).append(is_scheduled(own_method(cls, method)))
+    orders: dict[str, int | None] = {}
+    for method, at, order, by_interval in class_answers(cls) if isinstance(cls, type) else ():
+        scheduled.setdefault(at.name, []).append(by_interval)
+        if method == at.name:
+            orders[method] = order
     wide = max((len(point) for point in known.points), default=0)
     for point in known.points:
         remarks = ["by its interval" if all(scheduled[point]) else "always, and by its interval"]
         remarks = remarks if any(scheduled[point]) else []
-        if point in (getattr(cls, "point_priority", None) or {}):
-            remarks.append(f"priority {hook_priority(cls, point)}")
+        order = orders.get(point)
+        if order is not None or point in (getattr(cls, "point_priority", None) or {}):
+            remarks.append(f"priority {hook_priority(cls, point, order=order)}")
         yield f"{point:<{wide}}  {', '.join(remarks)}".rstrip()
 
 

@@ -30,7 +30,9 @@ from ignite_hooks.config.files import plain
 from ignite_hooks.errors import CheckpointError, ConfigError, HookError
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.plan.points import ITERATION_POINTS, POINTS, Priority
+from ignite_hooks.plan.methods import answers_of
+from ignite_hooks.plan.points import ITERATION_POINTS, POINTS
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.store.memory import MemoryStore
 from ignite_hooks.store.plain import to_plain
@@ -146,15 +148,6 @@ class RecordingHook(BaseHook):
         [('after_train_iter', 1, 1), ('after_train_iter', 1, 2), ('after_epoch', 1, 2)]
     """
 
-    def __new__(cls, *, points: Iterable[str] | None = None, **_: Any) -> RecordingHook:
-        if points is None:
-            return super().__new__(cls)
-        # A hook's points are the methods of its class, so one with other points is of another class.
-        wanted = list(points)
-        methods = {point: vars(BaseHook)[point] for point in POINTS if point not in wanted}
-        methods |= {point: _recording(point) for point in wanted}
-        return super().__new__(type(cls.__name__, (cls,), {"__doc__": cls.__doc__, **methods}))
-
     def __init__(
         self,
         *,
@@ -164,16 +157,26 @@ class RecordingHook(BaseHook):
     ) -> None:
         super().__init__(settings)
         self.calls: list[tuple[str, int, int]] = []
+        self._points = tuple(POINTS if points is None else points)
         self._log = log
 
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {
+            point: getattr(self, point) if point in POINTS else functools.partial(self._record, point)
+            for point in self._points
+        }
 
-def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
-    def answer(self: RecordingHook, runner: Runner) -> None:
+    def _record(self, point: str, runner: Runner) -> None:
         place = int(runner.trainer.state.epoch), runner.global_step
         self.calls.append((point, *place))
         if self._log is not None:
             name = next((name for name, hook in runner.hooks.items() if hook is self), type(self).__name__)
             self._log.append((name, point, *place))
+
+
+def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
+    def answer(self: RecordingHook, runner: Runner) -> None:
+        self._record(point, runner)
 
     answer.__name__ = point
     return answer
@@ -211,7 +214,8 @@ def failing_at(point: str, *, call: int = 1, error: BaseException | None = None,
         if calls == call:
             raise ValueError("boom") if error is None else error
 
-    hook: BaseHook = type("FailingHook", (BaseHook,), {point: staticmethod(answer)})(**settings)
+    hook = LambdaHook(**{point: answer}, **settings)
+    hook.default_name = "FailingHook"
     return hook
 
 
@@ -478,7 +482,7 @@ def is_cleaned_up_however_a_run_ends(subject: _Subject) -> None:
             _end_early(script.run.trainer, error)
         before = _around()
         with subject.attached(script) as scene:
-            answers = _described(scene.hook).points
+            points = {answer.point.name for answer in answers_of(scene.hook)}
             try:
                 script.train()
             except HookError as failed:
@@ -495,7 +499,7 @@ def is_cleaned_up_however_a_run_ends(subject: _Subject) -> None:
                 subject.breaks(f"fails when a run ends by {ending}: {failures.last}")
             cleanups = report.tallies.get((scene.called, "cleanup"))
             times = cleanups.calls if cleanups else 0
-            if "cleanup" in answers and times != 1:
+            if "cleanup" in points and times != 1:
                 subject.breaks(f"is cleaned up {times} times, not once, when a run ends by {ending}")
             if left:
                 subject.breaks(f"leaves something behind when a run ends by {ending}: {', '.join(sorted(left))}")

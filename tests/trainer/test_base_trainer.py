@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from ignite_hooks import BaseHook, BaseTrainer, ConfigError, load_config
-from ignite_hooks.hooks import TimeTrackingHook
+from ignite_hooks.hooks.monitors.time_tracking_hook import TimeTrackingHook
 from tests.trainer.tools import blobs, config, write_cifar10
 
 
