@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.version import __version__
+
 if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.trainer.base_trainer import BaseTrainer
     from ignite_hooks.writers.interface import Writer
-
-__version__ = "0.1.0"
 
 _HOME = {
     "attach_hooks": "attach",
@@ -80,6 +80,7 @@ __all__ = [
     "Runner",
     "Secret",
     "Writer",
+    "__version__",
     "attach_hooks",
     "build_hook",
     "build_hooks",

@@ -13,7 +13,6 @@ from typing import ClassVar, NamedTuple
 
 import pytest
 
-from ignite_hooks import __version__
 from ignite_hooks.cli.app import main
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.read import default_set, read_config
@@ -21,6 +20,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.registry import HOOKS, WRITERS
+from ignite_hooks.version import __version__
 
 GOOD = """\
 hooks:
@@ -133,7 +133,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let stdout be a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("ignite_hooks.cli.app._on_terminal", lambda: True)
+    monkeypatch.setattr("ignite_hooks.cli.text.on_terminal", lambda: True)
 
 
 def process(*argv: str, code: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
