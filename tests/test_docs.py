@@ -20,7 +20,8 @@ from ignite_hooks import build_hook
 from ignite_hooks.config.describe import check_settings
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import POINTS, point_named
-from ignite_hooks.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.registry import HOOKS
+from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.md"))]

@@ -43,7 +43,7 @@ class Rule:
 
 
 class Drop:
-    """In place of a value: the setting is left out."""
+    """Stands for a value where the setting is to be left out."""
 
 
 def _momentum(value: Any) -> tuple[Any, str]:
@@ -185,7 +185,7 @@ LARGEST = 10**12
 
 
 class _Reader:
-    """Reads literals, lists, dictionaries, ``dict(...)``, arithmetic, and names that are set above; runs nothing.
+    """Read literals, lists, dictionaries, ``dict(...)``, arithmetic, and names that are set above; run nothing.
 
     What is imported is not looked for: only its name counts, where it is the type of a hook.
     """
@@ -218,7 +218,7 @@ class _Reader:
                     self.changed.append((statement.lineno, name))
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression, or an ``Unread``."""
+        """Return the value of an expression, or an ``Unread``."""
         match node:
             case ast.Constant(value=value) if value is None or isinstance(value, (bool, int, float, str)):
                 return value
@@ -243,7 +243,7 @@ class _Reader:
         return Unread(ast.unparse(node))
 
     def pairs(self, node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-        """The keys of a dictionary with the expressions of their values; what has no key that is text is left out."""
+        """Yield the keys of a dictionary with the expressions of their values; skip keys that are not text."""
         if isinstance(node, ast.Name) and node.id in self.nodes:
             node = self.nodes[node.id]
         if isinstance(node, ast.Dict):
@@ -256,7 +256,7 @@ class _Reader:
                     yield keyword.arg, keyword.value
 
     def entry(self, node: ast.expr) -> Entry | None:
-        """A hook; None where it is no dictionary."""
+        """Read a hook; return None if the expression is no dictionary."""
         value = self.value(node)
         if not isinstance(value, dict):
             return None
@@ -266,7 +266,7 @@ class _Reader:
         return Entry(node.lineno, value)
 
     def items(self, node: ast.expr) -> Iterator[ast.expr]:
-        """The expressions of a list, or of several that are put together; what is no list is given out itself."""
+        """Yield the expressions of a list, or of several joined by ``+``; anything else is yielded itself."""
         match node:
             case ast.Name(id=name) if name in self.nodes:
                 yield from self.items(self.nodes[name])
@@ -306,7 +306,7 @@ class Line:
 
 
 def converted(path: str) -> str:
-    """The hooks of an MMEngine configuration as YAML of ours; the file is read, not run.
+    """Convert the hooks of an MMEngine configuration to YAML of ours; the file is read, not run.
 
     Raises:
         ConfigError: Where the file cannot be read, or says nothing about hooks.
@@ -379,7 +379,7 @@ def _default_entries(reader: _Reader) -> Iterator[Line]:
 
 
 def _evaluation(reader: _Reader) -> Iterator[Line]:
-    """What the training loop says about evaluations there is a hook here."""
+    """Convert the evaluations of the training loop to a hook."""
     loop = reader.values.get("train_cfg")
     if isinstance(loop, dict) and isinstance(loop.get("val_interval"), int):
         by_iteration = "Iter" in str(loop.get("type")) or loop.get("by_epoch") is False
@@ -411,7 +411,7 @@ def _customs(reader: _Reader) -> Iterator[Line]:
 
 
 def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[Line]:
-    """The lines of one hook; the first has its type, or says why there is nothing else."""
+    """Yield the lines of one hook; the first has its type, or says why there is nothing else."""
     settings = dict(given)
     type_ = settings.pop("type", None)
     if not isinstance(type_, str):
@@ -501,7 +501,7 @@ def _plainly(value: Any) -> str:
 
 
 def _set(lines: list[Line]) -> str:
-    """The lines as text, remarks beside each other where there is room."""
+    """Return the lines as text, with remarks aligned where there is room."""
     kept = [line for line in lines if line.text.strip() or line.remark]
     wide = max((2 * line.indent + len(line.text) for line in kept if line.remark and line.text), default=0)
     wide = min(wide, 46)

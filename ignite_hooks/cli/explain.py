@@ -64,7 +64,7 @@ def _print_timeline(plan: Plan, options: argparse.Namespace) -> None:
 
 
 def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
-    """How often each slot will be called in a short run, as far as that can be foreseen."""
+    """Return how often each slot is called in a short run; ``?`` if that depends on the clock."""
     from ignite_hooks.plan.plan import Foreseen
 
     class Counting(Foreseen):

@@ -120,7 +120,7 @@ def _priority(cls: Any) -> str:
 
 
 def _points(cls: Any, known: Description) -> Iterator[str]:
-    """The points a hook answers, with what is special about each."""
+    """Yield the points a hook answers, with what is special about each."""
     from ignite_hooks.hooks.base_hook import answered_methods, own_method
     from ignite_hooks.plan.plan import hook_priority
     from ignite_hooks.plan.points import point_named
@@ -139,7 +139,7 @@ def _points(cls: Any, known: Description) -> Iterator[str]:
 
 
 def _example(name: str, known: Description, is_hook: bool) -> str:
-    """A small entry of a configuration: what is needed, and a few settings as they are anyway."""
+    """Return a small entry of a configuration: required settings, and a few at their defaults."""
     from ignite_hooks.config.json_schema import NO_DATA, as_data
 
     entry: dict[str, Any] = {"type": name}
@@ -153,7 +153,7 @@ def _example(name: str, known: Description, is_hook: bool) -> str:
 
 
 def _something(setting: Setting) -> Any:
-    """A value that a setting takes."""
+    """Return some value that fits a setting."""
     from ignite_hooks.config.describe import misfit
 
     candidates: tuple[Any, ...] = (1, 0.5, f"my_{setting.name}", True, [], [f"my_{setting.name}"], {})

@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
 
 
 def _quieten_torch() -> None:
-    """What the profiler of torch says to stderr is for those who work on it. Read once, when torch is loaded: later."""
+    """Silence what torch's profiler writes to stderr; torch reads this once, when it is loaded."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 

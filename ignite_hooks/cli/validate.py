@@ -39,7 +39,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 @dataclass
 class Review:
-    """What a file alone tells: its hooks, what is wrong, and what a script has to add."""
+    """The result of checking a file alone: its hooks, its problems, and what a script has to add."""
 
     path: str
     hooks: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def review_file(path: str) -> Review:
 
 
 def _added(settings: Settings, hooks: Mapping[str, Any]) -> str:
-    """The hooks that a trainer registers besides those of its configuration."""
+    """Name the hooks that a trainer adds to those of its configuration."""
     evaluated = {getattr(hook, "evaluates", None) for hook in hooks.values()}
     added = ["val (EvalHook)"] if "hooks" in settings.everything and "val" not in evaluated else []
     added += ["test (EvalHook, at the end)"] if "test" not in evaluated else []
@@ -93,7 +93,7 @@ def _added(settings: Settings, hooks: Mapping[str, Any]) -> str:
 
 
 def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """The entries of hooks we know or that are misspelt, and notes on those that a script may register."""
+    """Return the entries of known or misspelt hooks, and notes on hooks that a script may register."""
     from ignite_hooks.config.ignite_handlers import PREFIX
     from ignite_hooks.registry import HOOKS
 
@@ -111,7 +111,7 @@ def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 
 def _waiting(entries: Sequence[Entry]) -> Iterator[str]:
-    """Notes on the handlers of Ignite that are made of services, and so only beside the script."""
+    """Yield notes on Ignite handlers that need services, which only a script can supply."""
     from ignite_hooks.config.ignite_handlers import PREFIX
 
     for entry in entries:
@@ -139,7 +139,7 @@ def _wrong_writers(entries: Sequence[Entry]) -> list[Problem]:
 
 
 def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
-    """What a script has to supply, or may."""
+    """Yield notes on what a script has to supply, or may."""
     from ignite_hooks.hooks.base_hook import BaseHook, Situation
     from ignite_hooks.run.runner import KNOWN_SERVICES
 
@@ -162,7 +162,7 @@ def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """The services that an entry names, as ``"@model"``."""
+    """Yield the services that an entry names, as in ``"@model"``."""
     from ignite_hooks.config.describe import is_reference
 
     if is_reference(value):
@@ -173,7 +173,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
-    """The services without which a method cannot be called."""
+    """Yield the services without which a method cannot be called."""
     from ignite_hooks.plan.arguments import parameters_of
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import ALWAYS_THERE, KNOWN_SERVICES, LIVE
@@ -189,7 +189,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _services_read(hooks: Mapping[str, Any]) -> set[str]:
-    """The known services that the hooks say they read."""
+    """Return the known services that the docstrings of the hooks say they read."""
     from ignite_hooks.plan.plan import notes_of
     from ignite_hooks.run.runner import KNOWN_SERVICES
 

@@ -10,12 +10,12 @@ from typing import Any
 from ignite_hooks.config.describe import Setting, check_settings, describe, fitted, is_reference, misfit
 from ignite_hooks.config.files import plain
 from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
-from ignite_hooks.config.mmengine import other_name, translated, without_scope
+from ignite_hooks.config.mmengine import other_name, translated
 from ignite_hooks.config.read import Entry, default_set
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
 from ignite_hooks.plan.plan import hook_priority, problems_of
-from ignite_hooks.registry import HOOKS
+from ignite_hooks.registry import HOOKS, without_scope
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.text import below, did_you_mean, one_line, shown
 

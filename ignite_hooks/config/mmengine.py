@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-SCOPES = ("mmengine", "mmcv", "mmdet", "mmdet3d", "mmseg", "mmcls", "mmpretrain", "mmpose", "mmyolo", "mmrotate")
-"""What may stand before the name of a hook, as in ``mmdet.CheckInvalidLossHook``."""
+from ignite_hooks.registry import without_scope
 
 OTHER_HOOKS = {
     "NaiveVisualizationHook": "VisualizationHook",
@@ -109,20 +108,6 @@ MEANT_OTHERWISE = {
     "ProfilerHook": {"on_trace_ready": "export_chrome_trace and export_tensorboard say where it goes: write these"},
 }
 """Settings of ours that name something to be built there, by its type."""
-
-
-def without_scope(name: str) -> str:
-    """The name of a hook without that of a library of the family in front.
-
-    Example:
-        >>> (
-        ...     without_scope("mmdet.CheckInvalidLossHook"),
-        ...     without_scope("mmengine.hooks.EMAHook"),
-        ...     without_scope("my.Hook"),
-        ... )
-        ('CheckInvalidLossHook', 'EMAHook', 'my.Hook')
-    """
-    return name.rpartition(".")[2] if name.split(".")[0] in SCOPES else name
 
 
 def other_name(name: str) -> str:

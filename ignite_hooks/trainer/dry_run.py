@@ -1,4 +1,4 @@
-"""A dry run: everything is built and called once, in a folder that does not stay."""
+"""A dry run: everything is built and called once, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ WRITTEN = ("out_dir", "log_dir", "log_path", "path", "work_dir")
 """Settings that say where files go."""
 
 
-def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
-    """The configuration of a dry run: two iterations, one evaluation, every hook at every chance.
+def dry_run_config(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
+    """Return the configuration of a dry run: two iterations, one evaluation, every hook whenever possible.
 
     Example:
         >>> hooks = [{"type": "LoggerHook", "interval": 50}, {"type": "MyHook", "depth": 3}]
-        >>> rehearsed({"hooks": hooks}, evaluates=True)["hooks"]
+        >>> dry_run_config({"hooks": hooks}, evaluates=True)["hooks"]
         [{'type': 'LoggerHook', 'interval': 1}, {'type': 'MyHook', 'depth': 3}]
     """
     changed = {name: value for name, value in content.items() if name not in ("work_dir", "experiment_dir", "resume")}
@@ -45,7 +45,7 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     problems: list[Problem] = []
     settings = read_config(content, defaults=default_set(evaluates=evaluates), problems=problems)
     if problems:
-        # The trainer says what is wrong with it.
+        # The trainer reports what is wrong with it.
         return {**content, **changed}
     listed = [entry for entry in settings.entries if entry.default_name is None]
     for section in ("hooks", "custom_hooks"):
@@ -62,14 +62,14 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
 
 
 def _short(training: Mapping[str, Any]) -> dict[str, Any]:
-    """The training of two iterations; what is wrong stays, so that the trainer finds it."""
+    """Shorten the training to two iterations; leave what is wrong, so that the trainer finds it."""
     wrong = {problem.place for problem in check_settings(Training, training, "training", hook=False)}
     short = {"epochs": 1, "epoch_length": ITERATIONS}
     return {**training, **{name: value for name, value in short.items() if f"training.{name}" not in wrong}}
 
 
 def _eager(registry: Registry, entry: Entry) -> Any:
-    """An entry whose hook does at once what it would do later."""
+    """Return an entry whose hook does at once what it would do later."""
     wanted = entry.wanted
     if not isinstance(wanted, Mapping):
         return wanted
@@ -111,11 +111,11 @@ def _is_wrong(registry: Registry, entry: Entry) -> bool:
 
 
 def _within(path: str | Path) -> str:
-    """The same place, in the folder of the dry run."""
+    """Move a path into the folder of the dry run."""
     path = Path(path)
     return path.name or "out" if path.is_absolute() or ".." in path.parts else str(path)
 
 
 def _counts(setting: Setting) -> bool:
-    """Whether a setting is a number of iterations or epochs, and not of seconds."""
+    """Return whether a setting is a number of iterations or epochs, not of seconds."""
     return "int" in str(setting.annotation) and "float" not in str(setting.annotation)

@@ -9,8 +9,9 @@ import pytest
 
 from ignite_hooks import HOOKS, BaseHook, ConfigError, attach_hooks, build_hook
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, SCOPES, WITHOUT_EFFECT
+from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, WITHOUT_EFFECT
 from ignite_hooks.config.read import default_set, read_config
+from ignite_hooks.registry import SCOPES
 from ignite_hooks.testing import tiny_run
 
 CONFIG = """

@@ -97,7 +97,7 @@ HOOKS_ALONE = [
 def test_hooks_alone_are_tried_out_on_the_digits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     trainer = BaseTrainer({"hooks": HOOKS_ALONE}, work_dir=tmp_path, overrides=["training.epoch_length=1"])
-    assert trainer.recipe.notes == ["the configuration names neither model nor dataset: a cnn learns the digits"]
+    assert trainer.sections.notes == ["the configuration names neither model nor dataset: a cnn learns the digits"]
     assert "val" in trainer.evaluators
 
 

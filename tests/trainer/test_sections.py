@@ -169,5 +169,5 @@ def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path)
 
 def test_a_key_of_the_users_own_is_noted_and_left_alone(tmp_path: Path) -> None:
     trainer = BaseTrainer(config(project={"owner": "me"}), work_dir=tmp_path)
-    assert trainer.recipe.notes == ["project: nothing of ours reads it"]
+    assert trainer.sections.notes == ["project: nothing of ours reads it"]
     assert trainer.config["project"] == {"owner": "me"}
