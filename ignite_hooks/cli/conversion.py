@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
-from ignite_hooks.config.describe import describe, misfit
-from ignite_hooks.config.files import MAX_BYTES
+from ignite_hooks.config.describe import describe
 from ignite_hooks.config.read import default_set
+from ignite_hooks.config.tree import MAX_BYTES
+from ignite_hooks.config.validate import validate_value
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.text import shown
@@ -477,7 +478,7 @@ def _settings_of_ours(name: str, rule: Rule, given: Mapping[str, Any], indent: i
             yield Line(indent, "", f"no counterpart: {key}={_plainly(value)}")
         elif isinstance(new, Unread):
             yield Line(indent, "", f"not read: {word}: {new.text}")
-        elif word in ours and (problem := misfit(new, ours[word])):
+        elif word in ours and (problem := validate_value(new, ours[word])):
             yield Line(indent, "", f"does not fit here: {word}={_plainly(new)}: {problem}")
         else:
             yield _setting(indent, word, new, why)

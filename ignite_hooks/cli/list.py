@@ -90,7 +90,8 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
     if not settings:
         print("no settings of its own\n" if closed else "settings of any name\n")
         return
-    from ignite_hooks.config.describe import in_words
+
+    from ignite_hooks.config.describe import type_in_words
 
     rows = [(s.name, "(needed)" if s.required else as_yaml(s.default), s) for s in settings]
     first = max(len("setting"), *(len(name) for name, _, _ in rows))
@@ -102,7 +103,7 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
         if len(default) > second:
             print(left)
             left = ""
-        print(wrapped(f"{left:<{indent - 2}}  {in_words(setting.annotation)}", "", indent))
+        print(wrapped(f"{left:<{indent - 2}}  {type_in_words(setting.annotation)}", "", indent))
         if setting.help:
             print(wrapped(setting.help.replace("``", ""), " " * indent))
     print()
@@ -154,7 +155,7 @@ def _example(name: str, known: Description, is_hook: bool) -> str:
 
 def _something(setting: Setting) -> Any:
     """Return some value that fits a setting."""
-    from ignite_hooks.config.describe import misfit
+    from ignite_hooks.config.validate import validate_value
 
     candidates: tuple[Any, ...] = (1, 0.5, f"my_{setting.name}", True, [], [f"my_{setting.name}"], {})
-    return next((value for value in candidates if not misfit(value, setting)), f"@my_{setting.name}")
+    return next((value for value in candidates if not validate_value(value, setting)), f"@my_{setting.name}")

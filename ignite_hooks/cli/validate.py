@@ -52,7 +52,7 @@ class Review:
 
 
 def review_file(path: str) -> Review:
-    from ignite_hooks.config.build import build_all
+    from ignite_hooks.config.build import build_all, validate_writer
     from ignite_hooks.config.read import default_set, read_config
     from ignite_hooks.hooks.base_hook import Situation
 
@@ -69,7 +69,9 @@ def review_file(path: str) -> Review:
         return Review(path, problems=[str(problem) for problem in error.problems])
     entries, strangers = _known(settings.entries)
     hooks, wrong = build_all(entries, {}, Situation(complete=False))
-    found += [*wrong, *_wrong_writers(settings.writers)]
+    found += wrong
+    for entry in settings.writers:
+        validate_writer(entry, found)
     masks = Masks(settings.everything)
     review = Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
@@ -122,22 +124,6 @@ def _waiting(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{entry.place}: {entry.wanted['type']} cannot be looked at without {services}"
 
 
-def _wrong_writers(entries: Sequence[Entry]) -> list[Problem]:
-    from ignite_hooks.config.describe import check_settings
-    from ignite_hooks.registry import WRITERS
-
-    problems = []
-    for entry in entries:
-        given = dict(entry.wanted)
-        try:
-            cls = WRITERS.get(given.pop("type"))
-        except LookupError as error:
-            problems.append(Problem(f"{entry.place}.type", str(error.args[0])))
-        else:
-            problems += check_settings(cls, given, entry.place, hook=False)
-    return problems
-
-
 def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
     """Yield notes on what a script has to supply, or may."""
     from ignite_hooks.hooks.base_hook import BaseHook, Situation
@@ -163,7 +149,7 @@ def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
 
 def _references(value: Any) -> Iterator[str]:
     """Yield the services that an entry names, as in ``"@model"``."""
-    from ignite_hooks.config.describe import is_reference
+    from ignite_hooks.config.validate import is_reference
 
     if is_reference(value):
         yield value[1:]

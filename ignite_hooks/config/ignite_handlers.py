@@ -142,7 +142,7 @@ def _check(engine: str | None) -> Callable[[BaseHook, Situation], Iterator[tuple
 
 
 def _known(engines: Sequence[str]) -> str:
-    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": give attach_hooks evaluators=..."
+    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": pass evaluators=... to attach_hooks()"
 
 
 def _engine(hook: BaseHook, name: str | None) -> Any:

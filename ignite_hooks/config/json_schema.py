@@ -7,9 +7,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.config.describe import Setting, describe, type_adapter
+from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import EVENTS
 from ignite_hooks.config.read import default_set
+from ignite_hooks.config.validate import type_adapter
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.registry import HOOKS, WRITERS, Registry

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.config.files import load_config, plain
+from ignite_hooks.config.files import load_config
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
@@ -108,10 +109,9 @@ def read_config(
     source = ""
     if isinstance(cfg, (str, Path)):
         source = str(cfg)
-        cfg = load_config(cfg)
-    if cfg is None:
-        cfg = {}
-    content: Any = plain(cfg)
+        content: Any = load_config(cfg)
+    else:
+        content = copy_tree({} if cfg is None else cfg)
     if isinstance(content, list):
         content = {"hooks": content}
     if not isinstance(content, dict):

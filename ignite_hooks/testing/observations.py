@@ -15,7 +15,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from ignite_hooks.config.describe import Description, describe
-from ignite_hooks.config.files import plain
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.testing.tiny import TinyRun
 
 
@@ -25,7 +25,7 @@ def settings_of(hook: Any) -> dict[str, Any]:
     names = [setting.name for setting in describe_hook(hook).settings]
     names += [name for name in ("name", "priority", "on_error") if name not in names]
     values = {name: getattr(hook, name) for name in names if hasattr(hook, name)}
-    found: dict[str, Any] = plain({**(config if isinstance(config, Mapping) else {}), **values})
+    found: dict[str, Any] = copy_tree({**(config if isinstance(config, Mapping) else {}), **values})
     return found
 
 

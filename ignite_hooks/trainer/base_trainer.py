@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks, new_folder
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
-from ignite_hooks.config.files import load_config, plain
+from ignite_hooks.config.files import load_config
 from ignite_hooks.config.read import OURS, default_set, read_config
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
@@ -70,7 +71,7 @@ class BaseTrainer:
         overrides: Sequence[str] = (),
     ) -> None:
         self._source = str(config) if isinstance(config, (str, Path)) else ""
-        content = load_config(self._source) if self._source else plain(config)
+        content = load_config(self._source) if self._source else copy_tree(config)
         if not isinstance(content, dict):
             raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
         problems: list[Problem] = []

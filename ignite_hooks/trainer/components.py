@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ignite_hooks.config.describe import check_settings, describe, fitted
+from ignite_hooks.config.describe import describe
+from ignite_hooks.config.validate import convert_value, validate_settings
 from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.registry import Registry
 from ignite_hooks.text import below, did_you_mean, nearest, one_line, shown
@@ -103,13 +104,15 @@ class ComponentReader:
         make = self._found(registry, type_, f"{place}.type")
         if make is None:
             return None
-        wrong = check_settings(make, given, place, hook=False)
+        wrong = validate_settings(make, given, place, hook=False)
         wrong = [problem for problem in wrong if problem.place not in {f"{place}.{name}" for name in supplied}]
         self.problems.extend(wrong)
         settings = {setting.name: setting for setting in describe(make).settings}
         if wrong:
             return None
-        return Component(place, make, {n: fitted(v, settings[n]) if n in settings else v for n, v in given.items()})
+        return Component(
+            place, make, {n: convert_value(v, settings[n]) if n in settings else v for n, v in given.items()}
+        )
 
     def _found(self, registry: Registry, type_: Any, place: str) -> Callable[..., Any] | None:
         if callable(type_):

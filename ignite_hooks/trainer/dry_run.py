@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.config.build import build_all
-from ignite_hooks.config.describe import Setting, check_settings, describe
+from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.read import Entry, default_set, read_config
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.registry import HOOKS, WRITERS, Registry
@@ -63,7 +64,7 @@ def dry_run_config(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any
 
 def _short(training: Mapping[str, Any]) -> dict[str, Any]:
     """Shorten the training to two iterations; leave what is wrong, so that the trainer finds it."""
-    wrong = {problem.place for problem in check_settings(Training, training, "training", hook=False)}
+    wrong = {problem.place for problem in validate_settings(Training, training, "training", hook=False)}
     short = {"epochs": 1, "epoch_length": ITERATIONS}
     return {**training, **{name: value for name, value in short.items() if f"training.{name}" not in wrong}}
 
@@ -107,7 +108,7 @@ def _is_wrong(registry: Registry, entry: Entry) -> bool:
     if registry is HOOKS:
         return bool(build_all([entry], {}, Situation(complete=False))[1])
     given = {name: value for name, value in entry.wanted.items() if name != "type"}
-    return bool(check_settings(registry.get(entry.wanted["type"]), given, entry.place, hook=False))
+    return bool(validate_settings(registry.get(entry.wanted["type"]), given, entry.place, hook=False))
 
 
 def _within(path: str | Path) -> str:

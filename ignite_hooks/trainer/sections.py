@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.config.describe import check_settings
 from ignite_hooks.config.read import OURS
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
 from ignite_hooks.text import nearest, shown
 from ignite_hooks.trainer.components import Component, ComponentReader
@@ -172,7 +172,7 @@ def _section(cls: Any, content: Mapping[str, Any], place: str, problems: list[Pr
     if not isinstance(given, Mapping):
         problems.append(Problem(place, f"a mapping is needed, not {shown(given)}"))
         return cls()
-    wrong = check_settings(cls, given, place, hook=False)
+    wrong = validate_settings(cls, given, place, hook=False)
     problems += wrong
     fields = cls.__dataclass_fields__
     bad = {problem.place for problem in wrong}

@@ -328,9 +328,9 @@ def test_references_are_replaced_however_deep() -> None:
     assert hook.c == "plain @model"
     assert given["a"] == "@model"
     assert problems(given) == [
-        ("hook.a", "there is no service 'model': give attach_hooks model=..."),
-        ("hook.b.x[0]", "there is no service 'model': give attach_hooks model=..."),
-        ("hook.b.x[1].y", "there is no service 'model': give attach_hooks model=..."),
+        ("hook.a", "there is no service 'model': pass model=... to attach_hooks()"),
+        ("hook.b.x[0]", "there is no service 'model': pass model=... to attach_hooks()"),
+        ("hook.b.x[1].y", "there is no service 'model': pass model=... to attach_hooks()"),
     ]
 
 
@@ -342,7 +342,7 @@ def test_a_service_has_to_fit_the_type_of_its_setting() -> None:
         ("hook.interval", f"a whole number of at least 1 is needed, not {shown} (@model)")
     ]
     assert problems({"type": "EvalHook", "interval": "@nothing"}, services) == [
-        ("hook.interval", "there is no service 'nothing': give attach_hooks nothing=...")
+        ("hook.interval", "there is no service 'nothing': pass nothing=... to attach_hooks()")
     ]
 
 

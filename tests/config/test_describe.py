@@ -14,7 +14,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 
 from ignite_hooks import BaseHook, Priority, scheduled
-from ignite_hooks.config.describe import Setting, check_settings, describe, fitted, in_words, is_reference, misfit
+from ignite_hooks.config.describe import Setting, describe, type_in_words
+from ignite_hooks.config.validate import convert_value, is_reference, validate_settings, validate_value
 from ignite_hooks.hooks import settings
 from ignite_hooks.registry import HOOKS
 
@@ -95,30 +96,32 @@ MISFITS: list[tuple[Any, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("annotation", "value"), [(a, v) for a, values in FITS for v in values])
 def test_what_fits(annotation: Any, value: Any) -> None:
-    assert misfit(value, Setting("x", annotation)) == ""
+    assert validate_value(value, Setting("x", annotation)) == ""
 
 
 @pytest.mark.parametrize(("annotation", "words", "value"), [(a, w, v) for a, w, values in MISFITS for v in values])
 def test_what_does_not_fit_is_said_with_what_would(annotation: Any, words: str, value: Any) -> None:
-    message = misfit(value, Setting("x", annotation))
+    message = validate_value(value, Setting("x", annotation))
     assert message.startswith(f"{words} is needed, not ")
     assert len(message) < 200
     assert "\n" not in message
 
 
 def test_none_fits_only_where_it_is_the_default() -> None:
-    assert misfit(None, Setting("x", int, 3)) == "a whole number is needed, not None"
-    assert misfit(None, Setting("x", int, None)) == ""
+    assert validate_value(None, Setting("x", int, 3)) == "a whole number is needed, not None"
+    assert validate_value(None, Setting("x", int, None)) == ""
 
 
 @pytest.mark.parametrize("value", [HUGE, -HUGE, 10**5000], ids=["huge", "negative", "unprintable"])
 @pytest.mark.parametrize("annotation", [int, float, Any, int | None])
 def test_numbers_beyond_reason_are_slips(annotation: Any, value: int) -> None:
-    assert misfit(value, Setting("x", annotation)) == "a smaller number is needed, not one of more than 100 digits"
+    assert (
+        validate_value(value, Setting("x", annotation)) == "a smaller number is needed, not one of more than 100 digits"
+    )
 
 
 def test_a_number_that_is_too_large_for_a_message_is_a_slip_within_something_else_too() -> None:
-    found = misfit({"a": 10**5000}, Setting("x", Mapping[str, Any] | Callable[..., Any]))
+    found = validate_value({"a": 10**5000}, Setting("x", Mapping[str, Any] | Callable[..., Any]))
     assert found == "a smaller number is needed, not one of more than 100 digits"
 
 
@@ -128,7 +131,7 @@ def test_a_number_that_is_too_large_for_a_message_is_a_slip_within_something_els
 )
 def test_a_reference_is_the_name_of_a_service(value: Any, reference: bool) -> None:
     assert is_reference(value) is reference
-    assert (misfit(value, Setting("x", list)) == "") is reference
+    assert (validate_value(value, Setting("x", list)) == "") is reference
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_a_reference_is_the_name_of_a_service(value: Any, reference: bool) -> No
     ],
 )
 def test_a_value_is_made_to_fit(annotation: Any, value: Any, made: Any) -> None:
-    result = fitted(value, Setting("x", annotation))
+    result = convert_value(value, Setting("x", annotation))
     assert result == made
     assert type(result) is type(made)
 
@@ -166,7 +169,7 @@ def test_a_value_is_made_to_fit(annotation: Any, value: Any, made: Any) -> None:
     ],
 )
 def test_a_type_in_words(annotation: Any, words: str) -> None:
-    assert in_words(annotation) == words
+    assert type_in_words(annotation) == words
 
 
 # -- the styles of classes ----------------------------------------------------------------------------------------
@@ -266,7 +269,7 @@ def test_the_docstring_gives_purpose_help_and_notes() -> None:
 
 
 def problems(cls: Any, **given: Any) -> list[tuple[str, str]]:
-    return [tuple(problem) for problem in check_settings(cls, given, "hooks[0]")]
+    return [tuple(problem) for problem in validate_settings(cls, given, "hooks[0]")]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +344,7 @@ def problems(cls: Any, **given: Any) -> list[tuple[str, str]]:
     ],
 )
 def test_problems_of_settings(cls: Any, given: dict[Any, Any], expected: list[tuple[str, str]]) -> None:
-    assert [tuple(problem) for problem in check_settings(cls, given, "hooks[0]")] == expected
+    assert [tuple(problem) for problem in validate_settings(cls, given, "hooks[0]")] == expected
 
 
 @pytest.mark.parametrize(
@@ -369,7 +372,7 @@ def test_priorities(priority: Any, message: str) -> None:
 def test_the_settings_of_a_writer_are_its_own_alone() -> None:
     from ignite_hooks.writers.memory import MemoryWriter
 
-    found = check_settings(MemoryWriter, {"priority": 3}, "writers[0]", hook=False)
+    found = validate_settings(MemoryWriter, {"priority": 3}, "writers[0]", hook=False)
     assert [problem.place for problem in found] == ["writers[0].priority"]
 
 
@@ -377,7 +380,7 @@ def test_every_default_of_every_hook_fits_its_own_type() -> None:
     for name in HOOKS._modules:
         for setting in describe(HOOKS.get(name)).settings:
             if not setting.required:
-                assert misfit(setting.default, setting) == "", f"{name}.{setting.name}"
+                assert validate_value(setting.default, setting) == "", f"{name}.{setting.name}"
 
 
 def test_every_setting_of_every_hook_has_help() -> None:

@@ -293,7 +293,7 @@ def test_only_classes_of_handlers_are_found() -> None:
         (
             {"arguments": {"x": "@nothing"}},
             "arguments.x",
-            "there is no service 'nothing': give attach_hooks nothing=...",
+            "there is no service 'nothing': pass nothing=... to attach_hooks()",
         ),
     ],
 )
@@ -322,7 +322,7 @@ def test_mistakes_of_a_callable(run: Run, entry: dict[str, Any], place: str, mes
         (
             {"type": "EMAHandler", "model": "@modell"},
             "model",
-            "there is no service 'modell': give attach_hooks modell=...",
+            "there is no service 'modell': pass modell=... to attach_hooks()",
         ),
         ({"type": "EMAHandler", "model": 3}, "model", "model should be an instance of nn.Module"),
         (

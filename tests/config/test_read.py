@@ -28,6 +28,7 @@ from tests.tools import echo_trainer
 
 WHERE = Path(__file__).parents[1]
 DEFAULTS = ["runtime_info", "timer", "logger", "checkpoint"]
+NO_LOADER = "there is no service 'val_loader': give attach_hooks val_loader=..."
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +182,7 @@ NEAR = "A key of your own needs a name that looks less like it"
         # what needs an evaluation
         (
             {"default_hooks": {"eval": {"interval": 2}}},
-            [("default_hooks.eval.dataloader", "there is no service 'val_loader': give attach_hooks val_loader=...")],
+            [("default_hooks.eval.dataloader", NO_LOADER)],
         ),
         # the rest
         ({"hooks": [], "seed": -1}, [("seed", "a whole number from 0 to 4294967295 is needed, not -1")]),
