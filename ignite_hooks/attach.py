@@ -144,7 +144,7 @@ def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Probl
         if not isinstance(engine, Engine):
             problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: an evaluator is an engine of its own"))
+            problems.append(Problem(place, "is the trainer: an evaluator is another engine"))
         elif sum(engine is other for other in engines.values()) > 1:
             problems.append(Problem(place, "is the engine of another name too: give each its own"))
     return problems

@@ -41,7 +41,7 @@ class Registry:
         # What is left of a name that begins with that of another library.
         self._plain = plain
         self._modules = dict(built_in)
-        # Second names of ours are not taken: a script may give them to classes of its own.
+        # Our aliases stay free: a script may register its own classes under them.
         self._aliases = dict(aliases or {})
         self._classes: dict[str, Callable[..., Any]] = {}
 

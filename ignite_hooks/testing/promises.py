@@ -117,7 +117,7 @@ def keeps_its_settings_in_a_run(subject: Subject) -> None:
 def leaves_engines_and_model_as_they_were(subject: Subject) -> None:
     """Look for traces after detaching at once, and after detaching at the end of a run."""
     script = Script()
-    # Once without: a first run leaves traces of its own.
+    # A first run leaves traces even without the hook.
     script.train()
     for runs in (False, True):
         before = traces(script.run)
@@ -147,7 +147,7 @@ def does_not_change_training(subject: Subject) -> None:
         subject.breaks(f"changes training: {difference}")
     for generator in before:
         if compare(before[generator], after[generator]):
-            subject.breaks(f"changes the global random state of {generator}: use a generator of its own")
+            subject.breaks(f"changes the global random state of {generator}: use a separate generator")
 
 
 def has_plain_state_that_comes_back(subject: Subject) -> None:

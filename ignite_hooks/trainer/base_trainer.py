@@ -158,7 +158,7 @@ class BaseTrainer:
         }
         if not training:
             # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. It has random
-            # numbers of its own: one evaluation more or less changes nothing of the training.
+            # separate random numbers, so that an additional evaluation does not change the training.
             return DataLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
         if not isinstance(dataset, IterableDataset):
             given["shuffle"] = True
@@ -344,7 +344,7 @@ def _device(wanted: str | None, problems: list[Problem]) -> torch.device:
         problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
         return usual
     if world_size() > 1 and device.type != usual.type:
-        message = f"each of the {world_size()} processes has a device of its own, here {usual}: leave it out"
+        message = f"each of the {world_size()} processes has its own device, here {usual}: leave it out"
         problems.append(Problem("training.device", message))
     return usual if world_size() > 1 else device
 

@@ -195,7 +195,7 @@ class Segmenter(nn.Module):
 
 
 STRIDE = 4
-"""The pixels between two places at which the detector looks for the centre of a box."""
+"""The distance in pixels between two places that may be the centre of a box."""
 
 
 class Detector(nn.Module):

@@ -36,7 +36,7 @@ class Probe(BaseHook):
     """Look at everything.
 
     Args:
-        depth: How far it looks.
+        depth: How deep it goes.
 
     Reads: model.
     Saves: a picture.
@@ -79,7 +79,7 @@ Probe
 
 setting  default  what it is
 depth    1        a whole number
-                  How far it looks.
+                  How deep it goes.
 
 common    name, priority, on_error, interval, frequency, by_epoch, start, begin, every
 priority  50 (NORMAL)

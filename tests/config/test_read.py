@@ -65,7 +65,7 @@ def state_of(engine: Engine) -> dict[str, Any]:
 
 # -- what is wrong, where, and what would have worked -------------------------------------------------------------
 
-NEAR = "A key of your own needs a name that looks less like it"
+NEAR = "Otherwise choose a name that resembles it less"
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_a_default_hook_is_merged_by_name() -> None:
     assert runner.hooks["timer"] is mine
 
 
-def test_the_default_set_is_made_anew_each_time() -> None:
+def test_the_default_set_is_a_new_object_each_time() -> None:
     default_set()["logger"]["interval"] = 3
     assert default_set()["logger"] == {"type": "LoggerHook"}
     defaults = default_set()
@@ -529,7 +529,7 @@ def test_evaluators_are_an_engine_or_a_mapping(evaluators: Any) -> None:
 def test_what_is_wrong_with_evaluators() -> None:
     trainer, other = echo_trainer(), echo_trainer()
     assert problems([], trainer=trainer, evaluators=trainer) == [
-        ("evaluators.val", "is the trainer: an evaluator is an engine of its own")
+        ("evaluators.val", "is the trainer: an evaluator is another engine")
     ]
     assert problems([], evaluators={"a": other, "b": other, "c": 3, 4: echo_trainer(), "d e": echo_trainer()}) == [
         ("evaluators.a", "is the engine of another name too: give each its own"),

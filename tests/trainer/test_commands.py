@@ -27,7 +27,7 @@ default_hooks: {logger: {interval: 5}}
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In a folder of its own, with one thread, and without what the commands leave in the process."""
+    """Use a separate folder and one thread, and undo what the commands leave in the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("small.yaml").write_text(SMALL)
