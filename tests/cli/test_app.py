@@ -63,7 +63,7 @@ def test_nothing_heavy_is_loaded(tmp_path: Path, argv: Sequence[str]) -> None:
     assert (answer.returncode, answer.stderr) == (0, "[]\n")
 
 
-def test_the_exit_code_of_the_process_is_2_for_a_bad_file(tmp_path: Path) -> None:
+def test_the_process_exits_with_2_for_a_bad_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("hooks: [{type: LoggerHook, intervall: 1}]")
     answer = process("validate", "x.yaml", cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (2, "")

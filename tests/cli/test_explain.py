@@ -62,7 +62,7 @@ def test_the_calls_are_those_of_the_timeline(ask: Ask, write: Write) -> None:
     assert sum(int(row[at:].split()[0]) for row in rows) == len(timeline.splitlines()) - 1
 
 
-def test_a_method_by_each_of_two_names_of_a_point_is_counted_alone(ask: Ask, write: Write) -> None:
+def test_two_methods_of_one_point_are_counted_separately(ask: Ask, write: Write) -> None:
     _, out, _ = ask("explain", write("hooks: [{type: LoggerHook, interval: 2}]"), "--epochs", "1", "--iters", "6")
     head, *rows = out.split("\n\n")[1].splitlines()
     at, often = head.index("calls"), head.index("how often")

@@ -135,7 +135,7 @@ def test_what_a_script_could_supply_is_a_note(ask: Ask, write: Write, text: str,
 
 
 @pytest.mark.usefixtures("_own_hooks")
-def test_a_parameter_of_a_method_is_a_service_that_is_needed(ask: Ask, write: Write) -> None:
+def test_parameters_of_methods_are_needed_services(ask: Ask, write: Write) -> None:
     _, out, _ = ask("validate", write("hooks: [NeedsThings]"))
     assert "note: needs model, tracker from the script" in out
 

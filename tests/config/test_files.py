@@ -88,7 +88,7 @@ def test_toml_gives_plain_data() -> None:
     assert parse_toml(text, "c") == {"hooks": [{"type": "A", "lr": 1e-4, "on": [1, True]}]}
 
 
-def test_merge_keys_give_way_to_own_keys_and_earlier_ones_win() -> None:
+def test_own_keys_override_merged_keys_and_earlier_merges_win() -> None:
     found = parse_yaml("a: &a {x: 1, y: 2}\nb:\n  <<: [*a, {x: 5, z: 6}]\n  y: 3", "c.yaml")
     assert found["b"] == {"x": 1, "y": 3, "z": 6}
 
@@ -311,9 +311,7 @@ def test_a_path_without_a_file_says_what_is_there(tmp_path: Path, name: str, mes
         ("c.py", b"# -*- coding: latin-1 -*-\r\na = '\xc3\xa9'\r\n", {"a": "é"}),
     ],
 )
-def test_a_file_is_loaded_whatever_its_line_ends_and_byte_order_mark(
-    tmp_path: Path, name: str, content: bytes, value: Any
-) -> None:
+def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path: Path, name: str, content: bytes, value: Any) -> None:
     (tmp_path / name).write_bytes(content)
     assert load_config(tmp_path / name) == value
 

@@ -355,7 +355,7 @@ def test_an_object_that_ignite_could_not_use_either(run: Run) -> None:
     ]
 
 
-def test_the_evaluator_of_an_eval_hook_further_up_can_be_named(run: Run) -> None:
+def test_the_evaluator_of_an_earlier_eval_hook_can_be_named(run: Run) -> None:
     eval_hook = {"type": "EvalHook", "name": "mine", "dataloader": "@val_loader", "save_best": False}
     timer = {"type": "ignite.handlers.Timer", "engine": "mine"}
     loader = {"val_loader": run.val_data}

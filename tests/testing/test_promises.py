@@ -562,7 +562,7 @@ def test_check_hook_makes_every_check(cls: type) -> None:
         check_hook(cls)
 
 
-def test_a_failure_of_an_observer_that_ends_the_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_observer_whose_failure_ends_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_always(self: Calls, call: Any, error: Exception, *, quietly: bool = False) -> None:
         raise error
 

@@ -35,7 +35,7 @@ def test_the_data_says_what_the_model_has_to_know() -> None:
     assert isinstance(found.criterion, torch.nn.CrossEntropyLoss)
 
 
-def test_the_optimizer_has_what_is_to_be_trained_and_nothing_else() -> None:
+def test_the_optimizer_has_exactly_the_trainable_weights() -> None:
     class Half(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -58,9 +58,7 @@ def test_a_name_or_a_mapping_names_a_part(wanted: Any) -> None:
         ("json:dumps", "model.type", "write imports: [json]"),
     ],
 )
-def test_what_is_wrong_is_noted_with_its_place_and_built_never(
-    wanted: Any, place: str, message: str, own: ComponentReader
-) -> None:
+def test_what_is_wrong_is_reported_with_its_place(wanted: Any, place: str, message: str, own: ComponentReader) -> None:
     assert own.read(MODELS, wanted, "model", supplied=SUPPLIED) is None
     [problem] = own.problems
     assert problem.place == place

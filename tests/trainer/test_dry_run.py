@@ -39,9 +39,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("sections", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_not_hidden_by_what_takes_its_place(
-    sections: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_problems_are_not_hidden_by_replaced_settings(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
     whole = config(**sections)
     if "default_hooks" in sections:
         del whole["hooks"]
