@@ -138,7 +138,7 @@ def test_only_the_engine_package_registers_handlers() -> None:
         if "add_event_handler(" in path.read_text() or ".on(Events" in path.read_text()
     ]
     outside = {path for path in users if not path.startswith("ignite_hooks/testing/")}
-    assert outside <= {"ignite_hooks/engine/installation.py"}
+    assert outside <= {"ignite_hooks/engine/handlers.py"}
 
 
 def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says(tmp_path: Path) -> None:
