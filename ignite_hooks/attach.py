@@ -15,8 +15,9 @@ from ignite.engine import Engine
 
 from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.build import build_all
-from ignite_hooks.config.describe import check_settings, describe
+from ignite_hooks.config.describe import describe
 from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
@@ -146,7 +147,7 @@ def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Probl
         if not isinstance(engine, Engine):
             problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: an evaluator is an engine of its own"))
+            problems.append(Problem(place, "is the trainer: an evaluator is another engine"))
         elif sum(engine is other for other in engines.values()) > 1:
             problems.append(Problem(place, "is the engine of another name too: give each its own"))
     return problems
@@ -173,7 +174,7 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
     except LookupError as error:
         problems.append(Problem(f"{place}.type", str(error.args[0])))
         return None
-    if wrong := check_settings(cls, given, place, hook=False):
+    if wrong := validate_settings(cls, given, place, hook=False):
         problems += wrong
         return None
     settings = describe(cls).settings

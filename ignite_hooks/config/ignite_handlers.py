@@ -1,4 +1,4 @@
-"""Handlers of Ignite as hooks: ``{type: ignite.handlers.TimeLimit, limit_sec: 3600}``."""
+"""Make hooks of Ignite's handlers: ``{type: ignite.handlers.TimeLimit, limit_sec: 3600}``."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EVENTS = {
 """The point at which a plain handler of a trainer's event is called."""
 
 OUR_WORDS: dict[str, Any] = {"engine": str, "event": Any, "arguments": Mapping[str, Any]}
-"""What an entry says to us and not to the handler, with its types."""
+"""The settings of an entry that are ours, not the handler's, with their types."""
 
 
 def handler_class(name: str) -> type:
-    """The class of this name under ``ignite.handlers``, and nowhere else."""
+    """Return the class of this name under ``ignite.handlers``; no other module is looked into."""
     import ignite.handlers
 
     short = name.removeprefix(PREFIX)
@@ -45,7 +45,7 @@ def handler_class(name: str) -> type:
 
 
 def point_of_event(event: object, engine: str | None) -> str:
-    """The point at which a handler of an engine's event is called.
+    """Return the point at which a handler of an engine's event is called.
 
     Example:
         >>> point_of_event("EPOCH_COMPLETED", None), point_of_event("COMPLETED", "val")
@@ -69,7 +69,7 @@ def as_hook(
     event: Any = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> IgniteHandlerHook:
-    """A hook that does what an Ignite handler does.
+    """Return a hook that does what an Ignite handler does.
 
     An object with ``attach`` is attached to its engine when the hook joins a runner; a plain callable is called
     with the engine at its event, in the order and as often as its entry says.
@@ -151,7 +151,7 @@ def _known(engines: Sequence[str]) -> str:
 
 
 def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with Ignite's events in place of their names."""
+    """Return the arguments with Ignite's events in place of their names."""
     from ignite.engine import Events
 
     made = dict(arguments)

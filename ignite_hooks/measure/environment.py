@@ -14,7 +14,7 @@ def versions() -> Iterator[str]:
     import ignite
     import torch
 
-    from ignite_hooks import __version__
+    from ignite_hooks.version import __version__
 
     yield f"ignite_hooks {__version__}"
     yield f"torch {torch.__version__}"

@@ -1,4 +1,4 @@
-"""``hooks.0.interval=10``: single values of a configuration, said on the command line."""
+"""Apply ``--set hooks.0.interval=10``: single values of a configuration, from the command line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import did_you_mean, shown
 
 
-def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
-    """A copy of a configuration with other values; what cannot be followed is added to the problems.
+def with_overrides(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
+    """Return a copy of a configuration with values replaced; add what is wrong to the problems.
 
     Example:
         >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
@@ -37,7 +37,7 @@ def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list
 
 
 def _put(content: dict[str, Any], path: list[str], value: Any) -> str:
-    """Put a value where a path leads; returns what is in its way, or nothing."""
+    """Set the value at a path; return a message if that is impossible, else an empty text."""
     at: Any = content
     for i, key in enumerate(path):
         last, walked = i == len(path) - 1, ".".join(path[:i])
@@ -74,7 +74,7 @@ def _no_entry(walked: str, key: str, entries: list[Any]) -> str:
 
 
 def copy_of_tree(value: Any) -> Any:
-    """A copy of nested mappings and lists; other objects stay the very same."""
+    """Copy nested mappings and lists; other objects stay the same."""
     if isinstance(value, dict):
         return {key: copy_of_tree(item) for key, item in value.items()}
     return [copy_of_tree(item) for item in value] if isinstance(value, list) else value
