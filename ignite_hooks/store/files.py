@@ -98,6 +98,48 @@ def remove_folder(path: Path) -> None:
             raise
 
 
+def discard(path: Path) -> None:
+    """Remove a file or folder if the disk allows it; otherwise the next `FolderStore.open` does it."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def remove_all_temporary(folder: Path) -> None:
+    """Remove the temporary files and folders of writers that are dead, which the caller knows from the lock."""
+    for found in list(os.scandir(folder)):
+        if found.name.startswith(TEMPORARY):
+            if found.is_dir(follow_symlinks=False):
+                remove_folder(Path(found.path))
+            else:
+                os.unlink(found.path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, on disk when it returns."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def try_to_write(folder: Path) -> None:
+    """Write, rename and remove a small file, to learn at the start whether the folder allows it."""
+    written, renamed = temporary_path(folder, "probe"), temporary_path(folder, "probe")
+    try:
+        with new_file(written) as file:
+            file.write(bytes(4096))
+        os.replace(written, renamed)
+        sync_folder(folder)
+        os.unlink(renamed)
+    except BaseException:
+        remove_temporary(written)
+        remove_temporary(renamed)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Put renames and removals in the folder on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
