@@ -59,7 +59,7 @@ def of_averages(rounds: int) -> dict[str, list[float]]:
 
     return medians(
         {
-            "together": lambda: ranks.take_from_first(tensors),
+            "together": lambda: ranks.broadcast_tensors(tensors),
             "together, their mean": lambda: ranks.average(tensors),
             "one by one": one_by_one,
         },
@@ -95,7 +95,7 @@ def of_agreeing(iterations: int) -> dict[str, float]:
     }
     for name, hooks in cases.items():
         trainer = Engine(lambda *_: 0.5)
-        attach_hooks(trainer, hooks, work_dir=ranks.first_says(tempfile.mkdtemp()))
+        attach_hooks(trainer, hooks, work_dir=ranks.broadcast_object(tempfile.mkdtemp()))
         counted = 0
         start = time.perf_counter()
         trainer.run(range(iterations), max_epochs=1)
@@ -114,7 +114,7 @@ def of_evaluating(rounds: int) -> list[float]:
     runner = attach_hooks(
         trainer,
         [{"type": "DistEvalHook", "broadcast_buffers": False}],
-        work_dir=ranks.first_says(tempfile.mkdtemp()),
+        work_dir=ranks.broadcast_object(tempfile.mkdtemp()),
         model=model,
         val_loader=DataLoader(data, batch_size=64),
     )

@@ -184,8 +184,8 @@ def in_processes(quick: bool) -> dict[str, dict[str, float]]:
             "bytes": counting.bytes / each,
         }
 
-    note("a vote about the end of a run", lambda: ranks.most([0, 0, 1, 2, 3]), rounds * 4)
-    note("200 averages of 64 made equal", lambda: ranks.take_from_first(tensors), rounds)
+    note("a vote about the end of a run", lambda: ranks.all_reduce_max([0, 0, 1, 2, 3]), rounds * 4)
+    note("200 averages of 64 made equal", lambda: ranks.broadcast_tensors(tensors), rounds)
     note("their mean taken", lambda: ranks.average(tensors), rounds)
 
     def trained(hooks: Sequence[Any]) -> Callable[[], None]:
@@ -197,7 +197,7 @@ def in_processes(quick: bool) -> dict[str, dict[str, float]]:
                 trainer,
                 list(hooks),
                 evaluators=evaluator,
-                work_dir=ranks.first_says(tempfile.mkdtemp()),
+                work_dir=ranks.broadcast_object(tempfile.mkdtemp()),
                 model=model,
                 optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
                 val_loader=[None] * 8,

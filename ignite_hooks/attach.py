@@ -16,7 +16,7 @@ from ignite.engine import Engine
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.describe import check_settings, describe
 from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
-from ignite_hooks.distributed.collectives import all_or_none, first_says, is_main_process, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
@@ -78,11 +78,13 @@ def attach_hooks(
     evaluates = services.get("val_loader") is not None
     problems: list[Problem] = []
     defaults = default_set(evaluates=evaluates, distributed=world_size() > 1)
-    settings = all_or_none(lambda: read_config(cfg, defaults=defaults, problems=problems))
+    settings = fail_on_all_ranks(lambda: read_config(cfg, defaults=defaults, problems=problems))
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
-    folder = Path(work_dir or settings.work_dir or first_says(str(new_folder(settings.source, resume)))).absolute()
+    folder = Path(
+        work_dir or settings.work_dir or broadcast_object(str(new_folder(settings.source, resume)))
+    ).absolute()
     situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
     masks = Masks(settings.everything, services.get("config"))
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
@@ -96,7 +98,7 @@ def attach_hooks(
             raise ConfigError(hidden, settings.source)
         return hooks, writers
 
-    hooks, writers = all_or_none(build)
+    hooks, writers = fail_on_all_ranks(build)
 
     _warn_of_old_torch()
     if settings.seed is not None:

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import (
-    all_or_none,
-    everybody_says,
-    first_says,
+    all_gather,
+    broadcast_object,
+    fail_on_all_ranks,
     is_main_process,
     rank,
     world_size,
 )
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.plan.points import method_of
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.plain import set_random_state, to_plain
@@ -75,7 +76,7 @@ def collect(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
     """Everything a run needs to go on as if it had not stopped."""
     trainer, iteration, epoch = runner.trainer, finished_iterations(runner), finished_epochs(runner)
     data, random = runner.position.saved(runner)
-    ranks = everybody_says({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
+    ranks = all_gather({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
     found: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
@@ -159,8 +160,7 @@ def services_with_state(runner: Runner) -> dict[str, Any]:
         if name.endswith("loader") or any(thing is other for other in mine):
             continue
         frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
-        # Looked up on the class: an Ignite Metric answers hasattr for any name.
-        both = all(callable(getattr(type(thing), method, None)) for method in ("state_dict", "load_state_dict"))
+        both = method_of(thing, "state_dict") and method_of(thing, "load_state_dict")
         if both and not frozen and not isinstance(thing, Engine):
             found[name] = thing
     return found
@@ -206,9 +206,8 @@ def hook_state(hook: object) -> Mapping[str, Any]:
 
 
 def _asked(hook: object, method: str) -> Any:
-    # Looked up on the class: an Ignite Metric answers hasattr for any name.
-    function = getattr(type(hook), method, None)
-    return function(hook) if callable(function) else None
+    function = method_of(hook, method)
+    return function(hook) if function else None
 
 
 def weights_of(runner: Runner) -> dict[str, Any]:
@@ -243,8 +242,8 @@ def steady_tensors(runner: Runner) -> list[Any]:
 
 def newest(runner: Runner) -> Path | None:
     """The newest checkpoint that is whole, among the folders in which this run saves; rank 0 chooses for all."""
-    found = all_or_none(lambda: str(_newest(runner) or "") if is_main_process() else "")
-    chosen = str(first_says(found))
+    found = fail_on_all_ranks(lambda: str(_newest(runner) or "") if is_main_process() else "")
+    chosen = str(broadcast_object(found))
     return Path(chosen) if chosen else None
 
 
@@ -285,7 +284,7 @@ def load(runner: Runner, path: Path) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer."""
     runner.wait_for_copy()
     state = _read(runner, path)
-    all_or_none(lambda: _restore_objects(runner, state, path))
+    fail_on_all_ranks(lambda: _restore_objects(runner, state, path))
     state = for_this_rank(state)
     runner.checkpoint = state
     try:
@@ -317,7 +316,7 @@ def _read(runner: Runner, path: Path) -> dict[str, Any]:
     """The state in a checkpoint, sharded as the model of this run is; all ranks read it, or none."""
     store, sharded = runner.store(path.parent), is_sharded(runner.model)
     if not sharded and not path.is_dir():
-        return all_or_none(lambda: store.load(path))
+        return fail_on_all_ranks(lambda: store.load(path))
     from ignite_hooks.store.sharded import filled, sharded_like, together
 
     def read() -> dict[str, Any]:
@@ -374,7 +373,7 @@ def _restore_progress(runner: Runner, state: Mapping[str, Any], path: Path) -> N
     for name, saved in state.get("hooks", {}).items():
         if name not in runner.hooks:
             strangers.append(name)
-        elif callable(getattr(type(runner.hooks[name]), "load_state_dict", None)):
+        elif method_of(runner.hooks[name], "load_state_dict"):
             runner.hooks[name].load_state_dict(saved)
     if strangers:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(strangers))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.capture import collect, is_sharded, name_for, steady_tensors
-from ignite_hooks.distributed.collectives import first_says, is_main_process, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.interface import ShardedStore
 
@@ -199,5 +199,5 @@ def _agreed(error: CheckpointError | None) -> CheckpointError | None:
     """How a save ended, on every rank: rank 0 did it."""
     if world_size() == 1:
         return error
-    said = first_says(None if error is None else str(error))
+    said = broadcast_object(None if error is None else str(error))
     return CheckpointError(f"rank 0: {said}") if said is not None and not is_main_process() else error

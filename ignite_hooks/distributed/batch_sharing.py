@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -123,11 +123,11 @@ def batches_of(loader: Any) -> list[Batch]:
     """The indices of all batches of a loader, the same on all ranks."""
     sampler = loader.sampler
     if type(loader.batch_sampler) is not BatchSampler:
-        return list(first_says([list(batch) for batch in loader.batch_sampler]))
+        return list(broadcast_object([list(batch) for batch in loader.batch_sampler]))
     size, drop = loader.batch_sampler.batch_size, loader.batch_sampler.drop_last
     if isinstance(sampler, (SequentialSampler, DistributedSampler)) or _takes_all(sampler):
         return list(BatchSampler(range(len(loader.dataset)), size, drop))
-    return list(BatchSampler([int(index) for index in first_says([int(index) for index in sampler])], size, drop))
+    return list(BatchSampler([int(index) for index in broadcast_object([int(index) for index in sampler])], size, drop))
 
 
 def why_whole(loader: Any) -> str | None:

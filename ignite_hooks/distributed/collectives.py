@@ -41,7 +41,7 @@ def is_main_process() -> bool:
     return bool(idist.get_rank() == 0)
 
 
-def everybody_says(value: Any) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """What each process says, in the order of their ranks: plain data, in which there may be tensors."""
     if world_size() == 1:
         return [value]
@@ -53,12 +53,12 @@ def everybody_says(value: Any) -> list[Any]:
     return [unpack(frame[8 : 8 + length].numpy().tobytes()) for frame, length in zip(heard, lengths, strict=True)]
 
 
-def first_says(value: Any) -> Any:
+def broadcast_object(value: Any) -> Any:
     """What rank 0 says; the values of the others do not count."""
-    return everybody_says(value if is_main_process() else None)[0]
+    return all_gather(value if is_main_process() else None)[0]
 
 
-def all_or_none(action: Callable[[], Result]) -> Result:
+def fail_on_all_ranks(action: Callable[[], Result]) -> Result:
     """What an action returns that does not talk to other ranks; where it fails on one, it fails on all.
 
     Raises:
@@ -71,7 +71,7 @@ def all_or_none(action: Callable[[], Result]) -> Result:
     except Exception as error:
         problem = error
     if world_size() > 1:
-        said = everybody_says(None if problem is None else f"{type(problem).__name__}: {problem}")
+        said = all_gather(None if problem is None else f"{type(problem).__name__}: {problem}")
         failed = [number for number, message in enumerate(said) if message is not None]
         if failed and problem is None:
             first = said[failed[0]]
@@ -83,7 +83,7 @@ def all_or_none(action: Callable[[], Result]) -> Result:
     return result
 
 
-def most(numbers: Sequence[int]) -> list[int]:
+def all_reduce_max(numbers: Sequence[int]) -> list[int]:
     """The largest that any process says, number by number: one small collective."""
     if world_size() == 1:
         return list(numbers)
@@ -111,10 +111,10 @@ def average(tensors: Sequence[Tensor]) -> None:
         # In double precision equal values stay as they are to the bit, whatever the number of ranks.
         total: Any = idist.all_reduce(_flat(floating, torch.float64))
         _spread(total / world_size(), floating)
-    take_from_first([part for part in parts if not part.is_floating_point()])
+    broadcast_tensors([part for part in parts if not part.is_floating_point()])
 
 
-def take_from_first(tensors: Sequence[Tensor]) -> None:
+def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
     """Give every process the tensors of rank 0, to the bit, in one collective."""
     import ignite.distributed as idist
     import torch

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.distributed.collectives import everybody_says
+from ignite_hooks.distributed.collectives import all_gather
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -106,7 +106,7 @@ class SharedEvaluation:
         if not self._known:
             return
         mine = [{name: vars(self.metrics[index])[name] for name in how} for index, how in self._known.items()]
-        heard = everybody_says(mine)
+        heard = all_gather(mine)
         for place, (index, how) in enumerate(self._known.items()):
             metric = self.metrics[index]
             found = _where_it_was(merged([states[place] for states in heard], how), metric)

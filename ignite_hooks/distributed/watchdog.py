@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.distributed.collectives import everybody_says, is_main_process, rank
+from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank
 
 PERIOD = 0.2
 """Seconds between two signs of life, and between two looks at the others."""
@@ -94,7 +94,7 @@ class Vigil:
         server = _served() if is_main_process() else None
         mine = {"host": this_host(), "pid": os.getpid(), "started": started_at(), "port": server and server.port}
         mine["network"] = _link(NETWORK)
-        heard = everybody_says({**mine, "address": _address()})
+        heard = all_gather({**mine, "address": _address()})
         self._peers = [
             Peer(number, str(of["host"]), int(of["pid"]), float(of["started"]))
             for number, of in enumerate(heard)

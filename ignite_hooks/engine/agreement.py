@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.capture import settings_of
-from ignite_hooks.distributed.collectives import everybody_says, most, rank, world_size
+from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import RankError
 from ignite_hooks.plan.schedule import NEVER
 
@@ -87,7 +87,7 @@ class Agreement:
     def vote(self, kind: int, epoch: int, iteration: int, step: int = 0) -> Verdict:
         """Ask all ranks whether the run is to end; a RankError where they are at different places."""
         place = ((iteration << 20) + step) * 8 + kind
-        wanted, signal, pause, first, last = most(
+        wanted, signal, pause, first, last = all_reduce_max(
             [int(self._wish is not None), self._signal, self._pause(step or iteration), place, -place]
         )
         if step:
@@ -95,7 +95,7 @@ class Agreement:
         else:
             self.next_vote, self.next_step = iteration + pause, 0
         if first != -last:
-            places = everybody_says([kind, epoch, iteration])
+            places = all_gather([kind, epoch, iteration])
             raise RankError(
                 "the ranks of this run are at different places: "
                 + ", ".join(f"rank {r} {in_words(*place)}" for r, place in enumerate(places))
@@ -103,7 +103,7 @@ class Agreement:
             )
         if not wanted:
             return Verdict()
-        return Verdict(agreed_reason(everybody_says(self._wish)), signal)
+        return Verdict(agreed_reason(all_gather(self._wish)), signal)
 
     def _pause(self, count: int) -> int:
         """How many iterations are done by the time another look is due."""
@@ -152,9 +152,9 @@ def compare_plans(plan: Plan) -> None:
         "settings": {name: settings_of(hook) for name, hook in plan.hooks.items()},
         "lines": [[slot.hook, line] for slot, line in zip(plan, plan.lines(), strict=True)],
     }
-    if len(set(everybody_says(hashlib.sha256(json.dumps(mine).encode()).hexdigest()))) == 1:
+    if len(set(all_gather(hashlib.sha256(json.dumps(mine).encode()).hexdigest()))) == 1:
         return
-    first, *others = everybody_says(mine)
+    first, *others = all_gather(mine)
     found = [what for number, other in enumerate(others, 1) for what in differences(first, other, number)]
     raise RankError(
         f"the ranks of this run have different hooks: {'; '.join(found[:5])}{' and more' if len(found) > 5 else ''}: "

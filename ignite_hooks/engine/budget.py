@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.schedule import When
 
@@ -120,7 +120,7 @@ class Weighing:
         now = self._now()
         over = self._budget.over(spent, now)
         # Every rank has the same plan, so it is rank 0 that decides.
-        mask = first_says(sum(1 << i for i, name in enumerate(spent) if name in over))
+        mask = broadcast_object(sum(1 << i for i, name in enumerate(spent) if name in over))
         chosen = [name for i, name in enumerate(spent) if mask >> i & 1]
         self._budget.slow(chosen, spent, now)
         return {name: over.get(name) for name in chosen}

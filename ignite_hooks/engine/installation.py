@@ -15,7 +15,7 @@ from ignite.metrics import Metric
 
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
-from ignite_hooks.distributed.collectives import first_says, most, world_size
+from ignite_hooks.distributed.collectives import all_reduce_max, broadcast_object, world_size
 from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
 from ignite_hooks.engine.accounting import Report
 from ignite_hooks.engine.agreement import (
@@ -36,7 +36,7 @@ from ignite_hooks.engine.stopping import Stopping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.plan import Plan, problems_of
-from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.plan.points import CHECKPOINT_POINTS, method_of
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import counted, did_you_mean, one_line, shown
@@ -139,15 +139,15 @@ class Installation:
         problems = problems_of(hook)
         if problems:
             hook.priority = before
-            raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+            raise ConfigError([Problem(f"{name}.{setting}".rstrip("."), message) for setting, message in problems])
         others = self.runner.hooks.by_name
         hook.runner = self.runner
         try:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
                 self.runner.best.watch(metric, rule_for(metric, rule))
             self.runner.hooks.by_name = {**others, name: hook}
-            attached = getattr(type(hook), "attached", None)
-            if callable(attached):
+            attached = method_of(hook, "attached")
+            if attached:
                 with self._remembering_handlers():
                     attached(hook)
             self.refresh()
@@ -502,7 +502,7 @@ class Installation:
             return
         vigil, self._vigil = self._vigil, None
         try:
-            most([0])
+            all_reduce_max([0])
         except RuntimeError as error:
             vigil.end(error)
             raise
@@ -653,5 +653,5 @@ def _restore_events(trainer: Engine, events: list[Any]) -> None:
 
 def _agree(mask: int, pause: int) -> tuple[int, int]:
     """The answer of rank 0."""
-    mask, pause = first_says([mask, pause])
+    mask, pause = broadcast_object([mask, pause])
     return mask, pause

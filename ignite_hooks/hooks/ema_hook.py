@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
-from ignite_hooks.distributed.collectives import everybody_says, world_size
-from ignite_hooks.errors import CheckpointError, refuse_other_momentum
+from ignite_hooks.distributed.collectives import all_gather, world_size
+from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -103,11 +103,11 @@ class EMAHook(BaseHook):
         refuse_other_momentum(self.momentum, "average", elsewhere)
         when = self.when
         if when.unit == "epoch":
-            raise ValueError("interval: an average moves by iterations: give interval, or every: '10 iter'")
+            raise SettingError("interval", "an average moves by iterations: give interval, or every: '10 iter'")
         around = range(when.start + 1, when.start + 1 + int(when.interval) * self.accumulate)
         if when.unit == "iter" and not any(when.due(n) and n % self.accumulate == 0 for n in around):
-            raise ValueError(
-                f"interval: {when} never meets the end of an optimizer step of {self.accumulate} iterations"
+            raise SettingError(
+                "interval", f"{when} never meets the end of an optimizer step of {self.accumulate} iterations"
             )
         self._averages: Averages | None = None
         self._optimizer: Any = None
@@ -317,7 +317,7 @@ class EMAHook(BaseHook):
         if found is not None:
             averages.load_state_dict(found)
         if self.sync != "none" and world_size() > 1:
-            averages.take_from_first()
+            averages.broadcast()
         self._averages, self.state.began_at, self._synced_at = averages, runner.global_step, -1
 
     def _synchronise(self, runner: Runner) -> None:
@@ -327,7 +327,7 @@ class EMAHook(BaseHook):
             return
         self._synced_at = runner.global_step
         self._join(runner)
-        digests = everybody_says([self.state.updates, averages.digest()])
+        digests = all_gather([self.state.updates, averages.digest()])
         drifted = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
         if drifted and not self._told_of_drift:
             self._told_of_drift = True
@@ -339,7 +339,7 @@ class EMAHook(BaseHook):
             )
         if drifted and self.sync != "none":
             runner.wait_for_copy()
-            averages.take_from_first() if self.sync == "broadcast" else averages.take_mean()
+            averages.broadcast() if self.sync == "broadcast" else averages.take_mean()
 
     def _take_from(self, runner: Runner, path: Path) -> None:
         found = runner.store(path.parent).load(path)

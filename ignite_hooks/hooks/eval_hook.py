@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
-from ignite_hooks.distributed.collectives import everybody_says, first_says, rank, take_from_first, world_size
+from ignite_hooks.distributed.collectives import all_gather, broadcast_object, broadcast_tensors, rank, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
-from ignite_hooks.errors import ConfigError, MetricError, Problem
+from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -83,7 +83,7 @@ class EvalHook(BaseHook):
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
-            raise ValueError(f"name: {self.name!r} begins the names of metrics: use letters, digits and _")
+            raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
 
     @property
     def evaluates(self) -> str:
@@ -219,7 +219,7 @@ class EvalHook(BaseHook):
             yield loader
             return
         if self.broadcast_buffers and runner.model is not None:
-            take_from_first(list(unwrapped(runner.model).buffers()))
+            broadcast_tensors(list(unwrapped(runner.model).buffers()))
         sharded = self._shard_of(runner, loader)
         if sharded is None:
             yield loader
@@ -263,10 +263,10 @@ class EvalHook(BaseHook):
         sharded = self._sharded
         if self.gather == "first" or sharded is None or sharded.loader is not loader:
             # All ranks call it, as a model may need all of them; what rank 0 says counts.
-            return dict(first_says(dict(self.test_fn(model, loader))))
+            return dict(broadcast_object(dict(self.test_fn(model, loader))))
         samples = sharded.shard.samples
         found = dict(self.test_fn(model, loader)) if samples else {}
-        return weighted_means(everybody_says([found, samples]))
+        return weighted_means(all_gather([found, samples]))
 
     def _published_metric(self, runner: Runner) -> str:
         """The name that this evaluation gave the metric: ``accuracy`` of ``val_hard`` is ``val_hard_accuracy``."""

@@ -400,11 +400,6 @@ class Averages:
         """Both."""
         return self.weights, self.buffers
 
-    @property
-    def on_cpu_alone(self) -> bool:
-        """Whether all of it is ordinary memory of this process."""
-        return not any(part._on_device or part._sharded for part in self.parts)
-
     def tensors(self) -> list[Tensor]:
         """The memory of the averages."""
         return [value for part in self.parts for value in part.values.values()]
@@ -429,9 +424,9 @@ class Averages:
         weights = torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device)
         return [float(flat.sum()), float(flat.abs().sum()), float(torch.dot(flat, weights))]
 
-    def take_from_first(self) -> None:
+    def broadcast(self) -> None:
         """Take the averages of rank 0, in one collective."""
-        ranks.take_from_first(self._common())
+        ranks.broadcast_tensors(self._common())
 
     def take_mean(self) -> None:
         """Take the mean of the averages of all ranks, in one collective."""

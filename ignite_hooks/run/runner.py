@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.checkpoint.save import Order, Saves
-from ignite_hooks.distributed.collectives import first_says, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import ConfigError, MetricError
+from ignite_hooks.measure.losses import is_number
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.metrics import Metrics
 from ignite_hooks.secrets import MASKING, Masks
@@ -311,7 +312,7 @@ class Runner:
                 raise
             return None
         # What each rank has measured by itself differs, and what follows from it is not to.
-        return first_says(score) if world_size() > 1 else score
+        return broadcast_object(score) if world_size() > 1 else score
 
     def _evaluator_of(self, metric: str) -> str | None:
         """The evaluator whose name begins the name of a metric, else the first."""
@@ -507,11 +508,4 @@ def losses_of(output: Any, *names: str) -> dict[str, Any]:
     """
     found = output if isinstance(output, Mapping) else {"loss": output}
     wanted = {name: value for name, value in found.items() if not names or name in names}
-    return {name: value for name, value in wanted.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, (int, float)):
-        return not isinstance(value, bool)
-    numel = getattr(value, "numel", None)
-    return callable(numel) and numel() == 1
+    return {name: value for name, value in wanted.items() if is_number(value)}

@@ -22,10 +22,11 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config, plain
 from ignite_hooks.config.read import OURS, default_set, read_config
-from ignite_hooks.distributed.collectives import all_or_none, first_says, is_main_process, rank, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.measure.losses import is_number
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import shown
@@ -76,7 +77,7 @@ class BaseTrainer:
         content = overridden(content, overrides, problems)
         # The first call into ignite.distributed is a collective where the process group was made outside of it.
         idist.sync()
-        self.recipe, built = all_or_none(lambda: self._read_and_build(content, problems))
+        self.recipe, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
         self.config: dict[str, Any] = self.recipe.effective
         """The whole configuration, with the defaults that apply."""
         self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
@@ -98,7 +99,7 @@ class BaseTrainer:
         training = self.recipe.training
         with self._deterministic():
             self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
-        return {name: float(value) for name, value in self.runner.metrics.items() if _is_number(value)}
+        return {name: float(value) for name, value in self.runner.metrics.items() if is_number(value)}
 
     def validate(self, name: str = "val") -> dict[str, Any]:
         """Evaluate now, and return what was measured."""
@@ -220,7 +221,7 @@ class BaseTrainer:
         ours |= self.recipe.own_classes
         wanted = ours.get("resume") if resume is None else resume
         if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
-            work_dir = first_says(str(new_folder(self._source, wanted)))
+            work_dir = broadcast_object(str(new_folder(self._source, wanted)))
         try:
             return attach_hooks(
                 self.trainer, ours, evaluators=self.evaluators, work_dir=work_dir, resume=resume, **self._services()
@@ -411,9 +412,3 @@ def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
         return convert_tensor(found, device="cpu") if not isinstance(found, torch.Tensor) else found.float()
 
     return call
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

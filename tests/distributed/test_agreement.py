@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.distributed.collectives import first_says, rank
+from ignite_hooks.distributed.collectives import broadcast_object, rank
 from tests.faults.tools import drawn, times
 from tests.ranks import Ranks, run_ranks
 
@@ -52,7 +52,7 @@ class EveryMoment(BaseHook):
 
 def attached(hooks: list[Any], work_dir: str | None = None, **services: Any) -> tuple[Engine, Any]:
     trainer = Engine(lambda engine, batch: 0.5)
-    return trainer, attach_hooks(trainer, hooks, work_dir=work_dir or first_says(tempfile.mkdtemp()), **services)
+    return trainer, attach_hooks(trainer, hooks, work_dir=work_dir or broadcast_object(tempfile.mkdtemp()), **services)
 
 
 def raised(action: Any) -> str:

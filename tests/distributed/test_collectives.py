@@ -8,14 +8,14 @@ import torch
 
 from ignite_hooks.distributed.collectives import (
     ROOM,
-    all_or_none,
+    all_gather,
+    all_reduce_max,
     average,
-    everybody_says,
-    first_says,
+    broadcast_object,
+    broadcast_tensors,
+    fail_on_all_ranks,
     is_main_process,
-    most,
     pack,
-    take_from_first,
     unpack,
 )
 from ignite_hooks.errors import RankError
@@ -63,12 +63,12 @@ def test_rubbish_is_an_error_and_nothing_else() -> None:
 
 
 def test_alone_everybody_is_this_process() -> None:
-    assert everybody_says("x") == ["x"]
-    assert first_says({"a": 1}) == {"a": 1}
-    assert most([3, -4]) == [3, -4]
-    assert all_or_none(lambda: 5) == 5
+    assert all_gather("x") == ["x"]
+    assert broadcast_object({"a": 1}) == {"a": 1}
+    assert all_reduce_max([3, -4]) == [3, -4]
+    assert fail_on_all_ranks(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        all_or_none(lambda: 1 // 0)
+        fail_on_all_ranks(lambda: 1 // 0)
 
 
 def in_each_process() -> dict[str, Any]:
@@ -77,11 +77,11 @@ def in_each_process() -> dict[str, Any]:
     rank = idist.get_rank()
     found: dict[str, Any] = {}
     found["main"] = is_main_process()
-    found["short"] = everybody_says([rank, "é"])
-    found["long"] = [len(said) for said in everybody_says("x" * (ROOM * rank * 2))]
-    found["tensors"] = [said.tolist() for said in everybody_says(torch.full((rank,), 0.5))]
-    found["first"] = first_says({"rank": rank})
-    found["most"] = most([rank, -rank])
+    found["short"] = all_gather([rank, "é"])
+    found["long"] = [len(said) for said in all_gather("x" * (ROOM * rank * 2))]
+    found["tensors"] = [said.tolist() for said in all_gather(torch.full((rank,), 0.5))]
+    found["first"] = broadcast_object({"rank": rank})
+    found["max"] = all_reduce_max([rank, -rank])
 
     def fail_on_rank_1() -> str:
         if rank == 1:
@@ -89,7 +89,7 @@ def in_each_process() -> dict[str, Any]:
         return "done"
 
     try:
-        found["outcome"] = all_or_none(fail_on_rank_1)
+        found["outcome"] = fail_on_all_ranks(fail_on_rank_1)
     except (OSError, RankError) as error:
         found["outcome"] = f"{type(error).__name__}: {error}"
     kinds = [torch.float16, torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8]
@@ -97,9 +97,9 @@ def in_each_process() -> dict[str, Any]:
     average(tensors)
     found["average"] = [tensor.reshape(-1)[0].item() for tensor in tensors]
     tensors = [torch.full((3,), rank * 2**40 + 7), torch.tensor([math.pi * (rank + 1)]), torch.empty(0)]
-    take_from_first(tensors)
+    broadcast_tensors(tensors)
     found["from the first"] = [tensor.tolist() for tensor in tensors]
-    take_from_first([torch.empty(0)])
+    broadcast_tensors([torch.empty(0)])
     return found
 
 
@@ -116,7 +116,7 @@ def found() -> list[dict[str, Any]]:
         ("long", [0, 2 * ROOM]),
         ("tensors", [[], [0.5]]),
         ("first", {"rank": 0}),
-        ("most", [1, 0]),
+        ("max", [1, 0]),
         ("average", [1.5, 1.5, 1.5, 1, True, 1, 5]),
         ("from the first", [[7, 7, 7], [pytest.approx(math.pi, rel=1e-7)], []]),
     ],

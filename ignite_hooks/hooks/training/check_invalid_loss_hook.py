@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
-from ignite_hooks.distributed.collectives import everybody_says, most, rank, world_size
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
+from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.measure.phases import each
 from ignite_hooks.model.rollback import Undo
@@ -103,7 +103,7 @@ class CheckInvalidLossHook(BaseHook):
     def after_train_iter(self, runner: Runner) -> None:
         losses = losses_in(runner.trainer.state.output, self.keys)
         is_bad = not all_finite(losses.values())
-        if not (any(most([int(is_bad)])) if world_size() > 1 else is_bad):
+        if not (any(all_reduce_max([int(is_bad)])) if world_size() > 1 else is_bad):
             self.state.in_a_row = 0
             if self._undo is not None:
                 self._undo.end()
@@ -129,7 +129,7 @@ class CheckInvalidLossHook(BaseHook):
         if is_bad and self.save_batch and not self._has_saved:
             self._has_saved = True
             words += f"; the batch is in {self._save(runner, values, rates)}"
-        said = everybody_says(words if is_bad else None)
+        said = all_gather(words if is_bad else None)
         first = next(number for number, what in enumerate(said) if what is not None)
         return str(said[first]) if len(said) == 1 else f"on rank {first} {said[first]}"
 
@@ -195,7 +195,7 @@ def losses_in(output: Any, keys: Sequence[str] | None = None) -> dict[str, Any]:
         below = {name: value for name, value in found.items() if name == key or name.startswith((f"{key}.", f"{key}["))}
         if not below:
             hint = did_you_mean(key, found) or f"; it returns {', '.join(found) or 'no numbers'}"
-            raise ValueError(f"keys: the step returns no {key!r}{hint}")
+            raise SettingError("keys", f"the step returns no {key!r}{hint}")
         chosen |= below
     return chosen
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
-from ignite_hooks.distributed.collectives import everybody_says, is_main_process, rank, world_size
+from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -130,7 +130,7 @@ class DeterminismHook(BaseHook):
         found = digests_of(module.state_dict())
         if world_size() > 1 and not is_sharded(runner.model):
             # Buffers are not compared: between two synchronisations each rank has statistics of its own batches.
-            self._compare_ranks(runner, everybody_says(digests_of(dict(module.named_parameters()))))
+            self._compare_ranks(runner, all_gather(digests_of(dict(module.named_parameters()))))
         if not is_main_process():
             return
         with runner.folder(FILE).open("a", encoding="utf-8") as file:

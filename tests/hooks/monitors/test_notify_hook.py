@@ -17,7 +17,7 @@ import pytest
 from ignite.engine import Engine, Events
 
 from ignite_hooks import ConfigError, Secret, attach_hooks
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 from tests.ranks import run_ranks
 
 # Appends its arguments to the file that is the first of them.
@@ -285,7 +285,7 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str, tmp
 
 
 def in_each_process(folder: str) -> int:
-    told(Path(first_says(folder)))
+    told(Path(broadcast_object(folder)))
     return len(Path(folder, "told.txt").read_text().splitlines()) if Path(folder, "told.txt").exists() else 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from ignite.engine import Engine
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.distributed.collectives import first_says
+from ignite_hooks.distributed.collectives import broadcast_object
 from tests.ranks import run_ranks
 
 
@@ -75,7 +75,7 @@ def test_python_goes_on_as_before_after_a_failure(tmp_path: Path) -> None:
 
 
 def in_each_process(folder: str) -> list[tuple[int, int]]:
-    return collections(Path(first_says(folder)), batches=9, interval=4)[:3]
+    return collections(Path(broadcast_object(folder)), batches=9, interval=4)[:3]
 
 
 @pytest.mark.slow
