@@ -51,3 +51,13 @@ def all_but_newest(keep: int) -> Retire:
         return periodic[: len(periodic) - keep]
 
     return retire
+
+
+def overwrite(store: FolderStore, make_state: Callable[[int], dict[str, Any]]) -> None:
+    store.save("last.pth", make_state(30), kind="last", epoch=3, iteration=30)
+
+
+def number_of_newest(store: FolderStore) -> int:
+    newest = store.newest()
+    assert newest is not None
+    return int(store.load(newest)["number"])
