@@ -39,7 +39,7 @@ class CommitLog:
         self.manifest = Manifest()
 
     def read(self) -> Manifest:
-        """Return the manifest on disk as a reader sees it, who recovers nothing."""
+        """Return the manifest on disk for a reader, who must not change the folder."""
         return self._settled(Manifest.load(self.folder))
 
     def commit(self, temporary: Path, entry: Entry) -> None:
@@ -66,7 +66,7 @@ class CommitLog:
             discard(self._replaced(entry.name))
 
     def delete(self, entries: Iterable[Entry]) -> None:
-        """Delete the checkpoints that the manifest lists among these."""
+        """Delete these checkpoints, as far as the manifest lists them."""
         manifest = self.manifest.without(entries)
         if not manifest.deleting:
             return
@@ -77,7 +77,7 @@ class CommitLog:
             self.manifest = self.manifest.deleted(entry)
 
     def move_to(self, target: Path) -> None:
-        """Move every checkpoint into a new folder that has a manifest too; this folder lists none afterwards."""
+        """Move every checkpoint, with the manifest, into a new folder; this one lists none afterwards."""
         earlier = self.manifest
         make_folder(target)
         # Listed there before anything moves: wherever a crash comes, every file is listed where it is.

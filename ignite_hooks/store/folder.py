@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: whole or not there, verified before use, written by one run at a time."""
+"""Checkpoints in a folder: complete or absent, verified before use, written by one run at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
-from ignite_hooks.store.background import BackgroundSaving, BackgroundWriter
+from ignite_hooks.store.background import BackgroundSaving, SavingThread
 from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.copies import Copies
 from ignite_hooks.store.files import (
@@ -36,17 +36,17 @@ from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.store.manifest import (
     FILE_NAME,
     STATE,
+    CheckpointFile,
     DamagedManifestError,
     Entry,
     Kind,
     Manifest,
-    Part,
     check_name,
     content_of,
     name_with_hash,
 )
 from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
-from ignite_hooks.store.verify import difference, read_state, why_unusable
+from ignite_hooks.store.verify import mismatch, read_state, why_unusable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,13 +57,13 @@ logger = logging.getLogger(__name__)
 class FolderStore:
     """Checkpoints as files in one folder.
 
-    Reading needs nothing; writing needs `open`, which takes the lock of the folder. A save is a line of
+    Reading needs nothing; writing needs `open`, which takes the lock of the folder. A save is a sequence of
     steps, and a crash between any two of them leaves the previous state or the new one:
 
         state -> plain types -> temporary file -> manifest announces it -> rename -> manifest lists it
 
     Args:
-        folder: where the files go; made by `open`.
+        folder: the folder; made by `open`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,12 +71,12 @@ class FolderStore:
         self.folder = Path(folder).absolute()
         self._lock = FolderLock(self.folder)
         self._log = CommitLog(self.folder)
-        self._writer: BackgroundWriter | None = None
+        self._writer: SavingThread | None = None
 
     def open(self) -> Self:
         """Make the folder, take its lock, check that it can be written, finish what a crash interrupted."""
         if not self._lock.held:
-            with self._explained(f"write checkpoints in {self.folder}"):
+            with self._wrap_errors(f"write checkpoints in {self.folder}"):
                 make_folder(self.folder)
                 self._lock.acquire()
                 _closed_in_forked_children().add(self)
@@ -103,9 +103,9 @@ class FolderStore:
         """Write a state; when it returns, the state survives a crash of the machine."""
         name_with_hash(name)
         self._check_open(f"save {name}")
-        make_entry = _maker(kind, epoch, iteration, metrics)
+        make_entry = _entry_factory(kind, epoch, iteration, metrics)
         plain = to_plain(dict(state))
-        self._settle()
+        self._wait_for_saves()
         return self._write(name, plain, make_entry, retire)
 
     def begin(
@@ -121,62 +121,62 @@ class FolderStore:
         steady: Collection[Tensor] = (),
         done: Callable[[], None] | None = None,
     ) -> Saving:
-        """Begin a save that goes on in a thread; see `Store.begin`."""
+        """Begin a save that continues in a thread; see `Store.begin`."""
         path = self.folder / name_with_hash(name)
         self._check_open(f"save {name}")
-        make_entry = _maker(kind, epoch, iteration, metrics)
+        make_entry = _entry_factory(kind, epoch, iteration, metrics)
         plain, shared = to_plain_and_shared(dict(state))
         if self._writer is None:
-            self._writer = BackgroundWriter()
-        with self._explained(f"save {name}", plain):
+            self._writer = SavingThread()
+        with self._wrap_errors(f"save {name}", plain):
             copies = Copies(shared, steady, self._writer.buffers)
 
         def write() -> Path:
             try:
                 try:
-                    with self._explained(f"save {name}", plain):
+                    with self._wrap_errors(f"save {name}", plain):
                         copies.synchronize(plain)
                 except CheckpointError as error:
                     raise CheckpointError(f"cannot save {name}: {error}") from error
                 return self._write(name, plain, make_entry, retire, copies.views)
             finally:
-                copies.give_back()
+                copies.release()
 
         saving = BackgroundSaving(path, copies)
         try:
-            with self._explained(f"save {name}", plain):
+            with self._wrap_errors(f"save {name}", plain):
                 self._writer.start(saving, write, done)
         except BaseException:
-            copies.give_back()
+            copies.release()
             raise
         return saving
 
     def start_afresh(self) -> Path | None:
-        """Move what earlier runs saved here into a folder of its own, so that a new run is not taken for them."""
+        """Move what earlier runs saved here into a subfolder; return it, or None if there was nothing."""
         self._check_open("start afresh")
-        self._settle()
+        self._wait_for_saves()
         if not self._log.manifest.entries:
             return None
-        with self._explained(f"move earlier checkpoints out of {self.folder}"):
+        with self._wrap_errors(f"move earlier checkpoints out of {self.folder}"):
             used = [path.name.removeprefix("earlier-") for path in self.folder.glob("earlier-*")]
             target = self.folder / f"earlier-{max((int(n) for n in used if n.isdigit()), default=0) + 1}"
             self._log.move_to(target)
         return target
 
     def entries(self) -> list[Entry]:
-        """What the manifest lists, in the order it was saved."""
-        return list(self._current().entries)
+        """Return what the manifest lists, in the order it was saved."""
+        return list(self._current_manifest().entries)
 
     def verify(self, entry: Entry) -> str | None:
-        """Why the content of this entry cannot be used, or None."""
+        """Return why the content of this entry cannot be used, or None."""
         return why_unusable(self.folder / entry.name, entry)
 
     def newest(self) -> Path | None:
-        """The newest checkpoint by iteration that verifies; None where nothing was ever saved."""
-        self._settle()
-        entries = self._current().newest_first()
+        """Return the newest checkpoint by iteration that verifies; None if nothing was ever saved."""
+        self._wait_for_saves()
+        entries = self._current_manifest().newest_first()
         if not entries:
-            self._refuse_to_forget()
+            self._fail_after_damage()
             return None
         reasons = []
         for entry in entries:
@@ -188,48 +188,48 @@ class FolderStore:
         raise CheckpointError(f"no checkpoint in {self.folder} can be used: {'; '.join(reasons)}")
 
     def load(self, path: Path) -> dict[str, Any]:
-        """The state in a file, verified first where our manifest lists it; code in the file is never run.
+        """Load the state in a file, verified first if our manifest lists it; never run code in the file.
 
-        That of a sharded checkpoint comes with whole tensors.
+        The state of a sharded checkpoint comes with whole tensors.
         """
         path = Path(path)
         if path.is_dir():
-            from ignite_hooks.store.sharded import filled
+            from ignite_hooks.store.sharded import load_tensors
 
-            return filled(self.load_shards(path), path)
-        self._settle()
-        with self._explained(f"load {path}"):
-            ours = self._is_here(path)
+            return load_tensors(self.load_shards(path), path)
+        self._wait_for_saves()
+        with self._wrap_errors(f"load {path}"):
+            ours = self._contains(path)
             with open_regular(path, follow_links=not ours) as file:
-                entry = self._listed(path.name) if ours else None
-                if entry and (reason := difference(file, entry)):
+                entry = self._find_entry(path.name) if ours else None
+                if entry and (reason := mismatch(file, entry)):
                     raise CheckpointError(f"cannot load {path}: {reason}")
                 return read_state(file, path)
 
     def load_shards(self, path: Path, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-        """What a sharded checkpoint says of itself, without its shards.
+        """Load a sharded checkpoint without its shards.
 
         Args:
             path: its folder.
-            share: of its files, only every n-th is verified, counted from this one: other ranks verify the others.
+            share: index and count: this rank verifies every count-th file, starting at the index.
         """
-        self._settle()
-        with self._explained(f"load {path}"):
-            ours = self._is_here(path)
+        self._wait_for_saves()
+        with self._wrap_errors(f"load {path}"):
+            ours = self._contains(path)
             if ours and path.is_symlink():
                 raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path))
-            entry = self._listed(path.name) if ours else None
+            entry = self._find_entry(path.name) if ours else None
             if entry and (reason := why_unusable(path, entry, share)):
                 raise CheckpointError(f"cannot load {path}: {reason}")
             with open_regular(path / STATE) as file:
                 return read_state(file, path / STATE)
 
     def begin_folder(self, name: str) -> Path:
-        """A new folder that gets this name with `commit_folder`, or goes with `drop_folder`."""
+        """Make a temporary folder, which `commit_folder` gives this name and `drop_folder` removes."""
         check_name(name)
         self._check_open(f"save {name}")
-        self._settle()
-        with self._explained(f"save {name}"):
+        self._wait_for_saves()
+        with self._wrap_errors(f"save {name}"):
             temporary = temporary_path(self.folder, name)
             temporary.mkdir()
             return temporary
@@ -238,7 +238,7 @@ class FolderStore:
         self,
         temporary: Path,
         name: str,
-        files: Collection[Part],
+        files: Collection[CheckpointFile],
         *,
         kind: Kind,
         epoch: int,
@@ -246,14 +246,14 @@ class FolderStore:
         metrics: Mapping[str, float] | None = None,
         retire: Retire | None = None,
     ) -> Path:
-        """Give a folder its name; its files are on the disk. When it returns, it survives a crash."""
+        """Give a folder, whose files are on the disk, its name; when it returns, it survives a crash."""
         self._check_open(f"save {name}")
-        with self._explained(f"save {name}"):
-            make_entry = _maker(kind, epoch, iteration, metrics)
+        with self._wrap_errors(f"save {name}"):
+            make_entry = _entry_factory(kind, epoch, iteration, metrics)
             entry = make_entry(name, *content_of(tuple(files)))
             entry = replace(entry, files=tuple(sorted(files, key=lambda file: file.name)))
             if strange := sorted({path.name for path in temporary.iterdir()} ^ {file.name for file in files}):
-                raise CheckpointError(f"cannot save {name}: {_elsewhere(strange, temporary)}")
+                raise CheckpointError(f"cannot save {name}: {_explain_files(strange, temporary)}")
             for file in files:
                 if (size := (temporary / file.name).stat().st_size) != file.size:
                     raise CheckpointError(f"cannot save {name}: {file.name} has {size} bytes, not {file.size}")
@@ -264,14 +264,14 @@ class FolderStore:
         return self.folder / entry.name
 
     def drop_folder(self, temporary: Path) -> None:
-        """Remove a folder that does not get a name."""
+        """Remove a temporary folder."""
         discard(temporary)
 
-    def _is_here(self, path: Path) -> bool:
+    def _contains(self, path: Path) -> bool:
         return path.parent.resolve() == self.folder.resolve()
 
     def close(self) -> None:
-        """Wait for what is under way and give the lock back; may be called twice."""
+        """Wait for the saves that are under way and release the lock; may be called twice."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -285,7 +285,7 @@ class FolderStore:
     ) -> None:
         self.close()
 
-    def _settle(self) -> None:
+    def _wait_for_saves(self) -> None:
         if self._writer is not None:
             self._writer.settle()
 
@@ -298,7 +298,7 @@ class FolderStore:
         copies: Mapping[int, memoryview] | None = None,
     ) -> Path:
         temporary = temporary_path(self.folder, name_with_hash(name))
-        with self._explained(f"save {name}", plain):
+        with self._wrap_errors(f"save {name}", plain):
             try:
                 size, sha256 = write_state(temporary, plain, copies)
                 entry = make_entry(name_with_hash(name, sha256), size, sha256)
@@ -313,36 +313,36 @@ class FolderStore:
     def _retire(self, retire: Retire, saved: Entry) -> None:
         try:
             going = [entry for entry in retire(self.entries()) if entry.name != saved.name]
-            with self._explained("delete checkpoints"):
+            with self._wrap_errors("delete checkpoints"):
                 self._log.delete(going)
         except Exception:
-            # The state is safe, which is what the save was for.
+            # The state is saved; older files that stay do no harm.
             logger.exception("%s is saved, but what it replaces could not be deleted", self.folder / saved.name)
 
-    def _current(self) -> Manifest:
+    def _current_manifest(self) -> Manifest:
         return self._log.manifest if self._lock.held else self._log.read()
 
-    def _listed(self, name: str) -> Entry | None:
+    def _find_entry(self, name: str) -> Entry | None:
         try:
-            return self._current().find(name)
+            return self._current_manifest().find(name)
         except DamagedManifestError as error:
             logger.warning("%s cannot be verified: %s", name, error)
             return None
 
-    def _refuse_to_forget(self) -> None:
+    def _fail_after_damage(self) -> None:
         damaged = sorted(path.name for path in self.folder.glob(f"{FILE_NAME}.damaged-*"))
         if damaged:
             raise CheckpointError(
                 f"nothing in {self.folder} can be verified: its manifest was damaged ({damaged[-1]}); "
-                f"name the file to resume from, or remove {damaged[-1]} to start afresh"
+                f"name the file to resume from, or remove {damaged[-1]} to start a new run"
             )
 
     def _check_open(self, what: str) -> None:
         if not self._lock.held:
-            raise CheckpointError(f"cannot {what}: {self.folder} is not open for writing")
+            raise CheckpointError(f"cannot {what}: {self.folder} is not open for writing: call open() first")
 
     @contextlib.contextmanager
-    def _explained(self, what: str, plain: object = None) -> Iterator[None]:
+    def _wrap_errors(self, what: str, plain: object = None) -> Iterator[None]:
         try:
             yield
         except CheckpointError:
@@ -353,19 +353,19 @@ class FolderStore:
 
 
 def write_state(path: Path, plain: dict[str, Any], copies: Mapping[int, memoryview] | None = None) -> tuple[int, str]:
-    """Write a plain state into a new file, on disk when it returns. Returns its size and checksum."""
+    """Write a plain state into a new file, on the disk when it returns; return its size and checksum."""
     with new_file(path) as file:
         write_archive(file, plain, copies)
     return file.size, file.sha256
 
 
-def _elsewhere(names: list[str], temporary: Path) -> str:
+def _explain_files(names: list[str], temporary: Path) -> str:
     if all((temporary / name).exists() for name in names):
         return f"{', '.join(names)} should not be in {temporary}"
     return f"{', '.join(names)} cannot be seen by rank 0: all ranks need {temporary.parent} on the same disk"
 
 
-def _maker(
+def _entry_factory(
     kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None
 ) -> Callable[[str, int, str], Entry]:
     numbers = {key: float(value) for key, value in (metrics or {}).items()}
@@ -374,12 +374,12 @@ def _maker(
 
 @functools.cache
 def _closed_in_forked_children() -> weakref.WeakSet[FolderStore]:
-    # A DataLoader worker would hold the lock on after its parent was killed.
+    # Otherwise a DataLoader worker would keep the lock after its parent was killed.
     stores: weakref.WeakSet[FolderStore] = weakref.WeakSet()
 
     def close_all() -> None:
         for store in list(stores):
-            # Its thread and what it waits for are in the parent.
+            # The thread and its saves are in the parent.
             store._writer = None
             store.close()
 

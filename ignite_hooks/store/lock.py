@@ -1,4 +1,4 @@
-"""The lock of a folder: one run at a time writes there."""
+"""The lock of a folder: one run at a time writes in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FolderLock:
         return self._release is not None
 
     def acquire(self) -> None:
-        """Take the lock and write our process into its file; raise an error if another process has it."""
+        """Take the lock and record our process in its file; raise an error if another process has it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.folder / LOCK, flags, 0o666)
         try:
@@ -51,7 +51,7 @@ class FolderLock:
         self._release = weakref.finalize(self, os.close, descriptor)
 
     def release(self) -> None:
-        """Give the lock back, if we have it."""
+        """Release the lock, if we have it."""
         if self._release is not None:
             self._release()
             self._release = None

@@ -1,4 +1,4 @@
-"""A state whose number can be read back, and a folder that already holds two of them."""
+"""States whose number can be read back, a folder that holds two of them, and helpers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ignite_hooks.store import Entry, FolderStore, Retire
 
 @pytest.fixture(autouse=True)
 def quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process has written is not lost, so in tests syncing would only take time."""
+    """Skip fsync: what a killed process has written is not lost, so in tests syncing would only take time."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 

@@ -16,8 +16,8 @@ import pytest
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore
 from ignite_hooks.store.folder import write_state
-from ignite_hooks.store.manifest import FILE_NAME, Manifest, Part
-from ignite_hooks.store.verify import part_of
+from ignite_hooks.store.manifest import FILE_NAME, CheckpointFile, Manifest
+from ignite_hooks.store.verify import describe_file
 from tests.store.conftest import all_but_newest, number_of_newest, overwrite
 
 pytestmark = pytest.mark.faults
@@ -41,7 +41,7 @@ def replace_a_stranger(store: FolderStore, make_state: MakeState) -> None:
 
 
 def killed_at(step: int, steps: tuple[str, ...], action: Callable[[], object]) -> bool:
-    """Run the action in a forked process that gets SIGKILL just before a step; whether it came that far."""
+    """Run the action in a forked process that gets SIGKILL just before a step; return whether it came that far."""
     child = os.fork()
     if child == 0:
         try:
@@ -78,7 +78,7 @@ def kill_before(last: int, steps: tuple[str, ...]) -> None:
 
 
 def check_resumable(folder: Path, make_state: MakeState) -> int:
-    """The number of the state that a restart finds; the folder must be tidy and writable afterwards."""
+    """Return the number of the state that a restart finds; check that the folder is tidy and writable afterwards."""
     found = number_of_newest(FolderStore(folder))
     with FolderStore(folder) as store:
         assert number_of_newest(store) == found
@@ -95,7 +95,7 @@ def check_resumable(folder: Path, make_state: MakeState) -> int:
     ("action", "steps"),
     [(overwrite, STEPS), (add_and_retire, STEPS[2:]), (replace_a_stranger, STEPS[2:])],
 )
-def test_killed_at_any_step_the_old_or_the_new_state_is_there(
+def test_killed_at_any_step_one_of_both_states_is_there(
     two_saved: Path,
     tmp_path: Path,
     make_state: MakeState,
@@ -127,11 +127,11 @@ def save_folder(store: FolderStore, number: int) -> Path:
     temporary = store.begin_folder("last")
     (temporary / ".metadata").write_bytes(b"of torch")
     write_state(temporary / "state.pth", {"format": 1, "state": {"number": number}, "shards": []})
-    files = [part_of(path) for path in temporary.iterdir()]
+    files = [describe_file(path) for path in temporary.iterdir()]
     return store.commit_folder(temporary, "last", files, kind="last", epoch=0, iteration=number)
 
 
-def test_killed_at_any_step_of_giving_a_folder_the_name_of_another_one_of_both_has_it(tmp_path: Path) -> None:
+def test_killed_while_replacing_a_folder_one_of_both_is_there(tmp_path: Path) -> None:
     before = tmp_path / "before"
     with FolderStore(before) as store:
         save_folder(store, 20)
@@ -158,7 +158,7 @@ def test_killed_at_any_step_of_giving_a_folder_the_name_of_another_one_of_both_h
     assert found == sorted(found), "once the new state was there it must stay"
 
 
-def test_a_folder_and_a_file_can_take_the_name_of_each_other(tmp_path: Path) -> None:
+def test_a_folder_and_a_file_can_replace_each_other(tmp_path: Path) -> None:
     with FolderStore(tmp_path) as store:
         for number in 1, 3:
             store.save("last", {"number": number}, kind="last", epoch=0, iteration=number)
@@ -168,10 +168,10 @@ def test_a_folder_and_a_file_can_take_the_name_of_each_other(tmp_path: Path) -> 
         assert {path.name for path in tmp_path.iterdir()} == {".lock", FILE_NAME, "last"}
 
 
-def test_a_folder_that_another_process_does_not_see_is_not_kept(tmp_path: Path) -> None:
+def test_a_folder_on_another_disk_is_not_kept(tmp_path: Path) -> None:
     with FolderStore(tmp_path) as store:
         temporary = store.begin_folder("last")
-        elsewhere = Part("__1_0.distcp", 5, "0" * 64)
+        elsewhere = CheckpointFile("__1_0.distcp", 5, "0" * 64)
         with pytest.raises(CheckpointError, match=r"__1_0.distcp cannot be seen by rank 0: all ranks need"):
             store.commit_folder(temporary, "last", [elsewhere], kind="last", epoch=0, iteration=1)
         store.drop_folder(temporary)
@@ -205,7 +205,7 @@ def save_last(store: FolderStore, make_state: MakeState, number: int) -> None:
     store.save("last.pth", state, kind="last", epoch=0, iteration=number, retire=retire)
 
 
-def test_random_kills_while_saving_lose_at_most_the_save_in_flight(tmp_path: Path, make_state: MakeState) -> None:
+def test_random_kills_lose_at_most_one_save(tmp_path: Path, make_state: MakeState) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -260,7 +260,7 @@ def save_error(store: FolderStore, make_state: MakeState) -> CheckpointError | N
     ],
 )
 @pytest.mark.parametrize("for_good", [True, False], ids=["for good", "once"])
-def test_a_disk_that_fails_at_any_step_costs_only_that_save(
+def test_a_failing_disk_costs_only_that_save(
     two_saved: Path,
     make_state: MakeState,
     monkeypatch: pytest.MonkeyPatch,
@@ -334,7 +334,7 @@ def test_a_file_that_cannot_be_deleted_now_goes_later(
         assert not (two_saved / "epoch_1.pth").exists()
 
 
-def test_a_file_put_in_the_place_of_a_deleted_one_stays(two_saved: Path) -> None:
+def test_a_file_that_replaced_a_deleted_one_stays(two_saved: Path) -> None:
     entry, last = FolderStore(two_saved).entries()
     Manifest((last,), deleting=(entry,)).save(two_saved)
     (two_saved / "epoch_1.pth").write_text("theirs")

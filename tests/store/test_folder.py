@@ -1,4 +1,4 @@
-"""`folder.py` in good order: files, lock, links, and what a stranger puts there."""
+"""`folder.py`: files, links, and what others put there."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_file_elsewhere_is_loaded_through_a_link_too(two_saved: Path, tmp_path
 
 
 @pytest.mark.parametrize("way", ["save", "begin"])
-def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
+def test_the_order_of_steps_survives_a_power_cut(
     store: FolderStore, make_state: MakeState, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     store.save("old.pth", make_state(1), kind="last", epoch=0, iteration=1)
@@ -266,7 +266,7 @@ def as_old_torch_file(value: object) -> bytes:
 
 
 def spliced(value: object) -> bytes:
-    """An honest file in which only the pickle was exchanged."""
+    """Return an honest file in which only the pickle was exchanged."""
     honest_file, result = io.BytesIO(as_torch_file({"a": torch.ones(2)})), io.BytesIO()
     with zipfile.ZipFile(honest_file) as honest, zipfile.ZipFile(result, "w") as evil:
         for name in honest.namelist():

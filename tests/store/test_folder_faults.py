@@ -109,7 +109,7 @@ def test_a_damaged_manifest_never_makes_a_wrong_state_acceptable(
                     store.newest()
 
 
-def test_when_all_are_bad_it_is_an_error_that_names_each(two_saved: Path) -> None:
+def test_if_all_are_bad_the_error_names_each(two_saved: Path) -> None:
     (two_saved / "epoch_1.pth").unlink()
     (two_saved / "last.pth").write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"last\.pth: 1 bytes instead of \d+; epoch_1\.pth: missing"):

@@ -36,7 +36,7 @@ def test_a_store_that_was_forgotten_gives_the_lock_back(two_saved: Path) -> None
 
 
 def in_child(action: Callable[[], object]) -> int:
-    """Fork, run the action, wait for ever; returns the process id once the action is done."""
+    """Fork, run the action and wait; return the process id once the action is done."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -67,7 +67,7 @@ def test_the_lock_of_a_killed_run_is_free(two_saved: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_worker_that_outlives_its_run_does_not_hold_the_lock(two_saved: Path) -> None:
+def test_a_worker_that_outlives_its_run_holds_no_lock(two_saved: Path) -> None:
     store = FolderStore(two_saved).open()
     worker = in_child(lambda: None)
     try:
@@ -96,7 +96,7 @@ def test_a_lock_without_a_readable_owner_still_refuses(two_saved: Path, text: st
             FolderStore(two_saved).open()
 
 
-def test_without_locks_on_the_file_system_a_run_starts_with_a_warning(
+def test_a_file_system_without_locks_is_a_warning(
     two_saved: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""`snapshot.py`: what a state may hold, and where the random generators stand."""
+"""`plain.py`: what a state may hold."""
 
 from __future__ import annotations
 
