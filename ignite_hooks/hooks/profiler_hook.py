@@ -14,6 +14,7 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.findings import profile_findings
 from ignite_hooks.measure.machine import give_back
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_markdown, sections
@@ -213,7 +214,7 @@ class ProfilerHook(BaseHook):
         self._phases.pause()
 
     def after_val(self) -> None:
-        self._phases.go_on()
+        self._phases.resume()
 
     before_test, after_test = before_val, after_val
 
@@ -225,8 +226,8 @@ class ProfilerHook(BaseHook):
         self._tell(runner)
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
-        return self._profile.findings()
+        """Return what stands out in the profile."""
+        return profile_findings(self._profile)
 
     # -- one cycle --------------------------------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class ProfilerHook(BaseHook):
         profiler, self._torch = self._torch, None
         self._next = NEVER if self.by_epoch or self._left == 0 else self._cycles.next_begin(self._iteration) or NEVER
         known, now = self._phases.known, self._phases.seconds()
-        self._phases.leave()
+        self._phases.stop_watching()
         if not self._recording:
             # Torch does not like to be stopped while it warms up.
             self._recording = True
@@ -297,10 +298,10 @@ class ProfilerHook(BaseHook):
             return
         self._told = True
         report = runner.report()
-        mine = self._profile.findings()
+        own = profile_findings(self._profile)
         report.findings = {name: said for name, said in report.findings.items() if runner.hooks[name] is not self}
         others = report.finding_lines()
-        parts = sections(self._profile, others, report.costs())
+        parts = sections(self._profile, own, others, report.costs())
         title = f"Profile of {self._profile.iterations} iterations"
         figure = self._drawn()
         folder = runner.folder(FOLDER)
@@ -310,7 +311,7 @@ class ProfilerHook(BaseHook):
         page = profile_page(title, parts, base64.b64encode(png(figure)).decode())
         (folder / "profile_report.html").write_text(page, encoding="utf-8")
         runner.logger.info("profile of %d iterations: %s", self._profile.iterations, folder / "profile_report.html")
-        for finding in mine:
+        for finding in own:
             runner.logger.info("profile: %s", finding)
         if self.export_tensorboard:
             step, each = runner.global_step, 1e3 / self._profile.iterations

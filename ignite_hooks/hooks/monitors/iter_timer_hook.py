@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.findings import phase_findings
 from ignite_hooks.measure.losses import batch_size
-from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases, findings
+from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
 from ignite_hooks.plan.points import Outside, Priority
 from ignite_hooks.plan.schedule import scheduled
 
@@ -110,20 +111,20 @@ class IterTimerHook(BaseHook):
         self._times.pause()
 
     def after_val(self) -> None:
-        self._times.go_on()
+        self._times.resume()
 
     before_test, after_test = before_val, after_val
 
     def cleanup(self) -> None:
-        self._times.leave()
+        self._times.stop_watching()
 
     def seconds(self) -> dict[str, float]:
         """How long the run has been in each phase that can be told."""
         return self._now().phases(self._times.known)
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
-        return findings(self.seconds(), self._workers)
+        """Return what stands out in the phases of the iterations."""
+        return phase_findings(self.seconds(), self._workers)
 
     def figures(self) -> dict[str, float]:
         """The means since the last writing, the running iteration included; right after it, what was written."""

@@ -13,7 +13,7 @@ from ignite.engine import Engine
 from ignite_hooks import ConfigError, attach_hooks, build_hook
 from ignite_hooks.hooks.monitors.system_monitor_hook import SystemMonitorHook
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.measure.test_machine import driver, with_driver
+from tests.measure.test_gpus import driver, with_driver
 
 __all__ = ["driver"]
 
@@ -98,16 +98,16 @@ def test_a_machine_without_a_driver_is_told_of_in_one_line(tmp_path: Path, caplo
         pytest.skip("this one has a driver")
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         monitored(tmp_path)
-    told = [record for record in caplog.records if "GPU" in record.getMessage() and "watched" in record.getMessage()]
+    told = [record for record in caplog.records if "GPU" in record.getMessage() and "measured" in record.getMessage()]
     assert [(r.levelname, r.getMessage()) for r in told] == [
-        ("INFO", "GPUs are not watched: NVML Shared Library Not Found")
+        ("INFO", "GPUs are not measured: NVML Shared Library Not Found")
     ]
 
 
 def test_whoever_asks_for_no_gpu_hears_of_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         monitored(tmp_path, track_gpu=False, track_gpu_memory=False)
-    assert "not watched" not in caplog.text
+    assert "not measured" not in caplog.text
 
 
 class Batches(torch.utils.data.Dataset[torch.Tensor]):
