@@ -19,6 +19,10 @@ ROWS = 15
 """Maximum number of operators in a table."""
 
 
+MOST_CALLERS = 6
+"""Maximum number of callers shown for a function."""
+
+
 @dataclass(frozen=True)
 class Cycles:
     """The iterations, or epochs, that are recorded: wait, warm up, record, and repeat.
@@ -122,6 +126,48 @@ class Profile:
     def flops(self) -> int:
         """Floating point operations of the operators that can be counted."""
         return sum(operator.flops for operator in self.operators.values())
+
+
+def read_events(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:
+    """Return the operators among the events of torch's profiler, and the Python functions of the training thread."""
+    events = list(events)
+    training = {event.thread for event in events if str(event.name).startswith("ProfilerStep")}
+    operators: dict[str, Operator] = {}
+    functions: dict[str, Operator] = {}
+    longest: dict[str, Any] = {}
+    for event in events:
+        name = str(event.name)
+        if name.startswith(("ProfilerStep", "autograd::engine::evaluate_function")):
+            continue
+        of_python = stacks and (name.startswith(("<built-in", "nn.Module: ")) or "): " in name)
+        if of_python and training and event.thread not in training:
+            continue  # other threads mostly wait
+        found = functions if of_python else operators
+        one = Operator(
+            name,
+            1,
+            event.self_cpu_time_total / 1e6,
+            event.cpu_time_total / 1e6,
+            float(getattr(event, "self_device_time_total", 0.0)) / 1e6,
+            int(getattr(event, "self_cpu_memory_usage", 0) + getattr(event, "self_device_memory_usage", 0)),
+            int(event.flops or 0),
+        )
+        found[name] = found[name] + one if name in found else one
+        if stacks and event.self_cpu_time_total >= getattr(longest.get(name), "self_cpu_time_total", 0.0):
+            longest[name] = event
+    if stacks:
+        functions = {name: replace(one, stack=callers(longest.get(name))) for name, one in functions.items()}
+    return list(operators.values()), list(functions.values())
+
+
+def callers(event: Any) -> tuple[str, ...]:
+    """Return the names of the callers of an event, the innermost first."""
+    found: list[str] = []
+    event = getattr(event, "cpu_parent", None)
+    while event is not None and len(found) < MOST_CALLERS:
+        found.append(str(event.name))
+        event = event.cpu_parent
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a driver library, built from the C file beside this one."""
+    """Return a folder with a driver library, built from `tests/nvml_stub.c`."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler: install gcc to test against a driver library")
@@ -29,7 +29,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
-    """Run code in a process that finds this driver: a library is looked for when a process begins."""
+    """Run code in a process that finds this driver: libraries are searched when a process starts."""
     inherited = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     found = {**inherited, "LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
@@ -63,7 +63,7 @@ SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 51
         ("memory=False", {"CUDA_VISIBLE_DEVICES": "0"}, {k: v for k, v in FIRST.items() if "memory" not in k}),
     ],
 )
-def test_the_real_pynvml_tells_of_each_gpu_what_it_knows(
+def test_the_real_pynvml_reads_each_gpu(
     driver: Path, settings: str, environment: dict[str, str], expected: dict[str, float]
 ) -> None:
     opened, found, left = with_driver(driver, READ.format(settings=settings), **environment)
@@ -82,7 +82,7 @@ def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
     assert (opened, found, left) == ("GPU is lost", "{}", "0")
 
 
-def test_no_gpu_that_may_be_seen_is_said_so(driver: Path) -> None:
+def test_no_visible_gpu_is_reported(driver: Path) -> None:
     opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
     assert (opened, found, left) == ("there is none", "{}", "0")
 
@@ -99,7 +99,7 @@ def test_visible_gpus_are_among_those_there_are(given: str | None) -> None:
     assert set(visible(given, 2)) <= {0, 1}
 
 
-def test_a_machine_without_a_driver_says_so_and_has_no_readings() -> None:
+def test_a_machine_without_a_driver_has_no_readings() -> None:
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this one has a driver")
     gpus = Gpus()

@@ -52,7 +52,7 @@ def test_memory_counts_the_processes_that_were_started() -> None:
     assert set(memory_of_machine()) >= {"memory/available_mb", "memory/used_mb", "memory/swap_percent"}
 
 
-def test_the_peak_of_this_process_stays_when_its_memory_is_free_again() -> None:
+def test_the_peak_stays_after_memory_is_freed() -> None:
     large = b"x" * (200 * 2**20)
     full = memory_of_process()
     del large
@@ -98,7 +98,7 @@ def test_readings_are_taken_until_it_is_stopped() -> None:
     assert not sampler._thread.is_alive()
 
 
-def test_an_error_of_a_reading_is_raised_once_where_readings_are_taken_and_loses_no_other() -> None:
+def test_a_failed_reading_is_raised_once_and_loses_no_other() -> None:
     answers: list[Any] = [{"a": 1.0}, OSError("the sensor is gone"), {"a": 2.0}]
     asked, enough = iter(answers), threading.Event()
 
@@ -121,11 +121,11 @@ def test_an_error_of_a_reading_is_raised_once_where_readings_are_taken_and_loses
         sampler.stop()
 
 
-def test_one_that_never_began_can_be_stopped() -> None:
+def test_a_sampler_never_started_can_be_stopped() -> None:
     Sampler(dict, 1.0).stop()
 
 
-def test_a_forked_process_can_stop_it_although_its_lock_may_be_held() -> None:
+def test_a_forked_process_can_stop_it() -> None:
     sampler = Sampler(dict, 0.0005)
     sampler.start()
     try:
@@ -142,7 +142,7 @@ def test_a_forked_process_can_stop_it_although_its_lock_may_be_held() -> None:
 
 
 def ended(child: int) -> int | None:
-    """How a process has ended; one that hangs is killed."""
+    """Return the exit code of a process; kill one that hangs."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)

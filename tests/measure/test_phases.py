@@ -25,7 +25,7 @@ from ignite_hooks.measure.phases import (
 
 
 class Hands:
-    """A clock that goes on only where it is turned."""
+    """A clock that advances only when a test turns it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -78,7 +78,7 @@ def test_a_pause_belongs_to_none_and_ends_where_it_began() -> None:
 
 
 class Slow(torch.autograd.Function):
-    """Takes its time in the forward and the backward pass."""
+    """A module that is slow in the forward and the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, take: Any, there: float, back: float) -> torch.Tensor:
@@ -102,7 +102,7 @@ class SlowModel(nn.Linear):
 
 
 def trained(phases: Phases, model: nn.Module, optimizer: torch.optim.Optimizer, how: str, hands: Hands) -> None:
-    """One step as scripts write it."""
+    """Run one step as scripts write it."""
     phases.step_begins()
     loss_of = nn.L1Loss()
 
@@ -184,7 +184,7 @@ def test_outside_of_a_step_nothing_is_taken_for_a_phase() -> None:
     phases.stop_watching()
 
 
-def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
+def test_a_measured_model_can_be_copied_and_saved() -> None:
     hands = Hands()
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -207,7 +207,7 @@ def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
     assert not optimizer._optimizer_step_post_hooks
 
 
-def test_short_steps_are_taken_to_be_like_those_that_are_looked_into() -> None:
+def test_short_steps_are_estimated_from_sampled_ones() -> None:
     hands = Hands()
     seconds = 2**-8, 2**-7
     model = SlowModel(hands.turn, *seconds)
@@ -320,7 +320,7 @@ def test_phases_agree_with_timers_placed_by_hand() -> None:
 
 
 class Event:
-    """Stands for an event of a device, on a machine that has none."""
+    """An event of a device, on a machine that has none."""
 
     queue: list[Event] = []
     passed = 0
@@ -336,7 +336,7 @@ class Event:
         return end.at - self.at
 
 
-def test_times_of_a_device_are_read_as_far_as_it_has_got_and_events_are_used_again(
+def test_device_times_are_read_late_and_events_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Event, "queue", [])
@@ -366,7 +366,7 @@ def test_nothing_has_no_shares() -> None:
     assert shares({"data": 0.0}) == {}
 
 
-def test_the_first_tensor_with_a_gradient_is_found_in_any_output() -> None:
+def test_a_tensor_with_a_gradient_is_found_in_any_output() -> None:
     plain, wanted = torch.ones(1), torch.ones(1, requires_grad=True)
     assert first_with_gradient({"a": plain, "b": ["text", (plain, wanted)]}) is wanted
     assert first_with_gradient(plain) is None

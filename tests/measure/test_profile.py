@@ -15,7 +15,7 @@ from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_markdown,
         (Cycles(1, 0, 1, 1), ".A######"),
     ],
 )
-def test_iterations_are_waited_through_warmed_up_with_and_looked_at(cycles: Cycles, stages: str) -> None:
+def test_iterations_are_waited_warmed_up_and_recorded(cycles: Cycles, stages: str) -> None:
     letters = {"wait": ".", "warmup": "w", "active": "A", "done": "#"}
     found = "".join(letters[cycles.at(n)[1]] for n in range(1, len(stages) + 1))
     assert found == stages
@@ -39,7 +39,7 @@ def test_cycles_are_added_up() -> None:
     assert profile.flops == 14
 
 
-def test_an_empty_profile_has_nothing_to_say() -> None:
+def test_an_empty_profile_has_no_findings() -> None:
     assert profile_findings(Profile()) == []
     assert "Nothing stands out" in as_markdown("t", sections(Profile(), []))
 

@@ -24,7 +24,7 @@ from ignite_hooks.measure.trend import Trend
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_only_what_grows_steadily_and_up_to_the_end_is_said_to_grow(shape: str, slope: float | None, seed: int) -> None:
+def test_only_steady_growth_up_to_the_end_is_found(shape: str, slope: float | None, seed: int) -> None:
     draw = random.Random(seed)
     shapes = {
         "steady": lambda x: 500 + x,
@@ -46,7 +46,7 @@ def test_only_what_grows_steadily_and_up_to_the_end_is_said_to_grow(shape: str, 
         assert found == pytest.approx(slope, rel=0.1), f"seed {seed}"
 
 
-def test_a_long_run_keeps_few_points_from_its_beginning_to_its_end() -> None:
+def test_a_long_run_keeps_few_points() -> None:
     trend = Trend()
     for x in range(100_000):
         trend.add(x, x)
