@@ -71,7 +71,7 @@ class IterTimerHook(BaseHook):
 
     def before_run(self) -> None:
         self._reset()
-        self._waited_before = self.runner.waited_for_ranks
+        self._waited_before = self.runner.state.waited_for_ranks
 
     def before_train(self, runner: Runner) -> None:
         self._workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
@@ -149,7 +149,7 @@ class IterTimerHook(BaseHook):
     def _now(self) -> TimeSpan:
         seconds = self._times.seconds()
         # The time after the last hook is the wait for data, except for messages between ranks.
-        if waited := min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA]):
+        if waited := min(self.runner.state.waited_for_ranks - self._waited_before, seconds[DATA]):
             seconds[DATA] -= waited
             seconds[OTHER] += waited
         return TimeSpan(self._iterations, seconds, self._times.device_seconds())

@@ -129,7 +129,7 @@ class ProgressBarHook(BaseHook):
     def _open_evaluation_bar(self, runner: Runner) -> None:
         if self._bar is not None and self._evaluation_bar is None:
             length = runner.engine.state.epoch_length
-            self._evaluation_bar = self._make_bar(total=length, desc=runner.evaluating or "val", leave=False)
+            self._evaluation_bar = self._make_bar(total=length, desc=runner.state.evaluating or "val", leave=False)
 
     def _advance_evaluation_bar(self, runner: Runner) -> None:
         now = self.clock()
