@@ -15,7 +15,7 @@ from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import profile_findings
-from ignite_hooks.measure.machine import give_back
+from ignite_hooks.measure.machine import trim_memory
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.measure.profile import Cycles, Profile, as_markdown, read_events, sections
 from ignite_hooks.plan.points import ITERATION_POINTS, Outside, Priority, point_named
@@ -362,7 +362,7 @@ def release_events(profiler: Any) -> None:
     profiler.action_map.clear()
     profiler.profiler = None
     gc.collect()
-    give_back()
+    trim_memory()
 
 
 def is_profiling() -> bool:

@@ -69,7 +69,7 @@ def command(words: Sequence[str]) -> str:
     return shlex.join(shown)
 
 
-def surroundings(model: Any = None, device: Any = None) -> dict[str, str]:
+def environment_facts(model: Any = None, device: Any = None) -> dict[str, str]:
     """Return the facts about the environment by name, with the machine and the command line."""
     import os
     import platform

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ignite_hooks.measure.gradients import GradientFlow
-from ignite_hooks.measure.phases import shares
+from ignite_hooks.measure.phases import phase_shares
 from ignite_hooks.measure.profile import Profile
 from ignite_hooks.measure.trend import Trend
 from ignite_hooks.text import calls, duration, percent
@@ -70,7 +70,7 @@ def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> 
         >>> phase_findings({"data": 0.1, "forward": 2.0, "backward": 4.0})
         []
     """
-    share = shares(seconds)
+    share = phase_shares(seconds)
     found = []
     if share.get("data", 0) >= MUCH_DATA:
         remedy = {None: "load it in workers, or make it cheaper", 0: "set num_workers of the loader, which is 0"}

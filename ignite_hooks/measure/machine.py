@@ -61,7 +61,7 @@ def peak_of_process() -> float:
     return 0.0
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Return freed memory to the system, if the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

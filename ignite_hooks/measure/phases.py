@@ -335,11 +335,11 @@ def first_with_gradient(output: Any) -> Any:
     return next((found for part in parts if (found := first_with_gradient(part)) is not None), None)
 
 
-def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return each phase as a share of the whole.
 
     Example:
-        >>> shares({"data": 1.0, "forward": 3.0})
+        >>> phase_shares({"data": 1.0, "forward": 3.0})
         {'data': 0.25, 'forward': 0.75}
     """
     whole = sum(seconds.values())

@@ -200,15 +200,15 @@ def sections(
         each = profile.total / profile.iterations
         rate = f", {profile.flops / profile.total / 1e9:.2f} GFLOP/s" if profile.flops and profile.total > 0 else ""
         words = f"{profile.iterations} iterations of {_time(each)} on average while they were looked at{rate}."
-        shares = phases.shares(profile.seconds)
+        share = phases.phase_shares(profile.seconds)
         rows = [
             {
                 "phase": name,
                 "per iteration": _time(value / profile.iterations),
-                "share": percent(shares[name]),
+                "share": percent(share[name]),
             }
             for name, value in profile.seconds.items()
-            if shares
+            if share
         ]
         parts.append(Section("Where the time goes", [words], rows))
     parts.append(Section("Operators by time", (), _table(profile, lambda o: o.time)))

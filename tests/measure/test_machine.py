@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.measure.machine import Machine, Sampler, give_back, memory_of_machine, memory_of_process
+from ignite_hooks.measure.machine import Machine, Sampler, memory_of_machine, memory_of_process, trim_memory
 
 
 def test_readings_are_those_of_this_machine() -> None:
@@ -71,7 +71,7 @@ def test_memory_that_is_free_again_is_given_back() -> None:
     last = b"x" * 100_000
     full = memory_of_process()["memory/process_mb"]
     del blocks
-    give_back()
+    trim_memory()
     assert full - memory_of_process()["memory/process_mb"] > 80
     assert last
 

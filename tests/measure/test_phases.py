@@ -20,7 +20,7 @@ from ignite_hooks.measure.phases import (
     DeviceTimes,
     Phases,
     first_with_gradient,
-    shares,
+    phase_shares,
 )
 
 
@@ -363,7 +363,7 @@ def test_device_times_are_read_late_and_events_reused(
 
 
 def test_nothing_has_no_shares() -> None:
-    assert shares({"data": 0.0}) == {}
+    assert phase_shares({"data": 0.0}) == {}
 
 
 def test_a_tensor_with_a_gradient_is_found_in_any_output() -> None:

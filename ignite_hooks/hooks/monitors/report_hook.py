@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.environment import surroundings
+from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.measure.losses import cuda_memory
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -103,7 +103,7 @@ class ReportHook(BaseHook):
         self._began = time.time()
         self._tail = Tail(runner.work_dir / "metrics.jsonl")
         self._collector = WarningCollector(loggers_of(runner), runner.masks.text)
-        self._environment = surroundings(model, device)
+        self._environment = environment_facts(model, device)
 
     def before_train(self, runner: Runner) -> None:
         # Results of an earlier run in the folder are shown only if this run resumes it.

@@ -23,7 +23,7 @@ TERA = 1e12
 
 
 @dataclass
-class Progress:
+class ThroughputState:
     """The state from which a resumed run continues."""
 
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class ThroughputHook(BaseHook):
     flops: bool = True
     peak_tflops: Annotated[float, Gt(0)] | None = None
     on_error: OnError = "warn"
-    state: Progress = field(init=False, default_factory=Progress)
+    state: ThroughputState = field(init=False, default_factory=ThroughputState)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
     may_end_a_run: ClassVar[bool] = False
@@ -75,7 +75,7 @@ class ThroughputHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._since, self._window, self._counted = None, (0.0, 0), False
-        self.state = Progress()
+        self.state = ThroughputState()
 
     def before_train_epoch(self, runner: Runner) -> None:
         self._start_clock(runner)
@@ -138,7 +138,7 @@ class ThroughputHook(BaseHook):
 
     def findings(self) -> list[str]:
         """Return the means of the whole run, in words."""
-        found = rates(self.state.iterations, self.state.seconds, self.state, self.peak_tflops)
+        found = throughput_of(self.state.iterations, self.state.seconds, self.state, self.peak_tflops)
         if not found:
             return []
         words = {"samples_per_s": "{:,.0f} samples/s", "tflops": "{:.3g} TFLOP/s", "utilisation": "{:.1%} of the peak"}
@@ -169,18 +169,20 @@ class ThroughputHook(BaseHook):
 
     def _write(self, runner: Runner) -> None:
         (seconds, iterations), self._window = self._window, (0.0, 0)
-        found = rates(iterations, seconds, self.state, self.peak_tflops)
+        found = throughput_of(iterations, seconds, self.state, self.peak_tflops)
         if found:
             named = {f"throughput/{name}": value for name, value in found.items()}
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(named, runner.global_step, kind="train", epoch=epoch)
 
 
-def rates(iterations: int, seconds: float, known: Progress, peak_tflops: float | None) -> dict[str, float]:
+def throughput_of(
+    iterations: int, seconds: float, known: ThroughputState, peak_tflops: float | None
+) -> dict[str, float]:
     """Return what all processes do per second, and the share of the peak of each.
 
     Example:
-        >>> rates(10, 2.0, Progress(samples_per_iteration=8, flops=10**12), peak_tflops=20.0)
+        >>> throughput_of(10, 2.0, ThroughputState(samples_per_iteration=8, flops=10**12), peak_tflops=20.0)
         {'samples_per_s': 40.0, 'tflops': 5.0, 'utilisation': 0.25}
     """
     if iterations <= 0 or seconds <= 0:

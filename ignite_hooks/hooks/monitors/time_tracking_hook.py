@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class TimeState:
     """The state from which a resumed run continues."""
 
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class TimeTrackingHook(BaseHook):
     # Around everything else in an epoch: evaluation and checkpoint are part of it.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
-    state: Progress = field(init=False, default_factory=Progress)
+    state: TimeState = field(init=False, default_factory=TimeState)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
     now: Callable[[], datetime] = field(init=False, repr=False, default=datetime.now)
 
@@ -58,7 +58,7 @@ class TimeTrackingHook(BaseHook):
         self._done_before = 0
 
     def before_run(self) -> None:
-        self.state, self._began = Progress(), None
+        self.state, self._began = TimeState(), None
 
     def before_train(self, runner: Runner) -> None:
         """Start the clock after a checkpoint has been loaded."""
