@@ -75,18 +75,18 @@ def _read(objects: Mapping[str, Any], store: Store, path: Path) -> dict[str, Any
     sharded = is_sharded(objects.get("model"))
     if not sharded and not path.is_dir():
         return fail_on_all_ranks(lambda: store.load(path))
-    from ignite_hooks.store.sharded import filled, sharded_like, together
+    from ignite_hooks.store.sharded import load_tensors, run_on_all_ranks, shard_like
 
     def read() -> dict[str, Any]:
         if not path.is_dir():
             state = store.load(path)
-            return state | sharded_like({key: state[key] for key in WITH_SHARDS if key in state}, owner)
+            return state | shard_like({key: state[key] for key in WITH_SHARDS if key in state}, owner)
         if not isinstance(store, ShardedStore):
             raise CheckpointError(f"cannot load {path}: {type(store).__name__} has no sharded checkpoints")
-        return filled(store.load_shards(path, (rank(), world_size())), path, owner)
+        return load_tensors(store.load_shards(path, (rank(), world_size())), path, owner)
 
     owner = _owners(objects)
-    return together(read)
+    return run_on_all_ranks(read)
 
 
 def _owners(objects: Mapping[str, Any]) -> Callable[[tuple[Any, ...]], Any]:

@@ -1,4 +1,4 @@
-"""Where checkpoints go: a state becomes plain types, then a file that is whole or not there."""
+"""Save checkpoints and load them: a state becomes plain types, then a file that is complete or does not exist."""
 
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.interface import Retire, Saving, Store

@@ -33,7 +33,7 @@ def test_writers_by_name_by_mapping_and_as_objects(tmp_path: Path) -> None:
     cfg = {"hooks": [], "writers": ["MemoryWriter", {"type": "JsonlWriter", "path": "sub/x.jsonl"}, memory, other]}
     runner = attach(cfg, work_dir="out")
     runner.writer.write_scalar("loss", 0.5, 3)
-    runner.close_outputs()
+    runner.writer.close()
     assert memory.scalars == other.seen == [("loss", 0.5, 3)]
     assert isinstance(runner.writer.writers[1], MemoryWriter)
     # Relative paths are relative to the work directory.
@@ -45,7 +45,7 @@ def test_writers_by_name_by_mapping_and_as_objects(tmp_path: Path) -> None:
 def test_the_file_that_is_always_written_is_not_written_twice(path: str, tmp_path: Path) -> None:
     runner = attach({"hooks": [], "writers": [{"type": "JsonlWriter", "path": path}]}, work_dir="out")
     runner.writer.write_scalar("loss", 0.5, 3)
-    runner.close_outputs()
+    runner.writer.close()
     assert [row["scalars"] for row in read_jsonl(tmp_path / "out/metrics.jsonl")] == [{"loss": 0.5}]
 
 

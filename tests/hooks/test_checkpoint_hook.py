@@ -18,6 +18,7 @@ from torch import nn
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.store import FolderStore
+from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.files import HashingFile
 from ignite_hooks.testing import tiny_run
 
@@ -315,15 +316,15 @@ def test_two_evaluations_in_one_epoch_that_are_both_best_leave_one_file_with_the
 
 
 def test_the_old_best_goes_only_when_the_new_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    delete, seen = FolderStore._delete, []
+    delete, seen = CommitLog.delete, []
 
-    def look(self: FolderStore, entries: Any) -> None:
+    def look(self: CommitLog, entries: Any) -> None:
         going = list(entries)
         if going:
             seen.append(names(self.folder))
         delete(self, going)
 
-    monkeypatch.setattr(FolderStore, "_delete", look)
+    monkeypatch.setattr(CommitLog, "delete", look)
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": -1}, scores=[1, 2])
     assert seen == [["epoch_1.pth", "best_accuracy_epoch_1.pth", "best_accuracy_epoch_2.pth"]]
 

@@ -1,4 +1,4 @@
-"""A state whose number can be read back, and a folder that already holds two of them."""
+"""States whose number can be read back, a folder that holds two of them, and helpers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ignite_hooks.store import Entry, FolderStore, Retire
 
 @pytest.fixture(autouse=True)
 def quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process has written is not lost, so in tests syncing would only take time."""
+    """Skip fsync: what a killed process has written is not lost, so in tests syncing would only take time."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -51,3 +51,13 @@ def all_but_newest(keep: int) -> Retire:
         return periodic[: len(periodic) - keep]
 
     return retire
+
+
+def overwrite(store: FolderStore, make_state: Callable[[int], dict[str, Any]]) -> None:
+    store.save("last.pth", make_state(30), kind="last", epoch=3, iteration=30)
+
+
+def number_of_newest(store: FolderStore) -> int:
+    newest = store.newest()
+    assert newest is not None
+    return int(store.load(newest)["number"])

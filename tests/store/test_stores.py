@@ -68,7 +68,7 @@ def test_a_name_saved_again_is_replaced(any_store: Store, make_state: MakeState)
     assert any_store.load(path)["number"] == 2
 
 
-def test_a_state_that_is_not_plain_is_refused_and_nothing_changes(any_store: Store, make_state: MakeState) -> None:
+def test_a_refused_state_changes_nothing(any_store: Store, make_state: MakeState) -> None:
     save(any_store, make_state, 1)
     with pytest.raises(CheckpointError, match=r"^hook\.lambda: cannot be saved: function"):
         any_store.save("b.pth", {"hook": {"lambda": lambda: 1}}, kind="best", epoch=0, iteration=2)
@@ -89,9 +89,7 @@ def test_a_state_whose_save_has_begun_comes_back(any_store: Store, make_state: M
 
 
 @pytest.mark.parametrize("steady", [True, False])
-def test_a_state_may_change_at_once_or_where_steady_after_it_is_copied(
-    any_store: Store, make_state: MakeState, steady: bool
-) -> None:
+def test_a_state_may_change_once_it_is_copied(any_store: Store, make_state: MakeState, steady: bool) -> None:
     state = make_state(1)
     weight = state["state_dict"]["weight"]
     state["sparse"], state["slice"], state["list"] = torch.eye(2).to_sparse(), torch.ones(100)[:3], [1]

@@ -16,8 +16,8 @@ from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.measure.machine import line_through
 from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.measure.trend import line_through
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 
