@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.measure.phases import Mark
+from ignite_hooks.model.eager_hook import EagerHook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ class Undo:
             register = getattr(kept.optimizer, "register_step_pre_hook", None)
             kept.is_watched = register is not None
             if register is not None:
-                self._watches.append(register(Mark(self._before_step_of(kept))))
+                self._watches.append(register(EagerHook(self._before_step_of(kept))))
 
     def begin(self) -> None:
         """Before the forward pass."""

@@ -14,7 +14,8 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.phases import Mark, each
+from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
 
@@ -73,8 +74,8 @@ class GradientFlowHook(BaseHook):
         for optimizer in each(runner.optimizer):
             if hasattr(optimizer, "register_step_post_hook"):
                 self._watched.append(optimizer)
-                self._watches.append(optimizer.register_step_pre_hook(Mark(self._before_update)))
-                self._watches.append(optimizer.register_step_post_hook(Mark(self._after_update)))
+                self._watches.append(optimizer.register_step_pre_hook(EagerHook(self._before_update)))
+                self._watches.append(optimizer.register_step_post_hook(EagerHook(self._after_update)))
 
     @scheduled
     def before_train_iter(self) -> None:

@@ -15,7 +15,7 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each, param_groups
 from ignite_hooks.model.rollback import Undo
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.store.files import write_whole
@@ -249,7 +249,7 @@ def _value(loss: Any) -> float:
 
 def learning_rates(optimizer: Any) -> list[float]:
     """The learning rates of the groups of one or several optimizers, each once."""
-    groups = [group for one in each(optimizer) for group in getattr(one, "param_groups", ())]
+    groups = param_groups(optimizer)
     return list(dict.fromkeys(float(group["lr"]) for group in groups if "lr" in group))
 
 

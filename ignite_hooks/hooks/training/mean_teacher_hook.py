@@ -9,7 +9,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MeanTeacherHook(BaseHook):
         student, teacher = getattr(model, "student", None), getattr(model, "teacher", None)
         if student is None or teacher is None:
             raise ValueError(f"the model needs a teacher and a student, and {type(model).__name__} has not both")
-        groups = [group for one in each(runner.optimizer) for group in getattr(one, "param_groups", ())]
+        groups = param_groups(runner.optimizer)
         trained = {id(parameter) for group in groups for parameter in group["params"]}
         if any(id(parameter) in trained for parameter in teacher.parameters()):
             raise ValueError("the optimizer trains the teacher: give it the parameters of model.student alone")

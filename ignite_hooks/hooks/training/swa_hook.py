@@ -13,7 +13,7 @@ from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.plan.schedule import When
 from ignite_hooks.text import one_line
 
@@ -95,7 +95,7 @@ class SWAHook(BaseHook):
         begin = self._begins_after(runner)
         if self.swa_lr is None or runner.epoch < begin:
             return
-        groups = [group for one in each(runner.optimizer) for group in one.param_groups]
+        groups = param_groups(runner.optimizer)
         if not self.state.rates_before:
             self.state.rates_before = [float(group["lr"]) for group in groups]
         done = runner.epoch - begin + 1
