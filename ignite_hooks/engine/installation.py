@@ -31,10 +31,11 @@ from ignite_hooks.engine.dispatch import Calls, on_error_of
 from ignite_hooks.engine.evaluation import Evaluations
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.run_wrapper import Guard
-from ignite_hooks.engine.signals import Shielded, Signals
+from ignite_hooks.engine.signals import Signals
 from ignite_hooks.engine.stopping import Stopping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.plan import Plan, problems_of
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.run.best import rule_for
@@ -227,7 +228,11 @@ class Installation:
         """Around ``trainer.run``: seat, run, clean up, whatever ends it."""
         trainer = self.runner.trainer
         loaders = [data, *self.runner.services.values()]
-        with Signals(self._stopping.on_signal) as self._stopping.signals, Shielded(loaders), self._forgetting_signals():
+        with (
+            Signals(self._stopping.on_signal) as self._stopping.signals,
+            ShieldedWorkers(loaders),
+            self._forgetting_signals(),
+        ):
             if not self.running:
                 self._open(trainer)
             try:

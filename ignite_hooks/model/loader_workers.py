@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from ignite_hooks.model.optimizers import each
 
@@ -128,3 +132,53 @@ def alike(loader: Any) -> Any:
         return DataLoader(**kept, batch_sampler=loader.batch_sampler)
     sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
     return DataLoader(**kept, batch_size=loader.batch_size, drop_last=loader.drop_last, sampler=sampler)
+
+
+class ShieldedWorkers:
+    """Make data loader workers ignore SIGINT and SIGTERM for as long as a run goes on.
+
+    A signal to the whole process group would end the workers first, and the run would fail for want of data
+    instead of finishing its iteration and saving.
+
+    Args:
+        loaders: The loaders; objects of other types are ignored.
+    """
+
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = list({id(loader): loader for loader in loaders if has_workers(loader)}.values())
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = [loader.worker_init_fn for loader in self._loaders]
+        for loader, before in zip(self._loaders, self._before, strict=True):
+            loader.worker_init_fn = ShieldedInit(before)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for loader, before in zip(self._loaders, self._before, strict=True):
+            if isinstance(loader.worker_init_fn, ShieldedInit):
+                loader.worker_init_fn = before
+
+
+class ShieldedInit:
+    """The ``worker_init_fn`` of a shielded worker; it can be sent to a spawned process."""
+
+    def __init__(self, before: Callable[[int], None] | None) -> None:
+        self.before = before
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_obey_only_the_parent, daemon=True).start()
+        if self.before is not None:
+            self.before(worker)
+
+
+def _obey_only_the_parent() -> None:
+    parent = os.getppid()
+    # The run itself ends a hanging worker by SIGTERM. A worker whose run was killed obeys every process.
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
+        continue
+    os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from ignite_hooks.model.loader_workers import KEPT, alike, datasets_with, has_workers, keeps_workers
+from ignite_hooks.model.loader_workers import (
+    KEPT,
+    ShieldedInit,
+    ShieldedWorkers,
+    alike,
+    datasets_with,
+    has_workers,
+    keeps_workers,
+)
 
 DATA = TensorDataset(torch.arange(7))
 
@@ -90,3 +99,15 @@ def test_data_sets_are_found_through_others_once_each() -> None:
         True,
     ]
     assert list(datasets_with([1, 2], "names")) == []
+
+
+def test_worker_init_is_shielded_during_a_run_only() -> None:
+    begun: list[int] = []
+    alone, two = DataLoader([1, 2]), DataLoader([1, 2], num_workers=2, worker_init_fn=begun.append)
+    with ShieldedWorkers([alone, two, None, two]):
+        assert alone.worker_init_fn is None
+        inside = two.worker_init_fn
+        assert isinstance(inside, ShieldedInit)
+        assert inside.before == begun.append
+        assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
+    assert two.worker_init_fn == begun.append
