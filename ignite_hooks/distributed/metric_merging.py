@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather
+from ignite_hooks.distributed.metric_table import Operation, merge_of
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
     from ignite.metrics import Metric
 
-Operations = Mapping[str, str]
-"""How the values of an attribute on several ranks become one: SUM, MAX, MIN, PRODUCT, ANY or JOIN."""
 
-
-def operations_of(metric: Metric) -> Operations | None:
-    """How to put a metric together, or None where only the metric itself knows."""
-    from ignite.metrics import EpochMetric, Precision, Recall
-
-    kept, compute = tuple(metric._state_dict_all_req_keys), type(metric).compute
-    if isinstance(metric, EpochMetric):
-        return dict.fromkeys(kept, "JOIN") if kept == EpochMetric._state_dict_all_req_keys else None
-    found = _reduced_attributes(compute)
-    if isinstance(metric, (Precision, Recall)):
-        found["_weight"] = "SUM"
-    elif not found or _talks(inspect.unwrap(compute)):
-        return None
-    for name in kept:
-        if name not in found:
-            if not isinstance(vars(metric).get(name), bool):
-                return None
-            found[name] = "ANY"
-    return found
-
-
-def merged(states: Sequence[Mapping[str, Any]], operations: Operations) -> dict[str, Any]:
+def merged(states: Sequence[Mapping[str, Any]], operations: Mapping[str, Operation]) -> dict[str, Any]:
     """The states of one metric on all ranks as if one process had seen everything.
 
     A rank without data may have numbers where the others have tensors.
@@ -51,7 +27,7 @@ def merged(states: Sequence[Mapping[str, Any]], operations: Operations) -> dict[
     return {name: _reduced([state[name] for state in states], how) for name, how in operations.items()}
 
 
-def _reduced(values: list[Any], how: str) -> Any:
+def _reduced(values: list[Any], how: Operation) -> Any:
     if how == "JOIN":
         return [part for each in values for part in each]
     if how == "ANY":
@@ -61,12 +37,8 @@ def _reduced(values: list[Any], how: str) -> Any:
     if any(isinstance(value, torch.Tensor) for value in values):
         # Of a rank without data there is a number, or a tensor without dimensions.
         values = [torch.as_tensor(value) for value in values]
-        larger: Callable[[Any, Any], Any] = torch.maximum
-        smaller: Callable[[Any, Any], Any] = torch.minimum
-    else:
-        larger, smaller = max, min
-    together = {"SUM": operator.add, "PRODUCT": operator.mul, "MAX": larger, "MIN": smaller}[how]
-    return functools.reduce(together, values)
+        return functools.reduce(operator.add if how == "SUM" else torch.maximum, values)
+    return sum(values) if how == "SUM" else max(values)
 
 
 class SharedEvaluation:
@@ -88,7 +60,7 @@ class SharedEvaluation:
         self.engine = engine
         self.common, self._counts, self._catch_up = common, counts, catch_up
         self.metrics = leaves(attached_metrics(engine))
-        self._known = {index: how for index, m in enumerate(self.metrics) if (how := operations_of(m)) is not None}
+        self._known = {index: found for index, m in enumerate(self.metrics) if (found := merge_of(m)) is not None}
         self._own: list[tuple[Metric, dict[str, Any]]] = []
 
     @property
@@ -102,19 +74,19 @@ class SharedEvaluation:
             self._catch_up()
         if not self._counts:
             for metric in self.metrics:
-                metric.reset()
+                _reset(metric)
         if not self._known:
             return
-        mine = [{name: vars(self.metrics[index])[name] for name in how} for index, how in self._known.items()]
+        mine = [{name: vars(self.metrics[i])[name] for name in merge.operations} for i, merge in self._known.items()]
         heard = all_gather(mine)
-        for place, (index, how) in enumerate(self._known.items()):
+        for place, (index, merge) in enumerate(self._known.items()):
             metric = self.metrics[index]
-            found = _where_it_was(merged([states[place] for states in heard], how), metric)
+            found = _on_device_of(metric, merged([states[place] for states in heard], merge.operations))
             if "_result" in vars(metric):
                 found["_result"] = None
             self._own.append((metric, {name: vars(metric)[name] for name in found}))
             vars(metric).update(found)
-            metric.compute = _Alone(metric)  # type: ignore[method-assign]
+            metric.compute = functools.partial(merge.compute, metric)  # type: ignore[method-assign]
 
     def release(self) -> None:
         """Give the metrics back what they had counted themselves."""
@@ -124,29 +96,16 @@ class SharedEvaluation:
             vars(metric).update(own)
 
 
-class _Alone:
-    """Stands in for a metric's ``compute`` once the metric holds what all ranks have counted."""
+def _reset(metric: Metric) -> None:
+    """Reset a metric, but keep the types of its state: ranks with data reduce tensors where others have numbers."""
+    import torch
 
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with alone():
-            return type(self._metric).compute(self._metric, *args, **kwargs)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let ``ignite.distributed`` answer as in a single process."""
-    import ignite.distributed.utils as idist
-    from ignite.distributed.comp_models import _SerialModel
-
-    before = idist._model, idist._need_to_sync
-    idist._model, idist._need_to_sync = _SerialModel(), False
-    try:
-        yield
-    finally:
-        idist._model, idist._need_to_sync = before
+    seen = dict(vars(metric))
+    metric.reset()
+    for name, value in vars(metric).items():
+        before = seen.get(name)
+        if isinstance(before, torch.Tensor) and isinstance(value, (int, float)):
+            vars(metric)[name] = torch.full_like(before, value)
 
 
 def attached_metrics(engine: Engine) -> list[Metric]:
@@ -192,28 +151,8 @@ def _holds_metrics(value: Any) -> bool:
     return isinstance(value, Metric) or (isinstance(value, (list, tuple)) and any(isinstance(v, Metric) for v in value))
 
 
-def _reduced_attributes(compute: Any) -> dict[str, str]:
-    """What Ignite's decorator ``sync_all_reduce`` was given for this method."""
-    from ignite.metrics.metric import sync_all_reduce
-
-    code = getattr(compute, "__code__", None)
-    makers = [c for c in sync_all_reduce.__code__.co_consts if inspect.iscode(c)]
-    ours = [c for maker in makers for c in maker.co_consts if inspect.iscode(c)]
-    if code not in ours:
-        return {}
-    given = inspect.getclosurevars(compute).nonlocals["attrs"]
-    parts = [attribute.partition(":") for attribute in given]
-    return {name: how or "SUM" for name, _, how in parts}
-
-
-def _talks(function: Any) -> bool:
-    """Whether a function uses ``ignite.distributed`` itself."""
-    names = set(function.__code__.co_names)
-    return bool(names & {"idist", "all_reduce", "all_gather", "broadcast"})
-
-
-def _where_it_was(state: dict[str, Any], metric: Metric) -> dict[str, Any]:
-    """The state on the device of the metric: messages bring tensors to the CPU."""
+def _on_device_of(metric: Metric, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state on the device of the metric: messages bring tensors to the CPU."""
     import torch
 
     device = getattr(metric, "_device", None)

@@ -215,8 +215,8 @@ def test_a_function_measures_parts_that_are_averaged_or_rank_0_alone_counts(
         assert each_rank["metrics"] == pytest.approx({"accuracy": accuracy, "count": count})
 
 
-def messages() -> dict[str, int]:
-    """How many collectives an evaluation takes."""
+def messages(*names: str) -> dict[str, int]:
+    """The collectives that an evaluation with these metrics takes."""
     import torch.distributed as dist
 
     counted = {"all_gather": 0, "all_reduce": 0, "broadcast": 0}
@@ -230,7 +230,7 @@ def messages() -> dict[str, int]:
 
         return call
 
-    counters = {name: metric for name, metric in all_metrics().items() if name not in ("samples", "median")}
+    counters = {name: metric for name, metric in all_metrics().items() if name in names}
     model, loader = network(), DataLoader(data_of(64), batch_size=4)
     hook = {"type": "DistEvalHook", "metrics": counters, "broadcast_buffers": False}
     trainer = Engine(lambda engine, batch: None)
@@ -242,7 +242,12 @@ def messages() -> dict[str, int]:
 
 
 def test_all_counters_go_in_one_message() -> None:
-    assert run_ranks(messages) == [{"all_gather": 1, "all_reduce": 0, "broadcast": 0}] * 2
+    counters = set(all_metrics()) - {"samples", "median", "squares"}
+    assert run_ranks(messages, *counters) == [{"all_gather": 1, "all_reduce": 0, "broadcast": 0}] * 2
+
+
+def test_a_metric_of_a_script_reduces_its_own_state() -> None:
+    assert run_ranks(messages, "squares", "accuracy") == [{"all_gather": 1, "all_reduce": 2, "broadcast": 0}] * 2
 
 
 def left_as_they_were() -> list[Any]:
