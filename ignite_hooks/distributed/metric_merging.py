@@ -1,4 +1,4 @@
-"""Metrics of Ignite over several processes: what each has counted, put together in one message."""
+"""Metrics over several processes: the states of all ranks, merged in one message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def merged(states: Sequence[Mapping[str, Any]], operations: Mapping[str, Operation]) -> dict[str, Any]:
-    """The states of one metric on all ranks as if one process had seen everything.
+    """Return the states of one metric on all ranks as the state of a process that has seen all data.
 
     A rank without data may have numbers where the others have tensors.
 
@@ -35,43 +35,43 @@ def _reduced(values: list[Any], how: Operation) -> Any:
     import torch
 
     if any(isinstance(value, torch.Tensor) for value in values):
-        # Of a rank without data there is a number, or a tensor without dimensions.
+        # A rank without data has a number, or a tensor without dimensions.
         values = [torch.as_tensor(value) for value in values]
         return functools.reduce(operator.add if how == "SUM" else torch.maximum, values)
     return sum(values) if how == "SUM" else max(values)
 
 
 class SharedEvaluation:
-    """An evaluation whose data is shared out, and whose metrics are computed for all ranks at once.
+    """An evaluation whose batches are shared among ranks, and whose metrics are merged.
 
-    Between ``put_together`` and ``release`` each metric computes what one process would have computed that had seen
-    the data of all. Metrics that only know themselves how to do this do it themselves.
+    Between ``merge`` and ``restore`` each metric computes the value of all data. Metrics that are not in the table
+    synchronise themselves.
 
     Args:
         engine: The evaluator.
-        common: How many batches every rank has at least; 0 where that is not known.
-        counts: Whether what this rank has seen counts; one without data of its own has seen what is another's.
-        catch_up: Called before the exchange, by ranks that have had a batch less than others.
+        common: The number of batches that every rank has at least; 0 if unknown.
+        counts: Whether this rank's state counts; a rank without data has seen a batch of another rank.
+        extra_step: Called before the exchange, so that all ranks have taken the same number of steps.
     """
 
     def __init__(
-        self, engine: Engine, common: int = 0, counts: bool = True, catch_up: Callable[[], None] | None = None
+        self, engine: Engine, common: int = 0, counts: bool = True, extra_step: Callable[[], None] | None = None
     ) -> None:
         self.engine = engine
-        self.common, self._counts, self._catch_up = common, counts, catch_up
+        self.common, self._counts, self._extra_step = common, counts, extra_step
         self.metrics = leaves(attached_metrics(engine))
         self._known = {index: found for index, m in enumerate(self.metrics) if (found := merge_of(m)) is not None}
         self._own: list[tuple[Metric, dict[str, Any]]] = []
 
     @property
-    def left_alone(self) -> list[str]:
-        """The classes of the metrics that talk to the other ranks themselves."""
+    def not_merged(self) -> list[str]:
+        """The classes of the metrics that synchronise themselves."""
         return sorted({type(m).__name__ for index, m in enumerate(self.metrics) if index not in self._known})
 
-    def put_together(self) -> None:
-        """Exchange what was counted, in one message."""
-        if self._catch_up is not None:
-            self._catch_up()
+    def merge(self) -> None:
+        """Exchange the states in one message, and give every metric the merged state."""
+        if self._extra_step is not None:
+            self._extra_step()
         if not self._counts:
             for metric in self.metrics:
                 _reset(metric)
@@ -88,8 +88,8 @@ class SharedEvaluation:
             vars(metric).update(found)
             metric.compute = functools.partial(merge.compute, metric)  # type: ignore[method-assign]
 
-    def release(self) -> None:
-        """Give the metrics back what they had counted themselves."""
+    def restore(self) -> None:
+        """Give the metrics back their own states."""
         while self._own:
             metric, own = self._own.pop()
             vars(metric).pop("compute", None)
@@ -109,7 +109,7 @@ def _reset(metric: Metric) -> None:
 
 
 def attached_metrics(engine: Engine) -> list[Metric]:
-    """The metrics that an engine computes at the end of an epoch, each once."""
+    """Return the metrics that an engine computes at the end of an epoch, each once."""
     from ignite.engine import Events
     from ignite.metrics import Metric
 
@@ -119,7 +119,7 @@ def attached_metrics(engine: Engine) -> list[Metric]:
 
 
 def leaves(metrics: Sequence[Metric]) -> list[Metric]:
-    """The metrics that count, in an order that is the same on all ranks: of composed ones their parts."""
+    """Return the metrics that have a state, in an order equal on all ranks; composed ones as their parts."""
     from ignite.metrics import Metric, RunningAverage
 
     found: dict[int, Metric] = {}

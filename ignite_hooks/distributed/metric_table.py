@@ -152,7 +152,7 @@ MERGES: Mapping[str, Merge] = {
 """The metrics that are merged, by their name below ``ignite.metrics``."""
 
 OF_PARTS = "it is made of other metrics, which are merged"
-BY_ITSELF = "its compute gathers or reduces in a way of its own"
+BY_ITSELF = "its compute gathers and reduces by itself"
 
 SYNC_THEMSELVES: Mapping[str, str] = {
     "Bleu": "what it keeps depends on its settings",

@@ -47,8 +47,8 @@ class Evaluations:
             return
         shared, gathering = self._shared_by(engine), self._seats(engine)
         if shared is not None:
-            gathering.take(Events.EPOCH_COMPLETED, shared.put_together, "first")
-            gathering.take(Events.EPOCH_COMPLETED, shared.release, "after metrics")
+            gathering.take(Events.EPOCH_COMPLETED, shared.merge, "first")
+            gathering.take(Events.EPOCH_COMPLETED, shared.restore, "after metrics")
         try:
             self._rehearse(name, engine, run)
             with self._evaluation(name, engine):
@@ -56,7 +56,7 @@ class Evaluations:
         finally:
             gathering.leave()
             if shared is not None:
-                shared.release()
+                shared.restore()
 
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine) -> Iterator[None]:

@@ -16,7 +16,7 @@ from ignite.metrics import Metric
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.distributed.collectives import all_reduce_max, broadcast_object, world_size
-from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
+from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.accounting import Report
 from ignite_hooks.engine.agreement import (
     AT_EPOCH,
@@ -108,7 +108,7 @@ class Installation:
         self._boxes: dict[str, IterationBox] = {}
         self._stopping = Stopping(runner, self._agreement, self._boxes)
         self._evaluations = Evaluations(runner, self.calls, self._stopping, Seats)
-        self._vigil: Vigil | None = None
+        self._vigil: Watchdog | None = None
         self._started_at = 0.0
         self._began = False
         self._awake = False
@@ -298,7 +298,7 @@ class Installation:
             if on_error_of(hook) != wanted:
                 runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
         if runner.rank_timeout:
-            self._vigil = Vigil(runner.rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._vigil = Watchdog(runner.rank_timeout, runner.services["logs_dir"], runner.logger)
             self._vigil.begin()
 
     def _explain(self, error: BaseException) -> None:

@@ -302,7 +302,7 @@ def test_a_rank_that_is_stopped_is_named_within_the_limit(hanging: int, tmp_path
         survivor.wait(20)
         seconds = time.monotonic() - stopped
         printed = ranks.printed_by(1 - hanging).read_text()
-    assert f"rank {hanging} (process {told[hanging]}) has given no sign of life for 3 s" in printed
+    assert f"rank {hanging} (process {told[hanging]}) has sent no heartbeat for 3 s" in printed
     assert survivor.poll() == 17
     assert "all_reduce" in printed  # where it waited
     assert 2.5 < seconds < 6
@@ -348,6 +348,6 @@ def test_a_rank_that_fails_alone_is_named_with_its_last_words_and_the_others_cle
         printed = ranks.printed_by(0).read_text()
         pid = ranks.processes[1].pid
     said = (
-        "has died; its last words: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
+        "has died; its last message: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
     )
     assert f"rank 1 (process {pid}) {said}" in printed

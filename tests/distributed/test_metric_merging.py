@@ -59,5 +59,5 @@ def test_a_rank_without_data_keeps_the_types_of_a_state() -> None:
     engine, metric = Engine(lambda engine, batch: batch), Largest()
     metric.attach(engine, "largest")
     metric.update(torch.tensor([0.5], dtype=torch.float64))
-    SharedEvaluation(engine, counts=False).put_together()
+    SharedEvaluation(engine, counts=False).merge()
     assert torch.equal(metric._largest, torch.tensor(-1.0, dtype=torch.float64))
