@@ -125,7 +125,7 @@ class EMAHook(BaseHook):
     # -- a run ------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Runner, model: Any) -> None:
-        if self._averages is not None and self._averages.inside:
+        if self._averages is not None and self._averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training begins")
         self._optimizer, self._warned = runner.optimizer, False
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
@@ -159,18 +159,18 @@ class EMAHook(BaseHook):
                 self._begin(runner)
             return
         runner.wait_for_copy()
-        if averages.inside:
+        if averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training goes on")
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up)
         if self.update_buffers:
             averages.buffers.update(momentum)
-        later = averages.weights.later
+        later = averages.weights.deferred
         if self._worker is not None:
             self._pending = self._worker.submit(averages.weights.update, momentum)
         elif later is not None:
-            if later.take_down(momentum, step):
+            if later.record(momentum, step):
                 self._join(runner)
         else:
             self._count(runner, averages.weights.update(momentum))
@@ -193,14 +193,14 @@ class EMAHook(BaseHook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Add the averages; the weights are the raw ones, whatever the model shows."""
         self._synchronise(runner)
-        if self._averages is not None and self._averages.inside and "state_dict" in checkpoint:
+        if self._averages is not None and self._averages.swapped and "state_dict" in checkpoint:
             checkpoint["state_dict"] = self._averages.raw_state_dict()
         checkpoint |= self.weights()
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         restored, self._restored = self._restored, False
         self._join(runner)
-        evaluation, inside = self._evaluation, self._averages is not None and self._averages.inside
+        evaluation, inside = self._evaluation, self._averages is not None and self._averages.swapped
         if self._averages is not None:
             # The checkpoint went into what the model shows.
             self._averages.keep_as_raw()
@@ -313,7 +313,7 @@ class EMAHook(BaseHook):
         """Begin with given averages, or as the weights of the model."""
         from ignite_hooks.model.averages import Averages
 
-        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, patient=self._worker is None)
+        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, deferrable=self._worker is None)
         if found is not None:
             averages.load_state_dict(found)
         if self.sync != "none" and world_size() > 1:
@@ -339,7 +339,7 @@ class EMAHook(BaseHook):
             )
         if drifted and self.sync != "none":
             runner.wait_for_copy()
-            averages.broadcast() if self.sync == "broadcast" else averages.take_mean()
+            averages.broadcast() if self.sync == "broadcast" else averages.average_over_ranks()
 
     def _take_from(self, runner: Runner, path: Path) -> None:
         found = runner.store(path.parent).load(path)
@@ -367,9 +367,9 @@ class EMAHook(BaseHook):
         """Whether the averages are in the model now and were not before."""
         averages = self._averages
         self._join(None)
-        if averages is None or averages.inside or not self.state.differs:
+        if averages is None or averages.swapped or not self.state.differs:
             return False
-        averages.put_in()
+        averages.swap_in()
         self._watch_steps("swapped", refuse_step)
         return True
 
@@ -378,7 +378,7 @@ class EMAHook(BaseHook):
         if "swapped" in self._watches:
             self._watches.pop("swapped").remove()
         if self._averages is not None:
-            self._averages.take_out()
+            self._averages.swap_out()
 
     def _watch_steps(self, name: str, before_step: Callable[..., None]) -> None:
         register = getattr(self._optimizer, "register_step_pre_hook", None)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at, one_worker, why_in_line
-from ignite_hooks.model.averages import TOGETHER
+from ignite_hooks.model.averaging_kernels import TOGETHER
 from ignite_hooks.testing import failing_at
 from tests.ranks import run_ranks
 
@@ -297,7 +297,7 @@ def test_what_a_device_has_left_out_is_counted_when_somebody_asks(tmp_path: Path
 
         def after_train_iter(self, runner: Any, model: Any) -> None:
             averages = runner.hooks["EMAHook"]._averages
-            averages.weights._on_device, averages.weights.later, averages.weights._alone = True, None, None
+            averages.weights._on_device, averages.weights.deferred, averages.weights._alone = True, None, None
             if runner.global_step in (3, 5):
                 with torch.no_grad():
                     model.last.weight[0, 2] = NAN
@@ -394,13 +394,13 @@ def test_a_hook_that_fails_in_an_evaluation_leaves_the_raw_weights(point: str, t
     with pytest.raises(HookError, match="boom"):
         training.run()
     assert same(training.shown(), training.steps[4])
-    assert not training.hook._averages.inside  # type: ignore[union-attr]
+    assert not training.hook._averages.swapped  # type: ignore[union-attr]
 
 
 def test_a_test_within_a_validation_ends_neither(tmp_path: Path) -> None:
     inside: list[bool] = []
     training = Training(tmp_path)
-    test = Engine(lambda engine, batch: inside.append(training.hook._averages.inside))  # type: ignore[union-attr]
+    test = Engine(lambda engine, batch: inside.append(training.hook._averages.swapped))  # type: ignore[union-attr]
     training.runner.add_evaluator("test", test)
     training.evaluator.add_event_handler(Events.ITERATION_STARTED, lambda: test.run([0]))
     training.run(1)

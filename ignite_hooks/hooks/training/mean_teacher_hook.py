@@ -110,4 +110,4 @@ class MeanTeacherHook(BaseHook):
         averages = self._averages
         assert averages is not None
         self._lent = averages.weights.values
-        self._copies = [pair for part in averages.parts for pair in part.lend_to(teacher)]
+        self._copies = [pair for part in averages.parts for pair in part.share_memory_with(teacher)]

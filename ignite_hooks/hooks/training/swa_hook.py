@@ -86,9 +86,9 @@ class SWAHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
             self.state, self._averages = Progress(), None
-        elif self._averages is not None and self._averages.inside:
+        elif self._averages is not None and self._averages.swapped:
             # The run before this one has left the mean in the model: this one goes on with the weights.
-            self._averages.take_out()
+            self._averages.swap_out()
             give(unwrapped(runner.model), self._raw_norms)
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -134,7 +134,7 @@ class SWAHook(BaseHook):
             return
         runner.wait_for_copy()
         data, raw = runner.trainer.state.dataloader, copies_of(norms)
-        self._averages.put_in()
+        self._averages.swap_in()
         try:
             with drawn_again(data):
                 fail_on_all_ranks(lambda: renew_norms(module, data, runner.get_service("device")))
@@ -144,7 +144,7 @@ class SWAHook(BaseHook):
             # So near the end this must not cost the run.
             runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
         finally:
-            self._averages.take_out()
+            self._averages.swap_out()
             give(module, raw)
 
     def after_training(self, runner: Runner) -> None:
@@ -154,7 +154,7 @@ class SWAHook(BaseHook):
         runner.wait_for_copy()
         module = unwrapped(runner.model)
         self._raw_norms = copies_of(norms_of(module))
-        self._averages.put_in()
+        self._averages.swap_in()
         give(module, self._norms)
         runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
 
