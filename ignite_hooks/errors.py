@@ -45,6 +45,31 @@ class ConfigError(ValueError):
         return "\n".join([f"{head}:", *(f"  {problem}" for problem in self.problems)])
 
 
+class SettingError(ValueError):
+    """A setting whose value cannot work; names the setting, so that nobody has to read it out of the text.
+
+    Args:
+        setting: The name of the setting.
+        message: What is wrong with its value, and what would have worked.
+        text: What ``str()`` returns, where the message is a sentence that names the setting itself.
+
+    Example:
+        >>> error = SettingError("momentum", "0.2 is not in [0.5, 1)")
+        >>> str(error), error.setting, error.message
+        ('momentum: 0.2 is not in [0.5, 1)', 'momentum', '0.2 is not in [0.5, 1)')
+    """
+
+    explains_itself: ClassVar[bool] = True
+
+    def __init__(self, setting: str, message: str, text: str = "") -> None:
+        self.setting, self.message = setting, message
+        super().__init__(text or f"{setting}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An error of a worker process arrives pickled; the text is no argument of `__init__`.
+        return (type(self).__new__, (type(self), *self.args), vars(self))
+
+
 class HookError(RuntimeError):
     """A hook failed during a run; the original exception is the cause."""
 
@@ -74,12 +99,13 @@ def refuse_other_momentum(momentum: float, average: str, elsewhere: str) -> None
     """Refuse a momentum that is not the share that is kept of an average, and say what was probably meant.
 
     Example:
-        >>> refuse_other_momentum(0.2, "mean", "others do not")
-        Traceback (most recent call last):
-        ...
-        ValueError: momentum: 0.2 is not in [0.5, 1). It is the share of the mean that is kept; others do not: write 0.8
+        >>> try:
+        ...     refuse_other_momentum(0.2, "mean", "others do not")
+        ... except SettingError as error:
+        ...     print(error)
+        momentum: 0.2 is not in [0.5, 1). It is the share of the mean that is kept; others do not: write 0.8
     """
     if not 0.5 <= momentum < 1:  # NaN is refused too
         likely = f": write {1 - momentum:g}" if 0 < momentum < 0.5 else ""
         share = f"It is the share of the {average} that is kept; {elsewhere}{likely}"
-        raise ValueError(f"momentum: {momentum:g} is not in [0.5, 1). {share}")
+        raise SettingError("momentum", f"{momentum:g} is not in [0.5, 1). {share}")

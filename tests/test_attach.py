@@ -14,13 +14,15 @@ import torch
 
 import ignite_hooks
 from ignite_hooks import ConfigError, attach_hooks
-from tests.tools import Log, recorder, small_run
+from ignite_hooks.testing import RecordingHook, tiny_run
+from tests.tools import Log
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_one_line_with_the_default_hooks_leaves_checkpoints_numbers_and_a_log(tmp_path: Path) -> None:
-    trainer, _, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, data, val_data = tiny.trainer, tiny.data, tiny.val_data
     runner = attach_hooks(trainer, work_dir=tmp_path, val_loader=val_data)
     trainer.run(data, max_epochs=3)
     assert list(runner.hooks) == ["runtime_info", "timer", "logger", "checkpoint", "eval"]
@@ -46,12 +48,12 @@ def test_the_same_configuration_in_every_format_gives_the_same_plan(tmp_path: Pa
     for suffix, text in texts.items():
         path = tmp_path / f"config.{suffix}"
         path.write_text(text)
-        digests.add(attach_hooks(small_run()[0], path, work_dir=tmp_path).plan.digest)
+        digests.add(attach_hooks(tiny_run().trainer, path, work_dir=tmp_path).plan.digest)
     assert len(digests) == 1
 
 
 def test_every_mistake_is_told_at_once_and_nothing_is_attached(tmp_path: Path) -> None:
-    trainer, *_ = small_run()
+    trainer = tiny_run().trainer
     path = tmp_path / "wrong.yaml"
     path.write_text(
         "hoks: []\nhooks:\n  - {type: EarlyStoppingHook, monitr: val_loss}\n  - {type: LogerHook}\n"
@@ -77,7 +79,8 @@ def test_every_mistake_is_told_at_once_and_nothing_is_attached(tmp_path: Path) -
 
 def test_a_run_that_is_killed_is_resumed_as_if_it_had_not_been(tmp_path: Path) -> None:
     def train(folder: Path, epochs: int, resume: Any) -> tuple[dict[str, Any], Any]:
-        trainer, _, data, val_data, model = small_run()
+        tiny = tiny_run()
+        trainer, data, val_data, model = tiny.trainer, tiny.data, tiny.val_data, tiny.model
         runner = attach_hooks(trainer, work_dir=folder, val_loader=val_data, resume=resume)
         trainer.run(data, max_epochs=epochs)
         return {name: value.clone() for name, value in model.state_dict().items()}, runner
@@ -138,7 +141,8 @@ def test_only_the_engine_package_registers_handlers() -> None:
 
 
 def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says(tmp_path: Path) -> None:
-    trainer, _, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, data, val_data = tiny.trainer, tiny.data, tiny.val_data
     log: Log = []
     configuration = [
         {
@@ -158,7 +162,7 @@ def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says
             "mode": "min",
             "restore_best_weights": True,
         },
-        recorder(log),
+        RecordingHook(log=log, name="recorder"),
     ]
     runner = attach_hooks(trainer, configuration, work_dir=tmp_path, val_loader=val_data)
     priorities = {slot.hook: slot.priority for slot in runner.plan.at("after_val_epoch")}

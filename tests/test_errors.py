@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from ignite_hooks.errors import ConfigError, HookError, Problem
+from ignite_hooks.errors import ConfigError, HookError, Problem, SettingError
+from ignite_hooks.text import one_line
 
 
 def test_one_problem_is_one_line() -> None:
@@ -37,6 +38,8 @@ def test_a_plain_message_is_a_problem_without_a_place() -> None:
     [
         ConfigError([Problem("a", "wrong"), Problem("b", "wrong too")], "run.yaml"),
         HookError("ema", "after_train_iter", 2, 17, ZeroDivisionError("division by zero")),
+        SettingError("size", "3 is odd"),
+        SettingError("size", "size is even", text="size is even"),
     ],
 )
 def test_errors_can_be_pickled(error: Exception) -> None:
@@ -44,6 +47,15 @@ def test_errors_can_be_pickled(error: Exception) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_a_setting_error_reads_as_the_value_error_it_is_and_names_its_setting() -> None:
+    error = SettingError("size", "3 is odd")
+    assert isinstance(error, ValueError)
+    assert (str(error), one_line(error)) == ("size: 3 is odd", "size: 3 is odd")
+    assert (error.setting, error.message) == ("size", "3 is odd")
+    named = SettingError("size", "size is even", text="size is even")
+    assert (str(named), named.setting, named.message) == ("size is even", "size", "size is even")
 
 
 def test_a_hook_error_says_hook_point_epoch_and_iteration() -> None:

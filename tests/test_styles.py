@@ -14,8 +14,9 @@ from torch import nn
 
 from ignite_hooks import HOOK_REGISTRY, HOOKS, BaseHook, Hook, HookError, attach_hooks
 from ignite_hooks.hooks.registry import HookRegistry
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.tools import echo_trainer, small_run
+from tests.tools import echo_trainer
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,8 @@ def test_the_first_specifications_hook_with_a_configuration_and_services(
             if visualizer:
                 visualizer.add_scalar("custom/metric", 0.5, epoch)
 
-    trainer, _, data, _, _ = small_run()
+    tiny = tiny_run()
+    trainer, data = tiny.trainer, tiny.data
     visualizer = Visualizer()
     with caplog.at_level(logging.INFO, "ignite_hooks"):
         configuration = {"experiment_dir": str(tmp_path), "hooks": [{"type": "MyCustomHook", "frequency": 1}]}
@@ -79,7 +81,8 @@ def test_the_first_specifications_hook_with_a_service_of_the_scripts_own(tmp_pat
                 for name, value in metrics.items():
                     mlflow.log_metric(name, value, step=epoch)
 
-    trainer, _, data, _, _ = small_run()
+    tiny = tiny_run()
+    trainer, data = tiny.trainer, tiny.data
     runner = attach_hooks(trainer, [], work_dir=tmp_path)
     runner.register_service("mlflow", Client())
     runner.register_hook(MLFlowHook())

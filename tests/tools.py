@@ -1,71 +1,24 @@
-"""What several tests need: hooks that write down when they are called, and small engines."""
+"""What several tests need: small engines, runs that stop and resume, and trackers without servers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import torch
-from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
-from ignite.metrics import Accuracy
+from ignite.engine import Engine, Events
 
-from ignite_hooks import BaseHook, Runner, attach_hooks
-from ignite_hooks.plan.points import POINTS
+from ignite_hooks import Runner, attach_hooks
 
 Log = list[tuple[Any, ...]]
-
-
-def recorder(log: Log, name: str = "recorder", points: Iterable[str] = POINTS, **settings: Any) -> BaseHook:
-    """A hook that appends (name, point, epoch, iteration) to a log, both counted from 1 as Ignite does."""
-
-    def answer(point: str) -> Any:
-        def method(self: BaseHook, runner: Any) -> None:
-            log.append((name, point, runner.trainer.state.epoch, runner.global_step))
-
-        return method
-
-    cls = type("Recorder", (BaseHook,), {point: answer(point) for point in points})
-    return cls(name=name, **settings)
-
-
-def failing(point: str, at: int = 3, error: BaseException | None = None, **settings: Any) -> BaseHook:
-    """A hook that raises at its at-th call."""
-    calls = []
-
-    def method(self: BaseHook) -> None:
-        calls.append(point)
-        if len(calls) == at:
-            raise error or ValueError("boom")
-
-    return type("Failing", (BaseHook,), {point: method})(**settings)
 
 
 def echo_trainer() -> Engine:
     """A trainer whose step returns its batch."""
     return Engine(lambda engine, batch: batch)
-
-
-def small_run(seed: int = 0) -> tuple[Engine, Engine, list[Any], list[Any], torch.nn.Module]:
-    """A real trainer and evaluator with their data and model."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def batches(count: int) -> list[Any]:
-        return [
-            (torch.randn(8, 4, generator=generator), torch.randint(0, 3, (8,), generator=generator))
-            for _ in range(count)
-        ]
-
-    trainer = create_supervised_trainer(model, optimizer, torch.nn.CrossEntropyLoss())
-    evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy()})
-    return trainer, evaluator, batches(3), batches(2), model
 
 
 def straight_and_resumed(

@@ -19,6 +19,7 @@ from ignite_hooks.distributed.collectives import (
     world_size,
 )
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.plan.points import method_of
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.plain import set_random_state, to_plain
@@ -159,8 +160,7 @@ def services_with_state(runner: Runner) -> dict[str, Any]:
         if name.endswith("loader") or any(thing is other for other in mine):
             continue
         frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
-        # Looked up on the class: an Ignite Metric answers hasattr for any name.
-        both = all(callable(getattr(type(thing), method, None)) for method in ("state_dict", "load_state_dict"))
+        both = method_of(thing, "state_dict") and method_of(thing, "load_state_dict")
         if both and not frozen and not isinstance(thing, Engine):
             found[name] = thing
     return found
@@ -206,9 +206,8 @@ def hook_state(hook: object) -> Mapping[str, Any]:
 
 
 def _asked(hook: object, method: str) -> Any:
-    # Looked up on the class: an Ignite Metric answers hasattr for any name.
-    function = getattr(type(hook), method, None)
-    return function(hook) if callable(function) else None
+    function = method_of(hook, method)
+    return function(hook) if function else None
 
 
 def weights_of(runner: Runner) -> dict[str, Any]:
@@ -374,7 +373,7 @@ def _restore_progress(runner: Runner, state: Mapping[str, Any], path: Path) -> N
     for name, saved in state.get("hooks", {}).items():
         if name not in runner.hooks:
             strangers.append(name)
-        elif callable(getattr(type(runner.hooks[name]), "load_state_dict", None)):
+        elif method_of(runner.hooks[name], "load_state_dict"):
             runner.hooks[name].load_state_dict(saved)
     if strangers:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(strangers))

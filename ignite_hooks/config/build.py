@@ -12,7 +12,7 @@ from ignite_hooks.config.files import plain
 from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.config.mmengine import other_name, translated, without_scope
 from ignite_hooks.config.read import Entry, default_set
-from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
 from ignite_hooks.plan.plan import hook_priority, problems_of
 from ignite_hooks.registry import HOOKS
@@ -78,7 +78,9 @@ def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Proble
     if hook is not None and not found:
         found += _check_object(hook, place)
     if hook is not None and not found:
-        found += [Problem(below(place, setting).rstrip("."), message) for setting, message in problems_of(hook)]
+        found += [
+            Problem(below(place, setting) if setting else place, message) for setting, message in problems_of(hook)
+        ]
     problems += found
     return None if found else hook
 
@@ -142,13 +144,16 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
         for word in COMMON_SETTINGS if known.style != "settings" else ():
             if word in given and word not in own:
                 setattr(hook, word, given[word])
+    except SettingError as error:
+        found.append(Problem(below(place, error.setting), error.message))
+        return None
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+        # The code of others says in a sentence which setting it means, if at all.
         text = one_line(error)
         named = [setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)]
         # The one it begins with, where it mentions others too.
         name = min(named, key=lambda setting: not text.startswith(f"{setting}:"), default="")
-        at = f"{place}.{name}" if name else place
-        found.append(Problem(at, text.removeprefix(f"{name}:").strip()))
+        found.append(Problem(f"{place}.{name}" if name else place, text.removeprefix(f"{name}:").strip()))
         return None
     return hook
 
@@ -210,9 +215,11 @@ def _ignite_handler(
         return None
     try:
         hook = as_hook(handler, **ours)
+    except SettingError as error:
+        found.append(Problem(below(place, error.setting), error.message))
+        return None
     except ValueError as error:
-        word, colon, message = str(error).partition(": ")
-        found.append(Problem(f"{place}.{word}" if colon and word in OUR_WORDS else place, message or word))
+        found.append(Problem(place, str(error)))
         return None
     for word, value in common.items():
         setattr(hook, word, value)

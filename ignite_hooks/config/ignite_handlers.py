@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
-from ignite_hooks.plan.points import POINTS
+from ignite_hooks.plan.points import POINTS, method_of
 from ignite_hooks.text import did_you_mean, shown
 
 PREFIX = "ignite.handlers."
@@ -57,7 +57,7 @@ def point_of_event(event: object, engine: str | None) -> str:
         points = {point.event: point.name for point in POINTS.values() if point.kind == kind and point.event}
     if not isinstance(event, str) or event not in points:
         hint = did_you_mean(event, points) or f": one of {', '.join(points)} is needed"
-        raise ValueError(f"event: {shown(event)} is not an event of this engine{hint}")
+        raise SettingError("event", f"{shown(event)} is not an event of this engine{hint}")
     return points[event]
 
 
@@ -82,10 +82,10 @@ def as_hook(
     extra = dict(arguments or {})
     name = type(handler).__name__
     event = event.name if isinstance(event, Enum) else event
-    if callable(getattr(type(handler), "attach", None)):
+    if method_of(handler, "attach"):
         takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
         if event is not None and not takes:
-            raise ValueError(f"event: {name} chooses its events itself and takes none")
+            raise SettingError("event", f"{name} chooses its events itself and takes none")
         if event is not None:
             extra[takes[0]] = event
         extra = _with_events(handler.attach, extra)
@@ -114,7 +114,7 @@ def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> di
             word = "event" if name in ("event", "event_name") else "arguments"
             if made[name] not in Events.__members__:
                 hint = did_you_mean(made[name], Events.__members__) or ", an event of Ignite is needed"
-                raise ValueError(f"{word}: {name} is {shown(made[name])}{hint}")
+                raise SettingError(word, f"{name} is {shown(made[name])}{hint}")
             made[name] = Events[made[name]]
     return made
 
@@ -128,7 +128,7 @@ def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
     try:
         signature.bind("the engine", **arguments)
     except TypeError as error:
-        raise ValueError(f"arguments: {name} cannot be called with these: {error}") from None
+        raise SettingError("arguments", f"{name} cannot be called with these: {error}") from None
 
 
 def _check(engine: str | None) -> Callable[[BaseHook, Situation], Iterator[tuple[str, str]]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ignite_hooks.drawing.images import Picture, as_array
-from ignite_hooks.drawing.theme import PAPER, WRONG, Colour, colour_of, name_of, readable
+from ignite_hooks.drawing.theme import WRONG, Colour, colour_of, name_of, readable
 
 Mask = NDArray[np.int64]
 IGNORED: Colour = (128, 128, 128)
@@ -139,11 +139,6 @@ def legend_of(
         if label != ignore_index
     ]
     return found + ([("ignored", IGNORED)] if ignore_index in labels else [])
-
-
-def blank_like(mask: Mask) -> Picture:
-    """White paper of the size of a mask."""
-    return np.full((*mask.shape, 3), PAPER, np.uint8)
 
 
 def _by(array: NDArray[Any]) -> str:

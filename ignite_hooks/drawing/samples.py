@@ -146,16 +146,16 @@ def _fits(value: Any, count: int) -> bool:
     return isinstance(value, (list, tuple)) and len(value) == count
 
 
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (_is_array(value) and len(value.shape) == 0)
+
+
 def _of_each_image(parts: Sequence[Any]) -> bool:
     """Whether these are one thing for each image; the scores, classes and loss of a batch of three are not."""
-    if isinstance(parts, tuple) and any(isinstance(part, (int, float)) or _is_number(part) for part in parts):
+    if isinstance(parts, tuple) and any(map(_is_scalar, parts)):
         return False
     held = [part for part in parts if not (_is_array(part) and 0 in part.shape)]
     return len({len(part.shape) if _is_array(part) else type(part) for part in held}) <= 1
-
-
-def _is_number(value: Any) -> bool:
-    return _is_array(value) and len(value.shape) == 0
 
 
 def _is_array(value: Any) -> bool:

@@ -37,7 +37,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.plan import Plan, problems_of
-from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.plan.points import CHECKPOINT_POINTS, method_of
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import counted, did_you_mean, one_line, shown
@@ -140,15 +140,15 @@ class Installation:
         problems = problems_of(hook)
         if problems:
             hook.priority = before
-            raise ConfigError([Problem(f"{name}.{setting}", message) for setting, message in problems])
+            raise ConfigError([Problem(f"{name}.{setting}".rstrip("."), message) for setting, message in problems])
         others = self.runner.hooks.by_name
         hook.runner = self.runner
         try:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
                 self.runner.best.watch(metric, rule_for(metric, rule))
             self.runner.hooks.by_name = {**others, name: hook}
-            attached = getattr(type(hook), "attached", None)
-            if callable(attached):
+            attached = method_of(hook, "attached")
+            if attached:
                 with self._remembering_handlers():
                     attached(hook)
             self.refresh()

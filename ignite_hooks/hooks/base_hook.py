@@ -322,7 +322,6 @@ def answered_methods(cls: type) -> tuple[str, ...]:
 
 def own_method(cls: type, name: str) -> Callable[..., Any] | None:
     """The method a class gives this name itself, not the one it has from BaseHook."""
-    # Looked up on the class: an Ignite Metric answers hasattr for any name.
     method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
     return method if callable(method) and method is not vars(BaseHook).get(name) else None
 

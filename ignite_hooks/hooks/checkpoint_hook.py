@@ -16,7 +16,7 @@ from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.checkpoint.save import Order
 from ignite_hooks.distributed.collectives import is_main_process
-from ignite_hooks.errors import CheckpointError, MetricError
+from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -97,16 +97,16 @@ class CheckpointHook(BaseHook):
 
     def __post_init__(self) -> None:
         if self.max_keep_ckpts == 0:
-            raise ValueError("max_keep_ckpts: 0 would keep nothing: give 1 or more, or -1 to keep all")
+            raise SettingError("max_keep_ckpts", "0 would keep nothing: give 1 or more, or -1 to keep all")
         if "rule" not in self.given and ("best_metric" in self.given or not isinstance(self.save_best, bool)):
             self.rule = "auto"
         if self.save_best == []:
-            raise ValueError("save_best: name at least one metric, or say false")
+            raise SettingError("save_best", "name at least one metric, or say false")
         if "filename_tmpl" not in self.given and not self.counts_epochs:
             self.filename_tmpl = "iter_{}.pth"
         check_template(self.filename_tmpl)
         if self.out_dir is not None and ".." in Path(self.out_dir).parts:
-            raise ValueError(f"out_dir: {self.out_dir!r} leaves the work directory")
+            raise SettingError("out_dir", f"{self.out_dir!r} leaves the work directory")
         self._ranked = self.ranked_metrics
         self._waits_for_epoch = False
 
@@ -374,21 +374,24 @@ def check_template(template: str) -> None:
 
     Example:
         >>> check_template("model_{:04d}.pth")
-        >>> check_template("../{}.pth")
-        Traceback (most recent call last):
-        ...
-        ValueError: filename_tmpl: '../{}.pth' is no file name: it may not contain / or begin with a dot
+        >>> try:
+        ...     check_template("../{}.pth")
+        ... except SettingError as error:
+        ...     print(error)
+        filename_tmpl: '../{}.pth' is no file name: it may not contain / or begin with a dot
     """
     if "/" in template or "\\" in template or "\0" in template or template.startswith("."):
-        raise ValueError(f"filename_tmpl: {template!r} is no file name: it may not contain / or begin with a dot")
+        raise SettingError("filename_tmpl", f"{template!r} is no file name: it may not contain / or begin with a dot")
     try:
         fields: list[Any] = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
         fits = fields == [""] and template.format(1) != template.format(2)
     except (ValueError, IndexError, KeyError, AttributeError):
         fits = False
     if not fits:
-        raise ValueError(f"filename_tmpl: {template!r} needs one {{}} where the number goes, as in 'epoch_{{}}.pth'")
+        raise SettingError(
+            "filename_tmpl", f"{template!r} needs one {{}} where the number goes, as in 'epoch_{{}}.pth'"
+        )
     try:
         check_name(template.format(1))
     except CheckpointError as error:
-        raise ValueError(f"filename_tmpl: {error}") from None
+        raise SettingError("filename_tmpl", str(error)) from None

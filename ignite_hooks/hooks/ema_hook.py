@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, world_size
-from ignite_hooks.errors import CheckpointError, refuse_other_momentum
+from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -103,11 +103,11 @@ class EMAHook(BaseHook):
         refuse_other_momentum(self.momentum, "average", elsewhere)
         when = self.when
         if when.unit == "epoch":
-            raise ValueError("interval: an average moves by iterations: give interval, or every: '10 iter'")
+            raise SettingError("interval", "an average moves by iterations: give interval, or every: '10 iter'")
         around = range(when.start + 1, when.start + 1 + int(when.interval) * self.accumulate)
         if when.unit == "iter" and not any(when.due(n) and n % self.accumulate == 0 for n in around):
-            raise ValueError(
-                f"interval: {when} never meets the end of an optimizer step of {self.accumulate} iterations"
+            raise SettingError(
+                "interval", f"{when} never meets the end of an optimizer step of {self.accumulate} iterations"
             )
         self._averages: Averages | None = None
         self._optimizer: Any = None

@@ -12,7 +12,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
 from ignite_hooks.distributed.collectives import all_gather, broadcast_object, broadcast_tensors, rank, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
-from ignite_hooks.errors import ConfigError, MetricError, Problem
+from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -83,7 +83,7 @@ class EvalHook(BaseHook):
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
-            raise ValueError(f"name: {self.name!r} begins the names of metrics: use letters, digits and _")
+            raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
 
     @property
     def evaluates(self) -> str:

@@ -12,6 +12,7 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_profile, png
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.machine import give_back
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
@@ -102,7 +103,7 @@ class ProfilerHook(BaseHook):
     def __post_init__(self) -> None:
         given: dict[str, Any] = dict(self.schedule or {})
         if self.schedule is not None and "active" not in given:
-            raise ValueError("schedule: needs 'active', how many iterations are looked at")
+            raise SettingError("schedule", "needs 'active', how many iterations are looked at")
         self._cycles = Cycles(
             wait=given.get("wait", 0),
             warmup=given.get("warmup", 0 if self.by_epoch or given else 1),
@@ -111,9 +112,10 @@ class ProfilerHook(BaseHook):
         )
         before_last = (self._cycles.repeat - 1) * (1 if self.by_epoch else self._cycles.active)
         if before_last >= self.profile_iters:
-            raise ValueError(
-                f"profile_iters: {self.profile_iters} iterations are all looked at before the last of "
-                f"{self._cycles.repeat} cycles begins: at least {before_last + 1} are needed"
+            raise SettingError(
+                "profile_iters",
+                f"{self.profile_iters} iterations are all looked at before the last of "
+                f"{self._cycles.repeat} cycles begins: at least {before_last + 1} are needed",
             )
         self._forget()
 

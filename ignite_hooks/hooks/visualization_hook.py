@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from ignite_hooks.distributed.collectives import is_main_process
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -406,7 +407,7 @@ def decided_pixels(prediction: Any, images: Any) -> Any:
 
 
 def check_colours(**given: Any) -> None:
-    """A ValueError for the first setting that is no colour."""
+    """Raise a SettingError for the first setting that is no colour."""
     from ignite_hooks.drawing.theme import as_colour
 
     for name, value in given.items():
@@ -415,4 +416,4 @@ def check_colours(**given: Any) -> None:
                 try:
                     as_colour(colour)
                 except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from error
+                    raise SettingError(name, str(error)) from error

@@ -57,6 +57,19 @@ class Window:
         self._values.clear()
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is one number, as such or as a tensor of one element.
+
+    Example:
+        >>> is_number(1), is_number(0.5), is_number(True), is_number("1"), is_number([1])
+        (True, True, False, False, False)
+    """
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    numel = getattr(value, "numel", None)
+    return callable(numel) and numel() == 1
+
+
 def mean(values: list[Any]) -> Any:
     """The mean of numbers, or that of tensors as a tensor on their device."""
     if set(map(type, values)) <= PLAIN or all(isinstance(value, (int, float)) for value in values):

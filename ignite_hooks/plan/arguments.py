@@ -135,16 +135,3 @@ class ArgumentSets:
         """Let go of batches and outputs, so that their memory is free for the next step."""
         for values, _ in self.live:
             values.clear()
-
-
-def look_up_in(*places: Mapping[str, Any] | object) -> Callable[[str], Any]:
-    """A look-up in mappings first, then as an attribute of the last place."""
-    *mappings, thing = places
-
-    def look_up(name: str) -> Any:
-        for mapping in mappings:
-            if isinstance(mapping, Mapping) and name in mapping:
-                return mapping[name]
-        return getattr(thing, name)
-
-    return look_up

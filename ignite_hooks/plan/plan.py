@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, answered_methods, answers_only_epochs, own_method, schedule_of
 from ignite_hooks.plan.points import (
     ALIASES,
@@ -15,6 +16,7 @@ from ignite_hooks.plan.points import (
     POINTS,
     Point,
     Priority,
+    method_of,
     misspelt_points,
     point_named,
 )
@@ -53,8 +55,8 @@ class Slot:
         """In words."""
         if self.decides:
             return "as it decides"
-        # Looked up on the class: an Ignite Metric answers hasattr for any name.
-        said = getattr(type(self.owner), "how_often", lambda *_: None)(self.owner, self.method)
+        in_words = method_of(self.owner, "how_often")
+        said = in_words(self.owner, self.method) if in_words else None
         if self.slowed > 1 and self.when is not None:
             return f"{self.when}, slowed from {self.when.interval / self.slowed:g}"
         return said or ("always" if self.acts_always else str(self.when))
@@ -344,6 +346,8 @@ def problems_of(hook: object) -> list[tuple[str, str]]:
     try:
         when = getattr(hook, "when", None)
         when if isinstance(when, When) else schedule_of(hook)
+    except SettingError as error:
+        found.append((error.setting, error.message))
     except ValueError as error:
-        found.append((str(error).split(" ")[0].strip("'"), str(error)))
+        found.append(("", str(error)))
     return found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 from ignite_hooks.text import nearest, shown
 
@@ -157,3 +157,15 @@ def _meant_point(method: str) -> str | None:
         return None
     near = nearest(method, [*POINTS, *ALIASES], cutoff=0.85)
     return near if near and not set(near.split("_")) < set(method.split("_")) else None
+
+
+def method_of(thing: object, name: str) -> Callable[..., Any] | None:
+    """Return the function that the class of a thing has under a name, to be called with the thing first, or None.
+
+    Example:
+        >>> method_of("text", "upper")("text"), method_of("text", "attach")
+        ('TEXT', None)
+    """
+    # Not looked up on the thing itself: an Ignite Metric answers hasattr for any name.
+    function = getattr(type(thing), name, None)
+    return function if callable(function) else None

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from ignite_hooks.errors import SettingError
+
 Unit = Literal["iter", "epoch", "second"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -118,7 +120,7 @@ def read_when(
     every: str | None = None,
     epochs_by_default: bool = False,
 ) -> When:
-    """Turn the settings of a hook into a When; a ValueError says what would have worked.
+    """Turn the settings of a hook into a When; a SettingError says what would have worked.
 
     Example:
         >>> str(read_when(interval=50)), str(read_when(every="2 epoch", start=3))
@@ -126,20 +128,25 @@ def read_when(
     """
     begin = whole_number("start", 0 if start is None else start, least=0)
     if every is not None:
-        amount, unit = parse_every(every)
+        try:
+            amount, unit = parse_every(every)
+        except ValueError as error:
+            raise SettingError("every", str(error), text=str(error)) from None
         return When(amount, unit, begin)
     if by_epoch is None:
         by_epoch = epochs_by_default
     if not isinstance(by_epoch, bool):
-        raise ValueError(f"by_epoch is true or false, not {by_epoch!r}")
+        message = f"by_epoch is true or false, not {by_epoch!r}"
+        raise SettingError("by_epoch", message, text=message)
     amount = whole_number("interval", 1 if interval is None else interval, least=1)
     return When(amount, "epoch" if by_epoch else "iter", begin)
 
 
 def whole_number(name: str, value: object, least: int) -> int:
-    """The value as an int, or a ValueError that names the setting."""
+    """Return the value as an int, or raise a SettingError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} is a whole number of at least {least}, not {value!r}")
+        message = f"{name} is a whole number of at least {least}, not {value!r}"
+        raise SettingError(name, message, text=message)
     return value
 
 

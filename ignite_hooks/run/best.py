@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from ignite_hooks.errors import SettingError
+
 Rule = Literal["greater", "less"]
 
 SPELLINGS: dict[str, Rule] = {"greater": "greater", "max": "greater", "less": "less", "min": "less"}
@@ -56,7 +58,7 @@ def rule_for(metric: str, rule: str = "auto", *, setting: Literal["mode", "rule"
         return SPELLINGS[rule]
     if rule != "auto":
         known = ", ".join(repr(spelling) for spelling in SPELLINGS)
-        raise ValueError(f"{setting}: {rule!r} is not one of {known}, 'auto'")
+        raise SettingError(setting, f"{rule!r} is not one of {known}, 'auto'")
     decided = _decide(_words(metric))
     if decided is None:
         raise ValueError(

@@ -14,6 +14,7 @@ from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.checkpoint.save import Order, Saves
 from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import ConfigError, MetricError
+from ignite_hooks.measure.losses import is_number
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.metrics import Metrics
 from ignite_hooks.secrets import MASKING, Masks
@@ -507,11 +508,4 @@ def losses_of(output: Any, *names: str) -> dict[str, Any]:
     """
     found = output if isinstance(output, Mapping) else {"loss": output}
     wanted = {name: value for name, value in found.items() if not names or name in names}
-    return {name: value for name, value in wanted.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, (int, float)):
-        return not isinstance(value, bool)
-    numel = getattr(value, "numel", None)
-    return callable(numel) and numel() == 1
+    return {name: value for name, value in wanted.items() if is_number(value)}

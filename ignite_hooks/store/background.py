@@ -19,7 +19,6 @@ class BackgroundSaving:
     def __init__(self, path: Path, copies: Copies) -> None:
         self.path = path
         self.wait_copied = copies.wait
-        self.copied = copies.over
         self._error: BaseException | None = None
         self._finished = threading.Event()
 

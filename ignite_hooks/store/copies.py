@@ -146,10 +146,6 @@ class Copies:
                 "what is changed between two steps of the optimizer"
             )
 
-    def over(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._over
-
     def give_back(self) -> None:
         """Let another save have the memory."""
         self.views.clear()

@@ -26,9 +26,6 @@ class Saving(Protocol):
     def wait_copied(self) -> None:
         """Return once the state may change."""
 
-    def copied(self) -> bool:
-        """Whether `wait_copied` would return at once."""
-
     def done(self) -> bool:
         """Whether `wait` would return at once."""
 

@@ -34,9 +34,6 @@ class Saved:
     def wait_copied(self) -> None:
         """Nothing to wait for."""
 
-    def copied(self) -> bool:
-        return True
-
     def done(self) -> bool:
         return True
 

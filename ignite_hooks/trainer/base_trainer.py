@@ -26,6 +26,7 @@ from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_r
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.measure.losses import is_number
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import shown
@@ -98,7 +99,7 @@ class BaseTrainer:
         training = self.recipe.training
         with self._deterministic():
             self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
-        return {name: float(value) for name, value in self.runner.metrics.items() if _is_number(value)}
+        return {name: float(value) for name, value in self.runner.metrics.items() if is_number(value)}
 
     def validate(self, name: str = "val") -> dict[str, Any]:
         """Evaluate now, and return what was measured."""
@@ -411,9 +412,3 @@ def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
         return convert_tensor(found, device="cpu") if not isinstance(found, torch.Tensor) else found.float()
 
     return call
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

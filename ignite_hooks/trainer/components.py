@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ignite_hooks.config.describe import check_settings, describe, fitted
-from ignite_hooks.errors import Problem
+from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.registry import Registry
-from ignite_hooks.text import did_you_mean, nearest, one_line, shown
+from ignite_hooks.text import below, did_you_mean, nearest, one_line, shown
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,13 @@ class Part:
         supplied = {name: value for name, value in known.items() if name in takes and name not in self.given}
         try:
             return self.make(*needed, **supplied, **self.given)
+        except SettingError as error:
+            problems.append(Problem(below(self.place, error.setting), error.message))
+            return None
         except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
             text = one_line(error)
-            name = next((setting for setting in self.given if text.startswith(f"{setting}:")), "")
-            name = name or next((setting for setting in takes if text.startswith(f"{setting}:")), "")
+            # The code of others says in its text which setting it means, if at all.
+            name = next((setting for setting in (*self.given, *takes) if text.startswith(f"{setting}:")), "")
             place = f"{self.place}.{name}" if name else self.place
             text = text.removeprefix(f"{name}:").strip()
             if not name and not isinstance(error, ValueError):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.text import did_you_mean
 
 Task = Literal["classification", "detection", "segmentation"]
@@ -312,12 +313,12 @@ def _cifar_records(paths: Sequence[Path]) -> tuple[Images, NDArray[np.int64]]:
     for path in paths:
         content = np.frombuffer(path.read_bytes(), np.uint8)
         if not len(content) or len(content) % RECORD:
-            raise ValueError(f"root: {path} is damaged: a whole number of records of {RECORD} bytes is needed")
+            raise SettingError("root", f"{path} is damaged: a whole number of records of {RECORD} bytes is needed")
         parts.append(content.reshape(-1, RECORD))
     records = np.concatenate(parts)
     labels = records[:, 0].astype(np.int64)
     if labels.max() > 9:
-        raise ValueError(f"root: {paths[0].parent} holds no CIFAR-10: there are classes up to {labels.max()}")
+        raise SettingError("root", f"{paths[0].parent} holds no CIFAR-10: there are classes up to {labels.max()}")
     return records[:, 1:].reshape(-1, 3, 32, 32).copy(), labels
 
 
@@ -337,7 +338,7 @@ def mnist(root: Path = Path("data"), val: Annotated[int, Ge(0)] = 5000, augment:
     images, labels, test_images, test_labels = (_idx(_packed_or_not(folder / name)) for name in MNIST_FILES)
     for some, theirs in ((images, labels), (test_images, test_labels)):
         if some.ndim != 3 or theirs.ndim != 1 or len(some) != len(theirs) or theirs.max() > 9:
-            raise ValueError(f"root: {folder} holds no MNIST: arrays of {some.shape} and {theirs.shape}")
+            raise SettingError("root", f"{folder} holds no MNIST: arrays of {some.shape} and {theirs.shape}")
     tested = test_images[:, None], test_labels.astype(np.int64)
     scale = ((0.1307,), (0.3081,))
     moved = {"shift": 2} if augment else {}
@@ -351,14 +352,14 @@ def _idx(path: Path) -> Images:
         with opened(path, "rb") as file:
             head = file.read(4)
             if head[:3] != b"\0\0\x08" or not 1 <= head[3] <= 3:
-                raise ValueError(f"root: {path} is no IDX file of bytes")
+                raise SettingError("root", f"{path} is no IDX file of bytes")
             shape = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
             # One byte more than there should be: what is packed can be of any size.
             content = file.read(math.prod(shape) + 1)
     except (OSError, EOFError) as error:
-        raise ValueError(f"root: {path} cannot be read: {error}") from None
+        raise SettingError("root", f"{path} cannot be read: {error}") from None
     if len(content) != math.prod(shape) or not content:
-        raise ValueError(f"root: {path} is damaged: {' x '.join(map(str, shape))} bytes are needed")
+        raise SettingError("root", f"{path} is damaged: {' x '.join(map(str, shape))} bytes are needed")
     return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
@@ -375,8 +376,8 @@ def _folder(root: Path, below: str | Sequence[str], names: Sequence[str], how: s
         if not missing:
             return place
         if len(missing) < len(names):
-            raise ValueError(f"root: {place.absolute()} has no {missing[0]}: {how}")
-    raise ValueError(f"root: there is nothing of it in {root.absolute()}: {how}")
+            raise SettingError("root", f"{place.absolute()} has no {missing[0]}: {how}")
+    raise SettingError("root", f"there is nothing of it in {root.absolute()}: {how}")
 
 
 def _shared_out(

@@ -10,6 +10,8 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ignite_hooks.errors import SettingError
+
 Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Ge(0), Le(1)]
 
@@ -111,9 +113,11 @@ class ViT(nn.Module):
         super().__init__()
         height, breadth = image_size
         if height % patch_size or breadth % patch_size:
-            raise ValueError(f"patch_size: images of {height} x {breadth} cannot be cut into patches of {patch_size}")
+            raise SettingError(
+                "patch_size", f"images of {height} x {breadth} cannot be cut into patches of {patch_size}"
+            )
         if width % heads:
-            raise ValueError(f"heads: a width of {width} cannot be shared out among {heads}")
+            raise SettingError("heads", f"a width of {width} cannot be shared out among {heads}")
         patches = (height // patch_size) * (breadth // patch_size)
         self.patches = nn.Conv2d(in_channels, width, patch_size, stride=patch_size)
         self.first = nn.Parameter(torch.zeros(1, 1, width))

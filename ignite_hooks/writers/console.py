@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.interface import Writer, fetched, full_name
 
 
@@ -19,7 +20,7 @@ class ConsoleWriter(Writer):
     def __init__(self, level: str = "info") -> None:
         self.level = logging.getLevelNamesMapping().get(str(level).upper())
         if self.level is None:
-            raise ValueError(f"level: debug, info or warning is needed, not {level!r}")
+            raise SettingError("level", f"debug, info or warning is needed, not {level!r}")
         self._logger = logging.getLogger("ignite_hooks")
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:

@@ -13,6 +13,7 @@ import torch
 from ignite_hooks import HOOKS, BaseHook, ConfigError, Hook, Priority
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.read import Entry
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks import HOOK_REGISTRY, HookRegistry, build_hook, build_hooks, get_default_hooks, settings
 from ignite_hooks.hooks.base_hook import Situation
 
@@ -269,6 +270,8 @@ def test_a_module_that_needs_a_package_that_is_missing_is_a_problem() -> None:
         (ValueError("size: 3 is odd"), "hook.size", "3 is odd"),
         (ValueError("the size may not be odd"), "hook.size", "the size may not be odd"),
         (ValueError("oversized"), "hook", "oversized"),
+        (SettingError("size", "3 is more than width"), "hook.size", "3 is more than width"),
+        (SettingError("width", "less than size"), "hook.width", "less than size"),
         (KeyError("size"), "hook.size", "KeyError: size"),
         (
             AttributeError("'int' object has\nno attribute 'x'"),
@@ -286,6 +289,26 @@ def test_what_a_constructor_refuses_is_a_problem_of_the_setting_it_names(
             raise error
 
     assert problems({"type": Refuses, "size": 3}) == [(place, message)]
+
+
+@pytest.mark.parametrize(
+    ("error", "place", "message"),
+    [
+        (SettingError("interval", "too short"), "hook.interval", "too short"),
+        (ValueError("interval: too short"), "hook", "interval: too short"),
+    ],
+)
+def test_what_a_schedule_refuses_is_a_problem_of_the_setting_the_error_has_or_of_the_entry(
+    error: Exception, place: str, message: str
+) -> None:
+    class Refuses(BaseHook):
+        @property
+        def when(self) -> Any:
+            raise error
+
+        def after_train_iter(self) -> None: ...
+
+    assert problems({"type": Refuses}) == [(place, message)]
 
 
 # -- references ---------------------------------------------------------------------------------------------------

@@ -13,14 +13,21 @@ from ignite.handlers import EMAHandler, EpochOutputStore, TerminateOnNan, TimeLi
 
 from ignite_hooks import ConfigError, Runner, attach_hooks, build_hook
 from ignite_hooks.config.ignite_handlers import handler_class, point_of_event
-from tests.tools import small_run
+from ignite_hooks.testing import tiny_run
 
 
 class Run:
     """A small run with its engines, ready for entries."""
 
     def __init__(self, tmp_path: Path) -> None:
-        self.trainer, self.evaluator, self.data, self.val_data, self.model = small_run()
+        run = tiny_run()
+        self.trainer, self.evaluator, self.data, self.val_data, self.model = (
+            run.trainer,
+            run.evaluator,
+            run.data,
+            run.val_data,
+            run.model,
+        )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.other = Engine(lambda engine, batch: batch)
         self.tmp_path = tmp_path

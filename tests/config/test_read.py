@@ -20,10 +20,11 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, ConfigError, HookError, Priority, Runner, attach_hooks
 from ignite_hooks.config.read import OURS, default_set, read_config
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.text import shown
 from ignite_hooks.writers.jsonl import JsonlWriter, read_jsonl
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.tools import echo_trainer, small_run
+from tests.tools import echo_trainer
 
 WHERE = Path(__file__).parents[1]
 DEFAULTS = ["runtime_info", "timer", "logger", "checkpoint"]
@@ -35,7 +36,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attach(cfg: Any = None, *, evaluating: bool = False, trainer: Engine | None = None, **given: Any) -> Runner:
-    made, _, _, val_data, model = small_run()
+    tiny = tiny_run()
+    made, val_data, model = tiny.trainer, tiny.val_data, tiny.model
     services = {"val_loader": val_data, "model": model} if evaluating else {}
     runner = attach_hooks(trainer or made, cfg, **{**services, **given})
     runner._kept_alive = trainer or made  # type: ignore[attr-defined]
@@ -268,7 +270,8 @@ MANY = {
 
 
 def test_every_problem_is_found_in_one_pass_and_nothing_is_touched(tmp_path: Path) -> None:
-    trainer, evaluator, _, _, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator = tiny.trainer, tiny.evaluator
     before = state_of(trainer), state_of(evaluator)
     generator = torch.random.get_rng_state()
     with pytest.raises(ConfigError) as caught:
@@ -465,7 +468,7 @@ def deep(value: Any) -> Any:
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_objects_of_the_caller_are_not_changed(wrong: bool) -> None:
     hooks = [CheckpointHook(interval=3, name="a"), BaseHook(name="b", priority={"after_epoch": 3})]
-    loader = small_run()[3]
+    loader = tiny_run().val_data
     cfg = {
         "default_hooks": {"logger": {"interval": 3}, "timer": None, "checkpoint": hooks[0]},
         "custom_hooks": [
@@ -550,7 +553,8 @@ def test_any_other_service_can_be_given() -> None:
 
 
 def test_attaching_twice_is_refused_and_leaves_the_first_as_it_was() -> None:
-    trainer, evaluator, data, _, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data = tiny.trainer, tiny.evaluator, tiny.data
     runner = attach_hooks(trainer, ["LambdaHook"], evaluators=evaluator)
     before = state_of(trainer), state_of(evaluator)
     with pytest.raises(ConfigError, match=r"the trainer already has hooks attached: call runner.detach\(\) first, or"):
@@ -576,7 +580,8 @@ def test_a_failure_while_attaching_leaves_everything_as_it_was(tmp_path: Path) -
         def attached(self) -> None:
             raise RuntimeError("no")
 
-    trainer, evaluator, data, _, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data = tiny.trainer, tiny.evaluator, tiny.data
     before = state_of(trainer), state_of(evaluator)
     with pytest.raises(RuntimeError, match="no"):
         attach_hooks(trainer, [Adds(), Fails()], evaluators=evaluator)

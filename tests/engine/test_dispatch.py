@@ -14,7 +14,8 @@ import torch
 from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks, scheduled
-from tests.tools import Log, echo_trainer, failing, recorder, small_run
+from ignite_hooks.testing import RecordingHook, failing_at, tiny_run
+from tests.tools import Log, echo_trainer
 
 ITERATIONS = 6
 
@@ -22,7 +23,7 @@ ITERATIONS = 6
 def run_with(hook: BaseHook, log: Log, work_dir: Path) -> tuple[Any, BaseException | None]:
     """Two epochs of three iterations with a recorder before and one after the hook; what came out of run."""
     trainer = echo_trainer()
-    first, last = recorder(log, "first", priority=51), recorder(log, "last", priority=49)
+    first, last = RecordingHook(log=log, name="first", priority=51), RecordingHook(log=log, name="last", priority=49)
     runner = attach_hooks(trainer, [first, hook, last], work_dir=work_dir)
     try:
         trainer.run([1, 2, 3], max_epochs=2)
@@ -34,12 +35,12 @@ def run_with(hook: BaseHook, log: Log, work_dir: Path) -> tuple[Any, BaseExcepti
 @pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
 def test_a_hook_that_raises_ends_the_run_with_its_place_and_the_original_as_cause(point: str, tmp_path: Path) -> None:
     log: Log = []
-    _runner, error = run_with(failing(point, at=3, name="Bad"), log, tmp_path)
+    _runner, error = run_with(failing_at(point, call=3, name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
     assert (error.hook, error.point, error.epoch, error.iteration) == ("Bad", point, 1, 3)
     assert str(error) == f"Bad.{point} failed at epoch 1, iteration 3: ValueError: boom"
     assert isinstance(error.__cause__, ValueError)
-    assert "raise error or ValueError" in "".join(traceback.format_exception(error))
+    assert 'raise ValueError("boom")' in "".join(traceback.format_exception(error))
     points = [(name, at) for name, at, *_ in log]
     assert points.count(("first", "cleanup")) == points.count(("last", "on_exception")) == 1
     assert ("first", "after_run") not in points
@@ -138,7 +139,7 @@ def test_an_exception_of_the_step_reaches_the_caller_as_it_is(error: BaseExcepti
         def on_exception(self, exception: BaseException) -> None:
             seen.append(exception)
 
-    attach_hooks(trainer, [recorder(log), Watcher()], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder"), Watcher()], work_dir=tmp_path)
     with pytest.raises(type(error)) as caught:
         trainer.run([1, 2, 3, 4])
     assert caught.value is error
@@ -179,12 +180,16 @@ def test_hooks_do_not_change_whether_a_listener_of_the_script_swallows(
         trainer.add_event_handler(Events.COMPLETED, lambda: events.append("completed"))
         if where == "hook":
             if hooks:
-                attach_hooks(trainer, [recorder(log), failing("after_train_iter", at=2)], work_dir=tmp_path)
+                attach_hooks(
+                    trainer,
+                    [RecordingHook(log=log, name="recorder"), failing_at("after_train_iter", call=2)],
+                    work_dir=tmp_path,
+                )
             else:
-                handler = failing("after_train_iter", at=2).after_train_iter
+                handler = failing_at("after_train_iter", call=2).after_train_iter
                 trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: handler())
         elif hooks:
-            attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+            attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
         try:
             trainer.run([1, 2, 3], max_epochs=2)
         except Exception as error:
@@ -209,7 +214,11 @@ def test_a_run_after_a_failed_one_works(tmp_path: Path) -> None:
 
     trainer = Engine(step)
     log: Log = []
-    attach_hooks(trainer, [recorder(log, points=["before_run", "after_epoch", "cleanup"])], work_dir=tmp_path)
+    attach_hooks(
+        trainer,
+        [RecordingHook(log=log, name="recorder", points=["before_run", "after_epoch", "cleanup"])],
+        work_dir=tmp_path,
+    )
     with pytest.raises(ValueError, match="boom"):
         trainer.run([1, 2, 3], max_epochs=1)
     fails.clear()
@@ -219,9 +228,10 @@ def test_a_run_after_a_failed_one_works(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path) -> None:
-    trainer, evaluator, _data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, val_data = tiny.trainer, tiny.evaluator, tiny.val_data
     log: Log = []
-    runner = attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
+    runner = attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path)
     with pytest.raises(RuntimeError, match="shapes"):
         evaluator.run([(torch.zeros(2, 5), torch.zeros(2).long())])
     assert [at for _, at, *_ in log] == ["before_val", "before_val_epoch", "before_val_iter", "after_val"]
@@ -232,7 +242,7 @@ def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path)
 
 def test_a_failure_in_cleanup_lets_the_others_clean_up_and_is_raised_at_the_end(tmp_path: Path) -> None:
     log: Log = []
-    _runner, error = run_with(failing("cleanup", at=1, name="Bad"), log, tmp_path)
+    _runner, error = run_with(failing_at("cleanup", name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
     assert [name for name, at, *_ in log if at == "cleanup"] == ["first", "last"]
 
@@ -241,7 +251,7 @@ def test_a_failure_in_cleanup_does_not_hide_the_exception_that_ended_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Engine(lambda engine, batch: 1 / 0)
-    attach_hooks(trainer, [failing("cleanup", at=1), failing("on_exception", at=1, name="x")], work_dir=tmp_path)
+    attach_hooks(trainer, [failing_at("cleanup"), failing_at("on_exception", name="x")], work_dir=tmp_path)
     with pytest.raises(ZeroDivisionError):
         trainer.run([1])
     assert caplog.text.count("ValueError: boom") >= 2
@@ -265,7 +275,7 @@ def test_a_parameter_nobody_can_supply_is_an_error_before_anything_is_called(
     exec(f"def after_epoch(self, epoch, {parameter}): ...", scope)
     needy = type("Needy", (BaseHook,), {"after_epoch": scope["after_epoch"]})()
     trainer = echo_trainer()
-    attach_hooks(trainer, [recorder(log), needy], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder"), needy], work_dir=tmp_path)
     with pytest.raises(ConfigError) as caught:
         trainer.run([1])
     assert str(caught.value) == message
@@ -325,7 +335,8 @@ def test_marked_methods_obey_the_schedule_and_the_others_do_not(tmp_path: Path) 
         (True, [("epoch", 1), ("val", 1), ("epoch", 3)]),
     ]:
         log.clear()
-        _trainer, evaluator, _, val_data, _ = small_run()
+        tiny = tiny_run()
+        evaluator, val_data = tiny.evaluator, tiny.val_data
         step = Engine(lambda engine, batch: batch)
         hooks = [Mixed(interval=2, by_epoch=by_epoch)]
         attach_hooks(step, hooks, evaluators=evaluator, work_dir=tmp_path / str(by_epoch))
@@ -382,9 +393,10 @@ def test_schedules_in_seconds_fire_by_the_clock_and_survive_a_fake_one(tmp_path:
 
 
 def test_every_call_is_counted_and_the_time_of_an_evaluation_is_its_own(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, model = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
-    hooks = [recorder(log), {"type": "EvalHook"}]
+    hooks = [RecordingHook(log=log, name="recorder"), {"type": "EvalHook"}]
     runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, val_loader=val_data, model=model)
     trainer.run(data * 50, max_epochs=2)
     report = runner.report()
@@ -421,8 +433,9 @@ def test_an_evaluation_that_fails_while_an_exception_is_on_its_way_does_not_hide
             runner.validate()
 
     trainer = Engine(lambda engine, batch: 1 / 0)
-    _, evaluator, _, val_data, _ = small_run()
-    hooks = [LastLook(), failing("after_val_iter", at=1)]
+    tiny = tiny_run()
+    evaluator, val_data = tiny.evaluator, tiny.val_data
+    hooks = [LastLook(), failing_at("after_val_iter")]
     attach_hooks(trainer, hooks, evaluators=evaluator, val_loader=val_data, work_dir=tmp_path)
     with pytest.raises(ZeroDivisionError):
         trainer.run([1])
@@ -458,7 +471,7 @@ def test_a_hook_that_cannot_join_a_run_is_refused_and_the_run_goes_on_without_it
                 refused.append(str(error))
 
     trainer = echo_trainer()
-    runner = attach_hooks(trainer, [Adder(), recorder(log)], work_dir=tmp_path)
+    runner = attach_hooks(trainer, [Adder(), RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
     trainer.run([1, 2], max_epochs=2)
     assert len(refused) == 2
     assert "needs the service 'model'" in refused[0]

@@ -15,8 +15,9 @@ from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
+from ignite_hooks.testing import RecordingHook, tiny_run
 from ignite_hooks.writers.jsonl import read_jsonl
-from tests.tools import Log, echo_trainer, recorder, small_run
+from tests.tools import Log, echo_trainer
 
 EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISED, Events.TERMINATE_SINGLE_EPOCH)]
 
@@ -39,10 +40,11 @@ def expected_run(epochs: int, iterations: int, evaluation_iterations: int) -> li
 
 
 def test_a_hook_is_called_at_every_point_in_the_order_of_the_specification(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
     log: Log = []
-    attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path)
     trainer.run(data, max_epochs=2)
     assert [step[1:] for step in log] == expected_run(epochs=2, iterations=3, evaluation_iterations=2)
 
@@ -53,7 +55,7 @@ def test_before_points_go_up_after_points_go_down_and_ties_keep_the_order_given(
         shuffled = random.Random(seed).sample(given, len(given))
         log: Log = []
         trainer = echo_trainer()
-        hooks = [recorder(log, name, priority=priority) for name, priority in shuffled]
+        hooks = [RecordingHook(log=log, name=name, priority=priority) for name, priority in shuffled]
         attach_hooks(trainer, hooks, work_dir=tmp_path / str(seed))
         trainer.run([1], max_epochs=1)
         ascending = [name for name, _ in sorted(shuffled, key=lambda item: item[1])]
@@ -90,7 +92,8 @@ def test_a_priority_in_the_configuration_leaves_those_per_point_and_a_mapping_re
 
 def mnist_like(hooks: Any, work_dir: Path, *, metrics_first: bool, known_loaders: bool) -> tuple[Log, Any]:
     """The shape of Ignite's MNIST example; returns everything its own handlers saw, and the weights."""
-    trainer, evaluator, data, val_data, model = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
 
     def attach() -> None:
@@ -151,7 +154,8 @@ def test_a_progress_bar_of_ignite_goes_on_working(tmp_path: Path, capsys: pytest
     pytest.importorskip("tqdm")
     from ignite.handlers import ProgressBar
 
-    trainer, _, data, _, model = small_run()
+    tiny = tiny_run()
+    trainer, data, model = tiny.trainer, tiny.data, tiny.model
     ProgressBar().attach(trainer, output_transform=lambda loss: {"loss": loss})
     attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
     trainer.run(data, max_epochs=2)
@@ -162,7 +166,8 @@ def test_a_progress_bar_of_ignite_goes_on_working(tmp_path: Path, capsys: pytest
 
 
 def test_hooks_see_metrics_attached_after_them_and_enclose_the_scripts_own_evaluation(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     seen: Log = []
 
     class Looker(BaseHook):
@@ -197,7 +202,8 @@ def handlers_of(engine: Engine) -> dict[Any, list[Any]]:
 
 
 def test_there_are_handlers_of_ours_only_while_an_engine_runs_and_one_for_each_event_and_place(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     before = handlers_of(trainer), handlers_of(evaluator)
     counts: dict[str, int] = {}
 
@@ -225,7 +231,8 @@ def test_there_are_handlers_of_ours_only_while_an_engine_runs_and_one_for_each_e
 
 
 def test_detach_leaves_the_engines_as_they_were_and_attaching_again_works(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
 
     def look() -> Any:
@@ -236,7 +243,9 @@ def test_detach_leaves_the_engines_as_they_were_and_attaching_again_works(tmp_pa
     before = look()
     for _ in range(2):
         log: Log = []
-        runner = attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
+        runner = attach_hooks(
+            trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path
+        )
         trainer.add_event_handler(HookEvents.BEFORE_SAVE_CHECKPOINT, lambda: None)
         trainer.run(data, max_epochs=1)
         trainer.state.max_epochs = None
@@ -248,7 +257,8 @@ def test_detach_leaves_the_engines_as_they_were_and_attaching_again_works(tmp_pa
 
 
 def test_attaching_twice_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
-    trainer, evaluator, *_ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator = tiny.trainer, tiny.evaluator
     attach_hooks(trainer, [], evaluators=evaluator, work_dir=tmp_path)
     with pytest.raises(ConfigError, match=r"trainer already has hooks.*detach\(\).*register_hook"):
         attach_hooks(trainer, [], work_dir=tmp_path)
@@ -283,22 +293,28 @@ def test_a_run_that_somebody_wrapped_before_is_still_wrapped(tmp_path: Path) -> 
 
 
 def test_nothing_keeps_an_engine_alive(tmp_path: Path) -> None:
-    trainer, _, data, *_ = small_run()
+    tiny = tiny_run()
+    trainer, data = tiny.trainer, tiny.data
     trainer.run(data)  # the first optimizer step of a process imports much, and keeps its frames
     gc.collect()
     gc.disable()
     try:
-        trainer, evaluator, data, val_data, _ = small_run()
+        tiny = tiny_run()
+        trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
         log: Log = []
         services = {"val_loader": val_data}
         runner = attach_hooks(
-            trainer, ["EvalHook", recorder(log), "CheckpointHook"], evaluators=evaluator, work_dir=tmp_path, **services
+            trainer,
+            ["EvalHook", RecordingHook(log=log, name="recorder"), "CheckpointHook"],
+            evaluators=evaluator,
+            work_dir=tmp_path,
+            **services,
         )
         trainer.run(data, max_epochs=1)
         with pytest.raises(TypeError, match="iterable"):
             trainer.run(0, max_epochs=2)  # type: ignore[arg-type]
         gone = weakref.ref(trainer), weakref.ref(evaluator), weakref.ref(runner)
-        del trainer, evaluator, runner
+        del tiny, trainer, evaluator, runner
         assert [reference() for reference in gone] == [None, None, None]
     finally:
         gc.enable()
@@ -342,7 +358,7 @@ def test_every_epoch_that_begins_is_closed_and_cleanup_comes_once(
 ) -> None:
     log: Log = []
     trainer = echo_trainer()
-    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
 
     @trainer.on(Events.ITERATION_COMPLETED(once=5))
     def end(engine: Engine) -> None:
@@ -376,7 +392,9 @@ def test_an_interrupted_run_is_cleaned_up_when_it_ends_and_not_before(tmp_path: 
     log: Log = []
     trainer = echo_trainer()
     runner = attach_hooks(
-        trainer, [recorder(log, points=["before_run", "after_train_iter", "cleanup"])], work_dir=tmp_path
+        trainer,
+        [RecordingHook(log=log, name="recorder", points=["before_run", "after_train_iter", "cleanup"])],
+        work_dir=tmp_path,
     )
     trainer.add_event_handler(Events.ITERATION_COMPLETED(every=2), trainer.interrupt)
     trainer.run([1, 2, 3], max_epochs=1)
@@ -395,7 +413,7 @@ def test_an_interrupted_run_that_is_collected_says_nothing(tmp_path: Path, recwa
     log: Log = []
     trainer = echo_trainer()
     trainer.add_event_handler(Events.EXCEPTION_RAISED, lambda error: None)
-    attach_hooks(trainer, [recorder(log, points=["on_exception"])], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder", points=["on_exception"])], work_dir=tmp_path)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda engine: engine.interrupt())
     trainer.run([1, 2, 3], max_epochs=1)
     del trainer
@@ -407,7 +425,7 @@ def test_an_interrupted_run_that_is_collected_says_nothing(tmp_path: Path, recwa
 def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     log: Log = []
     trainer = echo_trainer()
-    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
     with pytest.raises(ValueError, match="mutually exclusive"):
         trainer.run([1], max_epochs=1, max_iters=1)
     assert log == []
@@ -420,7 +438,9 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
     log: Log = []
     trainer = echo_trainer()
     attach_hooks(
-        trainer, [recorder(log, points=["before_run", "after_epoch", "after_run", "cleanup"])], work_dir=tmp_path
+        trainer,
+        [RecordingHook(log=log, name="recorder", points=["before_run", "after_epoch", "after_run", "cleanup"])],
+        work_dir=tmp_path,
     )
     trainer.run([1, 2], max_epochs=1)
     trainer.run([1, 2], max_epochs=3)
@@ -437,10 +457,11 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
     "point", ["before_epoch", "before_train_iter", "after_train_iter", "after_epoch", "after_val_iter"]
 )
 def test_a_hook_can_be_added_and_removed_while_any_point_is_handled(point: str, tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
     log: Log = []
-    new = recorder(log, "new")
+    new = RecordingHook(log=log, name="new")
 
     def act(self: BaseHook, runner: Any) -> None:
         if runner.trainer.state.epoch == 1 and "new" not in runner.hooks:
@@ -481,7 +502,8 @@ def test_a_service_that_is_registered_during_a_run_reaches_parameters_from_then_
 
 
 def test_the_events_of_checkpoints_work_in_a_plain_script(tmp_path: Path) -> None:
-    trainer, _, data, _, model = small_run()
+    tiny = tiny_run()
+    trainer, data, model = tiny.trainer, tiny.data, tiny.model
     runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
     seen: Log = []
 
@@ -523,7 +545,8 @@ def test_an_epoch_that_is_cut_short_is_not_a_finished_one(data: Any, tmp_path: P
 
 
 def test_an_epoch_that_the_script_shortens_is_a_finished_one(tmp_path: Path) -> None:
-    trainer, _, data, _, model = small_run()
+    tiny = tiny_run()
+    trainer, data, model = tiny.trainer, tiny.data, tiny.model
     attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
     trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: engine.terminate_epoch())
     trainer.run(data, max_epochs=2)

@@ -15,7 +15,8 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.engine.signals import Signals
-from tests.tools import Log, recorder, small_run
+from ignite_hooks.testing import RecordingHook, tiny_run
+from tests.tools import Log
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_a_signal_finishes_the_iteration_saves_and_leaves_run(
         trainer.add_event_handler(Events.GET_BATCH_STARTED(once=2), lambda: send(number))  # counts what is done
     if moment == "STARTED":
         trainer.add_event_handler(Events.STARTED, lambda: send(number))
-    hooks = [recorder(log), Sender(), {"type": "CheckpointHook"}]
+    hooks = [RecordingHook(log=log, name="recorder"), Sender(), {"type": "CheckpointHook"}]
     runner = attach_hooks(trainer, hooks, work_dir=tmp_path, model=torch.nn.Linear(1, 1))
     before = signal.getsignal(number)
     with pytest.raises(error) as caught:
@@ -87,7 +88,8 @@ def test_a_signal_finishes_the_iteration_saves_and_leaves_run(
 def test_a_signal_during_an_evaluation_ends_it_too(
     number: int, error: type[BaseException], code: int | None, tmp_path: Path
 ) -> None:
-    trainer, evaluator, data, val_data, model = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
 
     class Sender(BaseHook):
@@ -95,7 +97,7 @@ def test_a_signal_during_an_evaluation_ends_it_too(
             if batch_idx == 1:
                 send(number)
 
-    hooks = [recorder(log), Sender(), {"type": "CheckpointHook"}]
+    hooks = [RecordingHook(log=log, name="recorder"), Sender(), {"type": "CheckpointHook"}]
     runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, model=model)
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data * 3))
     with pytest.raises(error):
@@ -118,7 +120,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         log.append(("dead", "dead"))
 
     trainer = Engine(step)
-    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         trainer.run([1, 2, 3])
     points = [at for _, at, *_ in log]
@@ -157,7 +159,7 @@ def test_a_signal_and_an_exception_together_end_as_the_signal_with_the_exception
 
     trainer = Engine(step)
     log: Log = []
-    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
     with pytest.raises(SystemExit) as caught:
         trainer.run([1])
     assert isinstance(caught.value.__context__, RuntimeError)
@@ -167,7 +169,7 @@ def test_a_signal_and_an_exception_together_end_as_the_signal_with_the_exception
 def test_hooks_run_in_another_thread_and_leave_signals_alone(tmp_path: Path) -> None:
     trainer = Engine(lambda engine, batch: None)
     log: Log = []
-    attach_hooks(trainer, [recorder(log)], work_dir=tmp_path)
+    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
     thread = threading.Thread(target=trainer.run, args=([1, 2],))
     thread.start()
     thread.join(30)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks import BaseHook, attach_hooks
-from tests.tools import Log, echo_trainer, recorder
+from ignite_hooks.testing import RecordingHook
+from tests.tools import Log, echo_trainer
 
 
 def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_pa
 
         trainer = echo_trainer()
         stopper = type("Stopper", (BaseHook,), {point: stop})()
-        runner = attach_hooks(trainer, [stopper, recorder(log)], work_dir=tmp_path / point)
+        runner = attach_hooks(trainer, [stopper, RecordingHook(log=log, name="recorder")], work_dir=tmp_path / point)
         trainer.run([1, 2, 3], max_epochs=3)
         points = [at for _, at, *_ in log]
         assert runner.stop_reason == "enough", point

@@ -19,7 +19,7 @@ from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, atta
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.store import FolderStore
 from ignite_hooks.store.files import HashingFile
-from tests.tools import small_run
+from ignite_hooks.testing import tiny_run
 
 NAN, INF = math.nan, math.inf
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
@@ -831,7 +831,8 @@ def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> N
 
 def test_a_new_run_in_the_folder_of_an_earlier_one_is_not_taken_for_it(tmp_path: Path) -> None:
     def train(epochs: int, resume: Any = None) -> Any:
-        trainer, _, data, _, model = small_run()
+        tiny = tiny_run()
+        trainer, data, model = tiny.trainer, tiny.data, tiny.model
         runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model, resume=resume)
         trainer.run(data, max_epochs=epochs)
         return runner

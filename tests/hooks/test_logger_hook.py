@@ -23,9 +23,9 @@ from ignite_hooks.hooks.logger_hook import (
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.model.optimizers import learning_rates
-from ignite_hooks.testing import tiny_run
+from ignite_hooks.testing import failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.tools import echo_trainer, failing, small_run
+from tests.tools import echo_trainer
 
 OURS = logging.getLogger("ignite_hooks")
 LINE_OF_TRAINING = re.compile(r"(Epoch|Iter) +\d")
@@ -173,7 +173,8 @@ def best_so_far(metric: str, score: float, file: str | None = None) -> LambdaHoo
 
 
 def evaluated(tmp_path: Path, name: str = "val", **settings: Any) -> tuple[Runner, MemoryWriter]:
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     scores = iter([0.75, 0.971, 0.5])
     evaluator.add_event_handler(
         Events.EPOCH_COMPLETED,
@@ -244,7 +245,8 @@ def test_metrics_of_the_trainer_are_shown_at_the_end_of_an_epoch(
 
 
 def test_an_evaluation_outside_of_a_run_is_written(tmp_path: Path) -> None:
-    trainer, evaluator, _, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, val_data = tiny.trainer, tiny.evaluator, tiny.val_data
     runner, writer = attach(trainer, tmp_path, LoggerHook(), evaluators=evaluator)
     evaluator.run(val_data)
     assert [kind for _, _, kind, _ in writer.lines] == ["val"]
@@ -275,7 +277,7 @@ def test_the_end_tells_of_checkpoints_and_failures(caplog: pytest.LogCaptureFixt
 
     run = tiny_run()
     hooks = [{"type": "LoggerHook"}, {"type": "CheckpointHook", "save_best": False, "max_keep_ckpts": 1}]
-    cfg = {"hooks": [*hooks, failing("after_epoch", at=1, on_error="warn")], "writers": [Fragile()]}
+    cfg = {"hooks": [*hooks, failing_at("after_epoch", on_error="warn", name="Failing")], "writers": [Fragile()]}
     attach_hooks(run.trainer, cfg, work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=2)
     [said] = [message for message in caplog.messages if message.startswith("summary")]
@@ -334,7 +336,7 @@ def test_a_second_run_is_heard_as_the_first(capsys: pytest.CaptureFixture[str], 
 
 def test_the_handlers_are_gone_after_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trainer = echo_trainer()
-    attach(trainer, tmp_path, LoggerHook(interval=1), failing("after_train_iter", at=1))
+    attach(trainer, tmp_path, LoggerHook(interval=1), failing_at("after_train_iter"))
     with nobody_listens(), pytest.raises(RuntimeError, match="boom"):
         trainer.run([1.0])
     assert "run failed after" in capsys.readouterr().err
@@ -394,7 +396,8 @@ def test_other_ranks_say_and_write_nothing(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logger_hook, "is_main_process", lambda: False)
-    trainer, evaluator, data, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
     _, writer = attach(trainer, tmp_path, LoggerHook(interval=1), evaluators=evaluator)
     trainer.run(data)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.plan.schedule import NEVER, Clock, When, is_scheduled, parse_every, read_when, scheduled
 
 
@@ -96,6 +97,17 @@ def test_settings_out_of_range_are_named(settings: dict[str, object], message: s
     with pytest.raises(ValueError) as caught:
         read_when(**settings)  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("interval", 0), ("start", -1), ("by_epoch", "yes"), ("every", "often"), ("every", "5 moons")],
+)
+def test_a_schedule_that_cannot_be_says_which_setting_is_wrong(setting: str, value: object) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_when(**{setting: value})  # type: ignore[arg-type]
+    assert caught.value.setting == setting
+    assert caught.value.message == str(caught.value)
 
 
 def test_a_mark_is_seen_only_where_it_is() -> None:

@@ -13,8 +13,9 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.run.runner import losses_of
+from ignite_hooks.testing import RecordingHook, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.tools import Log, echo_trainer, recorder, small_run
+from tests.tools import Log, echo_trainer
 
 
 def counters(points: Any, log: Log) -> BaseHook:
@@ -74,7 +75,8 @@ def test_the_helpers_of_hook_authors_agree_with_the_counters(tmp_path: Path) -> 
 
 
 def test_batch_outputs_and_counters_are_those_of_the_engine_that_runs(tmp_path: Path) -> None:
-    trainer, evaluator, data, val_data, _model = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     seen: Log = []
 
     class Looker(BaseHook):
@@ -96,7 +98,8 @@ def test_batch_outputs_and_counters_are_those_of_the_engine_that_runs(tmp_path: 
 
 
 def test_services_are_found_given_and_custom_ones_reach_hooks(tmp_path: Path) -> None:
-    trainer, _, data, _, model = small_run()
+    tiny = tiny_run()
+    trainer, data, model = tiny.trainer, tiny.data, tiny.model
     seen: dict[str, Any] = {}
 
     class User(BaseHook):
@@ -182,9 +185,10 @@ def test_a_loss_tensor_is_not_fetched_until_it_is_read(tmp_path: Path) -> None:
 
 
 def test_validate_works_outside_of_training_and_says_what_is_missing(tmp_path: Path) -> None:
-    trainer, evaluator, _, val_data, _ = small_run()
+    tiny = tiny_run()
+    trainer, evaluator, val_data = tiny.trainer, tiny.evaluator, tiny.val_data
     log: Log = []
-    runner = attach_hooks(trainer, [recorder(log)], evaluators=evaluator, work_dir=tmp_path)
+    runner = attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path)
     with pytest.raises(ConfigError, match="service 'val_loader'"):
         runner.validate()
     runner.register_service("val_loader", val_data)
@@ -198,7 +202,7 @@ def test_hooks_are_found_by_name_and_by_class(tmp_path: Path) -> None:
     trainer = echo_trainer()
     log: Log = []
     runner = attach_hooks(
-        trainer, {"custom_hooks": [recorder(log, "one")]}, work_dir=tmp_path, model=torch.nn.Linear(1, 1)
+        trainer, {"custom_hooks": [RecordingHook(log=log, name="one")]}, work_dir=tmp_path, model=torch.nn.Linear(1, 1)
     )
     assert list(runner.hooks) == ["runtime_info", "timer", "logger", "checkpoint", "one"]
     assert runner.hooks["CheckpointHook"] is runner.hooks["checkpoint"]
@@ -206,6 +210,6 @@ def test_hooks_are_found_by_name_and_by_class(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="did you mean 'checkpoint'"):
         _ = runner.hooks["checkpoints"]
     with pytest.raises(ConfigError, match="already a hook of this name"):
-        runner.register_hook(recorder(log, "one"))
+        runner.register_hook(RecordingHook(log=log, name="one"))
     runner.remove_hook("one")
     assert "one" not in runner.hooks

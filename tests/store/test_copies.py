@@ -42,7 +42,7 @@ def test_what_is_not_steady_is_copied_at_once_and_the_rest_when_it_is_waited_for
     for weight in weights:
         weight.fill_(9.0)
     copies.synchronize({})
-    assert copies.over()
+    assert copies._over
     held = [torch.frombuffer(bytearray(view), dtype=torch.float32).tolist() for view in copies.views.values()]
     assert sorted(held) == [[0.0] * 3, [1.0] * 3]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ignite_hooks.errors import Problem
+from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.registry import MODELS, OPTIMIZERS
 from ignite_hooks.trainer.components import Part, Parts
 from ignite_hooks.trainer.sections import SUPPLIED
@@ -105,10 +105,14 @@ def test_what_a_constructor_refuses_is_a_problem_at_its_setting() -> None:
     def fails(rate: float) -> None:
         raise KeyError("x")
 
+    def names_it(rate: float) -> None:
+        raise SettingError("rate", f"too large: {rate}")
+
     problems: list[Problem] = []
-    for make in (refuses, fails):
+    for make in (refuses, names_it, fails):
         assert Part("model", make, {"rate": 2.0}).build(problems=problems) is None
     assert [(problem.place, problem.message) for problem in problems] == [
+        ("model.rate", "too large: 2.0"),
         ("model.rate", "too large: 2.0"),
         ("model", "fails cannot be made with {'rate': 2.0}: KeyError: x"),
     ]

@@ -13,6 +13,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_gradient_flow, png
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.model.eager_hook import EagerHook
 from ignite_hooks.model.optimizers import each
@@ -70,7 +71,7 @@ class GradientFlowHook(BaseHook):
     def before_train(self, runner: Runner, model: Any) -> None:
         if not by_layer(model, self.layers, trained=False):
             there = listed(list(by_layer(model, None, trained=False))) or "none"
-            raise ValueError(f"layers: no layer with parameters matches {self.layers}: the model has {there}")
+            raise SettingError("layers", f"no layer with parameters matches {self.layers}: the model has {there}")
         for optimizer in each(runner.optimizer):
             if hasattr(optimizer, "register_step_post_hook"):
                 self._watched.append(optimizer)

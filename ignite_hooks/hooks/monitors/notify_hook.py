@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from annotated_types import Gt, MinLen
 
 from ignite_hooks.distributed.collectives import is_main_process
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.secrets import Secret, masked
 
@@ -58,16 +59,17 @@ class NotifyHook(BaseHook):
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
-            raise ValueError(f"command: a list of arguments is needed, as there is no shell: [{self.command!r}]")
+            raise SettingError("command", f"a list of arguments is needed, as there is no shell: [{self.command!r}]")
         if self.command is not None and (script := script_with_a_place(self.command)):
-            raise ValueError(
-                f"command: a shell would run what stands in place of {script}: write it as an argument of its own, "
-                f'[sh, -c, \'... "$0"\', "{script}"]'
+            raise SettingError(
+                "command",
+                f"a shell would run what stands in place of {script}: write it as an argument of its own, "
+                f'[sh, -c, \'... "$0"\', "{script}"]',
             )
         if isinstance(self.at, str):
-            raise ValueError(f"at: a list is needed: [{self.at}]")
+            raise SettingError("at", f"a list is needed: [{self.at}]")
         if self.webhook is not None and urlsplit(revealed(self.webhook)).scheme not in ("http", "https"):
-            raise ValueError("webhook: an address that begins with https:// or http:// is needed")
+            raise SettingError("webhook", "an address that begins with https:// or http:// is needed")
         self._error: BaseException | None = None
         self._told: list[threading.Thread] = []
 

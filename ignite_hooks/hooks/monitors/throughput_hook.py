@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, Gt
 
 from ignite_hooks.distributed.collectives import world_size
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.losses import batch_size
 from ignite_hooks.plan.points import Priority
@@ -65,7 +66,7 @@ class ThroughputHook(BaseHook):
 
     def __post_init__(self) -> None:
         if self.peak_tflops is not None and not self.flops:
-            raise ValueError("peak_tflops: needs flops: true, or there is nothing to compare it with")
+            raise SettingError("peak_tflops", "needs flops: true, or there is nothing to compare it with")
         self._counter: Any = None
         self._counted = self._resumes = False
         self._since: float | None = None

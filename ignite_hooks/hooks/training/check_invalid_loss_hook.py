@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.model.optimizers import each, param_groups
 from ignite_hooks.model.rollback import Undo
@@ -195,7 +195,7 @@ def losses_in(output: Any, keys: Sequence[str] | None = None) -> dict[str, Any]:
         below = {name: value for name, value in found.items() if name == key or name.startswith((f"{key}.", f"{key}["))}
         if not below:
             hint = did_you_mean(key, found) or f"; it returns {', '.join(found) or 'no numbers'}"
-            raise ValueError(f"keys: the step returns no {key!r}{hint}")
+            raise SettingError("keys", f"the step returns no {key!r}{hint}")
         chosen |= below
     return chosen
 

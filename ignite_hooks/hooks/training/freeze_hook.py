@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge, MinLen
 
 from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.model.optimizers import each, param_groups
 from ignite_hooks.plan.points import Priority
@@ -45,7 +46,7 @@ class FreezeHook(BaseHook):
 
     def __post_init__(self) -> None:
         if isinstance(self.patterns, str):
-            raise ValueError(f"patterns: a list is needed: [{self.patterns!r}]")
+            raise SettingError("patterns", f"a list is needed: [{self.patterns!r}]")
         self._frozen: list[Parameter] = []
         self._still: list[Still] = []
         self._withholding: list[Any] = []
@@ -66,7 +67,7 @@ class FreezeHook(BaseHook):
         if missing := [pattern for pattern in self.patterns if not any(fits(name, pattern) for name in found)]:
             known = [name for name, _ in module.named_parameters()]
             hint = did_you_mean(missing[0].rstrip(".*"), known) or f": there are {', '.join(known[:10])}"
-            raise ValueError(f"patterns: no parameter matches {missing[0]!r}{hint}")
+            raise SettingError("patterns", f"no parameter matches {missing[0]!r}{hint}")
         if self._is_over(runner):
             return
         if lazy := [name for name, one in found.items() if is_lazy(one)]:  # type: ignore[redundant-expr]

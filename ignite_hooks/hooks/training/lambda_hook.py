@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, BaseHook
 from ignite_hooks.plan.points import ALIASES, POINTS, misspelt_points
 from ignite_hooks.text import did_you_mean
@@ -48,9 +49,9 @@ def _check(name: str, function: object) -> None:
     """Any name can be a point of the script's own; one that is nearly a known point is a slip."""
     points = (*POINTS, *ALIASES, "should_trigger")
     if name not in points and hasattr(BaseHook, name):
-        raise ValueError(f"{name}: a word of every hook cannot be a point")
+        raise SettingError(name, "a word of every hook cannot be a point")
     if not callable(function) and not _is_service(function):
         near = did_you_mean(name, (*points, *COMMON_SETTINGS))
-        raise ValueError(f"{name}: a function is needed, not {function!r}{near}")
+        raise SettingError(name, f"a function is needed, not {function!r}{near}")
     if meant := misspelt_points([name]):
-        raise ValueError(f"{name}: not a point, did you mean {meant[name]!r}?")
+        raise SettingError(name, f"not a point, did you mean {meant[name]!r}?")

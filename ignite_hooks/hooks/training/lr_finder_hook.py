@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Lt
 from ignite_hooks.checkpoint.capture import services_with_state, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import all_gather, is_main_process
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.machine import line_through
 from ignite_hooks.model.optimizers import each, param_groups, set_rate
@@ -68,7 +69,7 @@ class LRFinderHook(BaseHook):
 
     def __post_init__(self) -> None:
         if self.start_lr >= self.end_lr:
-            raise ValueError(f"end_lr: {self.end_lr:g} is not above start_lr, which is {self.start_lr:g}")
+            raise SettingError("end_lr", f"{self.end_lr:g} is not above start_lr, which is {self.start_lr:g}")
         self.suggestion: float | None = None
         """The rate that was found; None before, or where the loss never fell."""
         self.points: list[tuple[float, float]] = []

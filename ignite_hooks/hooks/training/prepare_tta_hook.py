@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.checkpoint.capture import unwrapped
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.text import shown
 
@@ -35,9 +36,10 @@ class PrepareTTAHook(BaseHook):
         given = dict(self.tta_cfg) if isinstance(self.tta_cfg, Mapping) else {"type": self.tta_cfg}
         self._make, self._arguments = given.pop("type", Flipped), given
         if not callable(self._make):
-            raise ValueError(
-                f"tta_cfg: type is a function or a class, not {shown(self._make)}: "
-                "give it to attach_hooks as a service, tta=MyTTA, and name it '@tta'"
+            raise SettingError(
+                "tta_cfg",
+                f"type is a function or a class, not {shown(self._make)}: "
+                "give it to attach_hooks as a service, tta=MyTTA, and name it '@tta'",
             )
         if self._make is Flipped:
             Flipped(None, **given)
@@ -77,7 +79,7 @@ class Flipped:
     def __init__(self, model: Any, flips: Any = ((-1,),), flip_back: bool = False) -> None:
         whole = [isinstance(flip, (list, tuple)) and flip and all(type(d) is int for d in flip) for flip in flips]
         if not whole or not all(whole):
-            raise ValueError(f"tta_cfg: flips is a list of lists of dimensions, as [[-1]], not {shown(flips)}")
+            raise SettingError("tta_cfg", f"flips is a list of lists of dimensions, as [[-1]], not {shown(flips)}")
         self._model, self._flips, self._flip_back = model, [list(flip) for flip in flips], flip_back
 
     def __call__(self, inputs: Any, *others: Any, **named: Any) -> Any:

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt
 from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.checkpoint.data_position import drawn_again
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.plan.schedule import When
@@ -67,7 +68,7 @@ class SWAHook(BaseHook):
 
     def __post_init__(self) -> None:
         if isinstance(self.start_epoch, float) and self.start_epoch >= 1 and not self.start_epoch.is_integer():
-            raise ValueError(f"start_epoch: {self.start_epoch:g}: a share below 1 or a number of epochs is needed")
+            raise SettingError("start_epoch", f"{self.start_epoch:g}: a share below 1 or a number of epochs is needed")
         self._averages: Averages | None = None
         self._norms: dict[str, Any] = {}
         self._raw_norms: dict[str, Any] = {}
@@ -162,8 +163,8 @@ class SWAHook(BaseHook):
         """The number of epochs before the first that is taken."""
         epochs = planned_epochs(runner)
         if epochs is None and 0 < self.start_epoch < 1:
-            raise ValueError(
-                f"start_epoch: {self.start_epoch:g} of an unknown number of epochs: say how many, as in 10"
+            raise SettingError(
+                "start_epoch", f"{self.start_epoch:g} of an unknown number of epochs: say how many, as in 10"
             )
         return first_epoch(self.start_epoch, epochs)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import broadcast_object
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model import loader_workers as workers
 from ignite_hooks.plan.schedule import scheduled
@@ -68,9 +69,11 @@ class SyncRandomSizeHook(BaseHook):
     def __post_init__(self) -> None:
         least, largest = self.ratio_range
         if not 1 <= least <= largest:
-            raise ValueError(f"ratio_range: two numbers from 1, the smaller first, are needed, not {least}, {largest}")
+            raise SettingError(
+                "ratio_range", f"two numbers from 1, the smaller first, are needed, not {least}, {largest}"
+            )
         if min(self.img_scale) < 1:
-            raise ValueError(f"img_scale: two sides of at least one pixel are needed, not {list(self.img_scale)}")
+            raise SettingError("img_scale", f"two sides of at least one pixel are needed, not {list(self.img_scale)}")
         self._datasets: list[Any] = []
         self._resizes = False
 
@@ -82,9 +85,10 @@ class SyncRandomSizeHook(BaseHook):
         self._resizes = not self._datasets
         if self._datasets:
             if self.when.unit != "epoch" and workers.has_workers(loader):
-                raise ValueError(
-                    "by_epoch: workers load batches in advance, so a size reaches them with an epoch only: "
-                    "write by_epoch: true, or give 'resize'"
+                raise SettingError(
+                    "by_epoch",
+                    "workers load batches in advance, so a size reaches them with an epoch only: "
+                    "write by_epoch: true, or give 'resize'",
                 )
             workers.take_over(runner)
 

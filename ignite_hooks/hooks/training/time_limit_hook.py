@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.distributed.collectives import broadcast_object
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, parse_every, scheduled
@@ -122,8 +123,8 @@ def seconds_of(limit: float | str) -> float:
         except ValueError:
             amounts = []
         if left or not amounts or any(unit != "second" for _, unit in amounts):
-            raise ValueError(f"limit: {shown(limit)} is no length of time: write seconds, or '2h 30m'")
+            raise SettingError("limit", f"{shown(limit)} is no length of time: write seconds, or '2h 30m'")
         total = float(sum(amount for amount, _ in amounts))
     if not 0 < total < float("inf"):
-        raise ValueError(f"limit: a time above 0 is needed, not {shown(limit)}")
+        raise SettingError("limit", f"a time above 0 is needed, not {shown(limit)}")
     return total

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, number_of
 from ignite_hooks.writers.trackers.spool import SUFFIX, Record, Spool
 
@@ -101,7 +102,7 @@ class BackgroundWriter(Writer):
 
     def __init__(self, kind: str, mode: Mode, work_dir: str | Path | None, deadline: float) -> None:
         if mode not in ("auto", "online", "offline", "disabled"):
-            raise ValueError(f"mode: auto, online, offline or disabled is needed, not {mode!r}")
+            raise SettingError("mode", f"auto, online, offline or disabled is needed, not {mode!r}")
         self.kind, self.mode, self.deadline = kind, mode, deadline
         self.work_dir = Path(work_dir or ".").absolute()
         self.run_id: str | None = None
