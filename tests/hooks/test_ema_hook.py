@@ -16,7 +16,7 @@ from ignite.metrics import Loss
 from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
-from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at, one_worker, why_in_line
+from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at
 from ignite_hooks.model.averaging_kernels import TOGETHER
 from ignite_hooks.testing import failing_at
 from tests.ranks import run_ranks
@@ -786,28 +786,6 @@ def test_where_nothing_can_be_waited_for_it_works_in_line(
     training.run()
     assert [message for message in caplog.messages if "overlap" in message] == [reason]
     assert same(training.average(), Training(tmp_path / "line").run().average())
-
-
-def test_a_model_that_is_not_on_the_cpu_is_averaged_in_line() -> None:
-    model = nn.Linear(2, 2, device="meta")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert why_in_line(model, optimizer) == "not all of the model is in the memory of the CPU"
-    assert why_in_line(nn.Linear(2, 2), torch.optim.SGD(nn.Linear(2, 2).parameters())) is not None
-
-
-def test_the_worker_has_one_core_and_the_training_keeps_its_own() -> None:
-    torch.set_num_threads(3)
-    worker = one_worker()
-    try:
-        assert worker.submit(torch.get_num_threads).result() == 1
-        assert torch.get_num_threads() == 3
-        later: list[int] = []
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert later == [3]
-    finally:
-        worker.shutdown()
 
 
 # -- the order ---------------------------------------------------------------------------------------------------
