@@ -202,19 +202,19 @@ class EMAHook(BaseHook):
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
             self.state, self._averages = Progress(), None
         if self.evaluate == "both":
-            runner.rehearsals["raw"] = contextlib.nullcontext
+            runner.evaluation_options.extra["raw"] = contextlib.nullcontext
 
     def before_train(self, runner: Runner) -> None:
         """Begin with the averages of a file; a resumed run, whose checkpoint has been loaded, needs none."""
         self._run.skipped_before = self.state.skipped
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
-            self._begin_from(runner, runner.folder(self.resume_from))
+            self._begin_from(runner, runner.work_dir / self.resume_from)
         if self.overlap:
             self._start_thread(runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         # An epoch that is resumed in its middle has begun before.
-        if self._averages is None and runner.global_step == runner.epoch_began_at and self._may_begin(runner):
+        if self._averages is None and runner.global_step == runner.state.epoch_began_at and self._may_begin(runner):
             self._begin(runner)
 
     @scheduled
@@ -252,11 +252,11 @@ class EMAHook(BaseHook):
     def before_val_epoch(self, runner: Runner) -> None:
         self._synchronise(runner)
         if self.evaluate != "raw" and self.state_now(runner).differs and self._swap_in():
-            self._run.evaluation = runner.evaluating
+            self._run.evaluation = runner.state.evaluating
 
     def after_val_epoch(self, runner: Runner) -> None:
         """Swap the raw weights back in, unless the averages were in the model before this evaluation."""
-        if self._run.evaluation is not None and self._run.evaluation == runner.evaluating:
+        if self._run.evaluation is not None and self._run.evaluation == runner.state.evaluating:
             self._swap_out()
 
     before_test_epoch = before_val_epoch
@@ -299,7 +299,7 @@ class EMAHook(BaseHook):
 
     def cleanup(self, runner: Runner) -> None:
         self._swap_out()
-        runner.rehearsals.pop("raw", None)
+        runner.evaluation_options.extra.pop("raw", None)
         try:
             self._catch_up(runner)
         finally:
