@@ -132,19 +132,19 @@ class EMAHook(BaseHook):
     With ``overlap`` nothing but the optimizer may change the weights between two of its steps.
 
     Args:
-        momentum: The share of the average that is kept, near 1; other libraries call 0.0002 what is 0.9998 here.
-        interval: How many iterations lie between two updates.
-        warm_up: How slowly the momentum rises to its value, in optimizer steps; 0 for the full momentum at once.
-        resume_from: A checkpoint, relative to the work directory, whose averages a fresh run begins with; they are
-            not warmed up again. Without averages its weights are taken.
+        momentum: The share of the average that is kept, near 1; 0.9998 here is 0.0002 in some other libraries.
+        interval: The number of iterations from one update to the next.
+        warm_up: The time constant of the rise of the momentum, in optimizer steps; 0 for the full momentum at once.
+        resume_from: A checkpoint, relative to the work directory, with the averages that a fresh run begins with,
+            without a warm-up. If it has no averages, its weights are used.
         update_buffers: Whether floating-point buffers are averaged too; otherwise those of the model are used.
-        begin_iter: The iterations that have to be over before the average begins, as the weights of that moment.
-        begin_epoch: The epochs that have to be over before the average begins.
-        accumulate: How many iterations an optimizer step takes; the average moves at multiples of it.
+        begin_iter: The number of iterations before the average begins, as a copy of the weights.
+        begin_epoch: The number of epochs before the average begins.
+        accumulate: The number of iterations per optimizer step; the average is updated at multiples of it.
         evaluate: Whether evaluations see the average, the raw weights, or first the raw weights and then the average.
-        sync: How the averages of several ranks are made equal: those of rank 0 count, their mean does, or none are.
-        sync_interval: The iterations between two times this is done, besides evaluations and checkpoints.
-        overlap: Whether an update runs beside the next forward and backward pass, on the CPU; needs a spare core.
+        sync: Whether the ranks use the averages of rank 0, the mean of all averages, or each its own.
+        sync_interval: The iterations between two synchronisations, besides evaluations and checkpoints.
+        overlap: Whether updates run beside the next forward and backward pass, on the CPU; needs a spare core.
 
     Reads: model, optimizer.
     Writes: val_raw_<metric> where both are evaluated.
