@@ -78,10 +78,10 @@ class SharedEvaluation:
         if not self._known:
             return
         mine = [{name: vars(self.metrics[i])[name] for name in merge.operations} for i, merge in self._known.items()]
-        heard = all_gather(mine)
+        gathered = all_gather(mine)
         for place, (index, merge) in enumerate(self._known.items()):
             metric = self.metrics[index]
-            found = _on_device_of(metric, merged([states[place] for states in heard], merge.operations))
+            found = _on_device_of(metric, merged([states[place] for states in gathered], merge.operations))
             if "_result" in vars(metric):
                 found["_result"] = None
             self._own.append((metric, {name: vars(metric)[name] for name in found}))

@@ -94,15 +94,15 @@ class Watchdog:
         server = _serve() if is_main_process() else None
         mine = {"host": this_host(), "pid": os.getpid(), "started": started_at(), "port": server and server.port}
         mine["network"] = _link(NETWORK)
-        heard = all_gather({**mine, "address": _address()})
+        gathered = all_gather({**mine, "address": _address()})
         self._peers = [
             Peer(number, str(of["host"]), int(of["pid"]), float(of["started"]))
-            for number, of in enumerate(heard)
+            for number, of in enumerate(gathered)
             if number != rank()
         ]
         self._store = server
         self._sender = threading.Thread(
-            target=self._send_heartbeats, args=(heard[0],), name="ignite_hooks heartbeats", daemon=True
+            target=self._send_heartbeats, args=(gathered[0],), name="ignite_hooks heartbeats", daemon=True
         )
         self._sender.start()
         self._watcher = threading.Thread(target=self._watch, name="ignite_hooks watchdog", daemon=True)
@@ -179,8 +179,8 @@ class Watchdog:
             else:
                 rounds = self._rounds
                 for number in silent:
-                    was_heard = self._heartbeats.get(number) != seen.get(number)
-                    silent[number] = 0.0 if was_heard else silent[number] + passed
+                    has_beaten = self._heartbeats.get(number) != seen.get(number)
+                    silent[number] = 0.0 if has_beaten else silent[number] + passed
                 seen = dict(self._heartbeats)
             self._check_peers(silent)
             if self._found is not None:
@@ -215,7 +215,7 @@ class Watchdog:
             try:
                 stream.flush()
             except (OSError, ValueError):
-                continue  # nobody reads it any longer
+                continue  # its reader has ended
         os._exit(EXIT_CODE)
 
     def _write_stacks(self) -> None:

@@ -53,7 +53,7 @@ class Median(ignite.metrics.EpochMetric):
 
 
 class Gathers(ignite.metrics.Metric):
-    """A metric that nobody but itself can put together."""
+    """A metric that can only be merged by itself."""
 
     def reset(self) -> None:
         self._seen: list[float] = []

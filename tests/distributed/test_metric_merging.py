@@ -34,7 +34,7 @@ def test_composed_metrics_are_their_parts_each_once_and_in_order() -> None:
     assert [type(leaf).__name__ for leaf in leaves([f1, group, precision])] == ["Precision", "Recall", "Accuracy"]
 
 
-def test_only_metrics_that_are_computed_at_the_end_of_an_epoch_are_meant() -> None:
+def test_only_metrics_of_the_end_of_an_epoch_count() -> None:
     engine = Engine(lambda engine, batch: 1.0)
     accuracy, average = ignite.metrics.Accuracy(), ignite.metrics.RunningAverage(output_transform=float)
     accuracy.attach(engine, "accuracy")

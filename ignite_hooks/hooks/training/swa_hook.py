@@ -121,7 +121,7 @@ class SWAHook(BaseHook):
             self._averages = Averages(unwrapped(runner.model))
             self._averages.load_state_dict(found)
         elif self.state.taken:
-            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins anew", KEY)
+            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins again", KEY)
             self.state.taken = 0
 
     def after_train(self, runner: Runner) -> None:
