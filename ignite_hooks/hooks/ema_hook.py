@@ -209,8 +209,10 @@ class EMAHook(BaseHook):
         self._run.skipped_before = self.state.skipped
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
             self._begin_from(runner, runner.work_dir / self.resume_from)
-        if self.overlap:
-            self._start_thread(runner)
+        if self.overlap and self._thread is None:
+            self._thread = thread_beside(runner, self._step_hooks.optimizer)
+            if self._thread is not None:
+                self._step_hooks.add("overlap", lambda *_: self._catch_up(runner))
 
     def before_train_epoch(self, runner: Runner) -> None:
         # An epoch that is resumed in its middle has begun before.
@@ -428,16 +430,6 @@ class EMAHook(BaseHook):
         if self._averages is not None:
             self._averages.swap_out()
 
-    # -- beside the training ----------------------------------------------------------------------------------
-
-    def _start_thread(self, runner: Runner) -> None:
-        reason = why_no_thread(runner.model, self._step_hooks.optimizer)
-        if reason is not None:
-            runner.logger.info("overlap is off: %s", reason)
-        elif self._thread is None:
-            self._thread = AveragingThread()
-            self._step_hooks.add("overlap", lambda *_: self._catch_up(runner))
-
     def _catch_up(self, runner: Runner | None) -> None:
         """Finish all updates, those of the thread and deferred ones, and count them."""
         done = None if self._thread is None else self._thread.result()
@@ -446,6 +438,15 @@ class EMAHook(BaseHook):
         if self._averages is not None:
             made, left_out = self._averages.catch_up()
             self._count(runner, made, len(left_out), left_out[0] if left_out else None)
+
+
+def thread_beside(runner: Runner, optimizer: Any) -> AveragingThread | None:
+    """Return a thread for updates beside the training, or None if the optimizer cannot wait for them."""
+    reason = why_no_thread(runner.model, optimizer)
+    if reason is None:
+        return AveragingThread()
+    runner.logger.info("overlap is off: %s", reason)
+    return None
 
 
 def momentum_at(step: float, momentum: float, warm_up: int) -> float:
