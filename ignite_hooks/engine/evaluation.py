@@ -171,8 +171,8 @@ class Evaluations:
             return
         shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
-            merging.add(Events.EPOCH_COMPLETED, shared.put_together, Place.FIRST)
-            merging.add(Events.EPOCH_COMPLETED, shared.release, Place.AFTER_METRICS)
+            merging.add(Events.EPOCH_COMPLETED, shared.merge, Place.FIRST)
+            merging.add(Events.EPOCH_COMPLETED, shared.restore, Place.AFTER_METRICS)
         try:
             _run_extra_evaluations(name, engine, run, runner)
             with self._evaluation(name, engine, runner):
@@ -180,7 +180,7 @@ class Evaluations:
         finally:
             merging.remove_all()
             if shared is not None:
-                shared.release()
+                shared.restore()
 
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:

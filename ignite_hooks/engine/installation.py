@@ -19,10 +19,11 @@ from ignite_hooks.engine.fast_path import IterationBoxes
 from ignite_hooks.engine.handlers import tracking_new_handlers
 from ignite_hooks.engine.lifecycle import Lifecycle
 from ignite_hooks.engine.run_wrapper import RunWrapper
-from ignite_hooks.engine.signals import Shielded, Signals
+from ignite_hooks.engine.signals import Signals
 from ignite_hooks.engine.stopping import Stopping, StopVote
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.hook_events import HookEvents
 from ignite_hooks.plan.methods import default_name, method_of
 from ignite_hooks.plan.plan import Plan
@@ -221,7 +222,7 @@ class Installation:
     def _signals(self, data: object) -> Iterator[None]:
         """Take signals for the run, and keep them from the workers of its loaders."""
         loaders = [data, *self.runner.services.values()]
-        with Signals(self.stopping.on_signal) as self.stopping.signals, Shielded(loaders):
+        with Signals(self.stopping.on_signal) as self.stopping.signals, ShieldedWorkers(loaders):
             try:
                 yield
             finally:

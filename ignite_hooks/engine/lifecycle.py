@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ignite.engine import Engine, Events
 
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
-from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
+from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.accounting import BudgetController, Report
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
@@ -47,7 +47,7 @@ class Lifecycle:
         self._failed_with: BaseException | None = None
         self._handlers = Handlers(trainer)
         self._first_batch = Handlers(trainer)
-        self._watchdog: Vigil | None = None
+        self._watchdog: Watchdog | None = None
 
     # -- around the run ---------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Lifecycle:
             if on_error_of(hook) != wanted:
                 runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
         if rank_timeout:
-            self._watchdog = Vigil(rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._watchdog = Watchdog(rank_timeout, runner.services["logs_dir"], runner.logger)
             self._watchdog.begin()
 
     def blame_dead_rank(self, error: BaseException) -> None:

@@ -83,21 +83,6 @@ def mean(values: list[Any]) -> Any:
     return together.float().mean()
 
 
-def learning_rates(optimizer: Any) -> dict[str, float]:
-    """The learning rate of each group of parameters: ``lr``, ``lr/1``, or by the group's name.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> learning_rates(SimpleNamespace(param_groups=[{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3, "name": "head"}]))
-        {'lr': 0.1, 'lr/1': 0.2, 'lr/head': 0.3}
-    """
-    rates = {}
-    for index, group in enumerate(getattr(optimizer, "param_groups", ())):
-        name = group.get("name", index or None)
-        rates["lr" if name is None else f"lr/{name}"] = float(group["lr"])
-    return rates
-
-
 def cuda_memory() -> dict[str, float]:
     """The peak of the memory on the current GPU."""
     import torch

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.model.optimizers import each
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSAMPLED, PAUSE = range(8)
 
@@ -137,13 +140,13 @@ class Phases:
         def register_hooks() -> None:
             handles = self._handles
             if is_module:
-                handles.append(model.register_forward_pre_hook(Mark(self._on_forward)))
-                handles.append(model.register_forward_hook(Mark(self._on_output)))
+                handles.append(model.register_forward_pre_hook(EagerHook(self._on_forward)))
+                handles.append(model.register_forward_hook(EagerHook(self._on_output)))
             if is_module and hasattr(type(criterion), "register_forward_hook"):
-                handles.append(criterion.register_forward_hook(Mark(self._on_loss)))
+                handles.append(criterion.register_forward_hook(EagerHook(self._on_loss)))
             for stepper in steppers:
-                handles.append(stepper.register_step_pre_hook(Mark(self._on_optimizer)))
-                handles.append(stepper.register_step_post_hook(Mark(self._on_optimizer_done)))
+                handles.append(stepper.register_step_pre_hook(EagerHook(self._on_optimizer)))
+                handles.append(stepper.register_step_post_hook(EagerHook(self._on_optimizer_done)))
 
         if is_module or steppers:
             self._register_hooks = register_hooks
@@ -182,7 +185,7 @@ class Phases:
         tensor = output if hasattr(output, "requires_grad") else first_with_gradient(output)
         if tensor is None or not tensor.requires_grad:
             return False
-        tensor.register_hook(Mark(self._on_backward))
+        tensor.register_hook(EagerHook(self._on_backward))
         return True
 
     def _on_backward(self, *_: Any) -> None:
@@ -216,35 +219,6 @@ def one_in(seconds: float) -> int:
         (1, 20, 50, 50)
     """
     return min(RAREST, max(1, round(SHORT_STEP / seconds))) if seconds > 0 else RAREST
-
-
-class Mark:
-    """Call a method, except in compiled code, which must not include it.
-
-    A copy does nothing: a script may copy or save a whole model in the middle of a run.
-    """
-
-    __slots__ = ("call", "is_compiling")
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        import torch
-
-        self.call, self.is_compiling = call, torch.compiler.is_compiling
-
-    def __call__(self, *arguments: Any) -> None:
-        if not self.is_compiling():
-            self.call(*arguments)
-
-    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return _no_mark, ()
-
-
-def _no_mark() -> Callable[..., None]:
-    return nothing
-
-
-def nothing(*_: Any) -> None:
-    """Do nothing, as the copy of a mark."""
 
 
 class DeviceTimes:
@@ -298,29 +272,6 @@ def call_after_backward(function: Callable[[], None]) -> None:
     import torch
 
     torch.autograd.Variable._execution_engine.queue_callback(function)
-
-
-def each(thing: Any) -> Iterator[Any]:
-    """The values of a mapping, the items of a list, or the one thing there is.
-
-    Example:
-        >>> list(each({"a": 1, "b": 2})), list(each([1, 2])), list(each(1)), list(each(None))
-        ([1, 2], [1, 2], [1], [])
-    """
-    if isinstance(thing, Mapping):
-        yield from thing.values()
-    elif isinstance(thing, (list, tuple)):
-        yield from thing
-    elif thing is not None:
-        yield thing
-
-
-def set_rate(group: dict[str, Any], rate: float) -> None:
-    """Give a group of an optimizer a learning rate; a tensor stays, as a compiled optimizer reads it."""
-    if hasattr(group["lr"], "fill_"):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
 
 
 def first_with_gradient(output: Any) -> Any:

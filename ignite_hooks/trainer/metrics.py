@@ -21,6 +21,7 @@ from ignite.metrics import mIoU as mean_of_overlaps
 from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
 from torch import Tensor
 
+from ignite_hooks.distributed.metric_table import register, sums
 from ignite_hooks.drawing.boxes import Boxes, match
 
 
@@ -114,6 +115,9 @@ class map(Metric):
         if not bool(known.any()):
             return 0.0
         return float(average_precision(self._right[known], self._wrong[known], self._true[known]).mean())
+
+
+register(map, sums("_right", "_wrong", "_true"))
 
 
 def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from ignite_hooks.hooks.logger_hook import (
 )
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.measure.losses import learning_rates
+from ignite_hooks.model.optimizers import learning_rates
 from ignite_hooks.testing import failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer

@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from ignite_hooks.measure.losses import Window, learning_rates, numbers_of
+from ignite_hooks.measure.losses import Window, numbers_of
 
 
 def test_losses_are_not_fetched_between_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,6 @@ def test_a_loss_that_comes_now_and_then_is_averaged_over_its_own() -> None:
     for output in ({"loss": 1.0}, {"loss": 2.0, "aux": torch.tensor(4.0)}, {"loss": torch.tensor(3.0)}):
         window.add(output)
     assert window.means() == {"loss": 2.0, "aux": 4.0}
-
-
-def test_there_may_be_no_optimizer() -> None:
-    assert learning_rates(None) == {}
 
 
 def test_only_single_numbers_are_numbers() -> None:

@@ -15,7 +15,8 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import gradient_findings, some_of
 from ignite_hooks.measure.gradients import GradientFlow, GradientSample, trained_parameters
-from ignite_hooks.measure.phases import Mark, each
+from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -66,8 +67,8 @@ class GradientFlowHook(BaseHook):
         for optimizer in each(runner.optimizer):
             if hasattr(optimizer, "register_step_post_hook"):
                 self._optimizers.append(optimizer)
-                self._handles.append(optimizer.register_step_pre_hook(Mark(self._before_update)))
-                self._handles.append(optimizer.register_step_post_hook(Mark(self._after_update)))
+                self._handles.append(optimizer.register_step_pre_hook(EagerHook(self._before_update)))
+                self._handles.append(optimizer.register_step_post_hook(EagerHook(self._after_update)))
 
     @scheduled
     def before_train_iter(self) -> None:

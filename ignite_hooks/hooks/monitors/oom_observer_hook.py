@@ -13,7 +13,7 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.measure.phases import each, set_rate
 from ignite_hooks.measure.trend import line_through
+from ignite_hooks.model.optimizers import each, param_groups, set_rate
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 
@@ -261,12 +261,12 @@ def rates(start: float, end: float, count: int) -> Iterator[float]:
 
 def rates_of(optimizer: Any) -> list[float]:
     """The rate of each group."""
-    return [float(group["lr"]) for one in each(optimizer) for group in one.param_groups]
+    return [float(group["lr"]) for group in param_groups(optimizer)]
 
 
 def set_rates(optimizer: Any, before: Sequence[float], rate: float) -> None:
     """Give the first group a rate, and the others theirs in the same proportion as before."""
-    groups = [group for one in each(optimizer) for group in one.param_groups]
+    groups = param_groups(optimizer)
     for group, own in zip(groups, before, strict=True):
         set_rate(group, rate * own / before[0] if before[0] else rate)
 
@@ -278,7 +278,7 @@ def begin_with(rate: float, optimizer: Any, scheduler: Any) -> None:
     if not before[0]:
         return
     factor = rate / before[0]
-    for group in [group for one in each(optimizer) for group in one.param_groups]:
+    for group in param_groups(optimizer):
         if "initial_lr" in group:
             group["initial_lr"] = group["initial_lr"] * factor
     for one in each(scheduler):

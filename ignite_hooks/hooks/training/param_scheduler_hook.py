@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.progress import finished_epochs

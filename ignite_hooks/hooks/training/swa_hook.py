@@ -13,7 +13,7 @@ from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.schedule import When
@@ -29,10 +29,10 @@ KEY = "swa_state_dict"
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """The progress of the mean, which checkpoints hold."""
 
     taken: int = 0
-    """How many weights are in the average."""
+    """The number of weights in the average."""
     rates_before: list[float] = field(default_factory=list)
     """The learning rates from which annealing began."""
 
@@ -86,16 +86,16 @@ class SWAHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
             self.state, self._averages = Progress(), None
-        elif self._averages is not None and self._averages.inside:
+        elif self._averages is not None and self._averages.swapped:
             # The run before this one has left the mean in the model: this one goes on with the weights.
-            self._averages.take_out()
+            self._averages.swap_out()
             give(unwrapped(runner.model), self._raw_norms)
 
     def before_train_epoch(self, runner: Runner) -> None:
         begin = self._begins_after(runner)
         if self.swa_lr is None or runner.epoch < begin:
             return
-        groups = [group for one in each(runner.optimizer) for group in one.param_groups]
+        groups = param_groups(runner.optimizer)
         if not self.state.rates_before:
             self.state.rates_before = [float(group["lr"]) for group in groups]
         done = runner.epoch - begin + 1
@@ -120,7 +120,7 @@ class SWAHook(BaseHook):
             self._averages = Averages(unwrapped(runner.model))
             self._averages.load_state_dict(found)
         elif self.state.taken:
-            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins anew", KEY)
+            runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins again", KEY)
             self.state.taken = 0
 
     @at("after_train", order=95)
@@ -135,17 +135,17 @@ class SWAHook(BaseHook):
             return
         runner.checkpoints.wait_for_staging()
         data, raw = runner.trainer.state.dataloader, copies_of(norms)
-        self._averages.put_in()
+        self._averages.swap_in()
         try:
             with preserve_rng(data):
                 fail_on_all_ranks(lambda: renew_norms(module, data, runner.get_service("device")))
             average(list(norms.values()))
             self._norms = copies_of(norms)
         except Exception as error:
-            # So near the end this must not cost the run.
+            # Near the end of a run this must not end it.
             runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
         finally:
-            self._averages.take_out()
+            self._averages.swap_out()
             give(module, raw)
 
     @at("after_train", order=0)
@@ -156,12 +156,12 @@ class SWAHook(BaseHook):
         runner.checkpoints.wait_for_staging()
         module = unwrapped(runner.model)
         self._raw_norms = copies_of(norms_of(module))
-        self._averages.put_in()
+        self._averages.swap_in()
         give(module, self._norms)
         runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
 
     def _begins_after(self, runner: Runner) -> int:
-        """The number of epochs before the first that is taken."""
+        """Return the number of epochs before the first that is taken."""
         epochs = planned_epochs(runner)
         if epochs is None and 0 < self.start_epoch < 1:
             raise SettingError(
@@ -186,7 +186,7 @@ class SWAHook(BaseHook):
 
 
 def first_epoch(start: float, max_epochs: int | None) -> int:
-    """The epochs before those that are taken.
+    """Return the number of epochs before the first that is taken.
 
     Example:
         >>> first_epoch(0.75, 10), first_epoch(3, 10), first_epoch(0.75, 1)
@@ -196,7 +196,7 @@ def first_epoch(start: float, max_epochs: int | None) -> int:
 
 
 def annealed(done: int, epochs: int, before: float, after: float) -> float:
-    """The learning rate of the epoch of this number, counted from 1.
+    """Return the learning rate of an epoch, counted from 1.
 
     Example:
         >>> annealed(1, 2, 0.1, 0.02), annealed(2, 2, 0.1, 0.02), annealed(1, 0, 0.1, 0.02)
@@ -207,7 +207,7 @@ def annealed(done: int, epochs: int, before: float, after: float) -> float:
 
 
 def norms_of(module: Any) -> dict[str, Any]:
-    """The running statistics of the batch norms of a module, by name."""
+    """Return the running statistics of the batch norms of a module, by name."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     return {
@@ -219,26 +219,26 @@ def norms_of(module: Any) -> dict[str, Any]:
 
 
 def trained_norms(module: Any) -> list[Any]:
-    """The batch norms of a module that count, now that it is in train()."""
+    """Return the batch norms of a module that are in train()."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
 
 
 def copies_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Independent copies by name."""
+    """Return independent copies by name."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def give(module: Any, statistics: Mapping[str, Any]) -> None:
-    """Give batch norms these statistics."""
+    """Set the statistics of batch norms."""
     for name, value in norms_of(module).items():
         if name in statistics:
             value.copy_(statistics[name])
 
 
 def renew_norms(module: Any, data: Any, device: Any) -> None:
-    """Let the batch norms gather the statistics of all the data; all else is as before afterwards.
+    """Collect the statistics of batch norms over all the data, and change nothing else.
 
     Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
     """
@@ -253,7 +253,7 @@ def renew_norms(module: Any, data: Any, device: Any) -> None:
         module.train()
         for norm in trained_norms(module):
             norm.reset_running_stats()
-            # So that each batch counts as much as any other.
+            # All batches count equally.
             norm.momentum = None
         with torch.no_grad():
             for batch in data:

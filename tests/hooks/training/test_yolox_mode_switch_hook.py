@@ -174,7 +174,5 @@ def test_a_loader_of_ones_own_make_with_workers_that_stay_is_refused_before_the_
 
     trainer = Engine(lambda engine, batch: None)
     attach_hooks(trainer, ["YOLOXModeSwitchHook"], work_dir=tmp_path)
-    with pytest.raises(
-        HookError, match=r"persistent workers of a Mine cannot be started anew.*persistent_workers=False"
-    ):
+    with pytest.raises(HookError, match=r"persistent workers of a Mine cannot be restarted.*persistent_workers=False"):
         trainer.run(Mine(Mixed(), num_workers=1, persistent_workers=True), max_epochs=1)
