@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
     from ignite_hooks.config.files import load_config
-    from ignite_hooks.engine.accounting import Report
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.plan.hook_events import HookEvents
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry, Registry
     from ignite_hooks.run.best import Best, Record
     from ignite_hooks.run.metrics import Metrics
+    from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.secrets import Secret
     from ignite_hooks.trainer.base_trainer import BaseTrainer
@@ -38,7 +38,7 @@ _HOME = {
     "build_hooks": "config.build",
     "get_default_hooks": "config.build",
     "HookEvents": "plan.hook_events",
-    "Report": "engine.accounting",
+    "Report": "run.report",
     "load_config": "config.files",
     "Secret": "secrets",
     "Plan": "plan.plan",

@@ -12,7 +12,6 @@ from typing import Any
 from ignite.engine import Engine
 
 from ignite_hooks.distributed.collectives import broadcast_object
-from ignite_hooks.engine.accounting import Report
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
@@ -30,6 +29,7 @@ from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.report import Report
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import did_you_mean, one_line, shown
 

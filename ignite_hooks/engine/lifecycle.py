@@ -10,13 +10,14 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
-from ignite_hooks.engine.accounting import BudgetController, Report
+from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
 from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
 from ignite_hooks.text import counted
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ignite.engine import Engine, State
 
     from ignite_hooks.checkpoint.save import Checkpoints
-    from ignite_hooks.engine.accounting import Report
     from ignite_hooks.engine.installation import Installation
     from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.run.report import Report
     from ignite_hooks.store.interface import Store
     from ignite_hooks.writers.interface import Writer
 

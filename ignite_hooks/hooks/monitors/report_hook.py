@@ -26,7 +26,7 @@ from ignite_hooks.store.files import write_whole
 from ignite_hooks.text import one_line, shown
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.accounting import Report
+    from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.jsonl import Tail
 
