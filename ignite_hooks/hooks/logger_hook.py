@@ -1,4 +1,4 @@
-"""Says how training goes: a line for people, numbers for the writers."""
+"""Logs how training goes: lines for people, numbers for the writers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,20 +14,19 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
+from ignite_hooks.measure.losses import LossReporter, evaluated
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
-from ignite_hooks.run.runner import LOGGER_NAME, losses_of
-from ignite_hooks.text import clock, columns, number, out_of, padded
+from ignite_hooks.run.runner import LOGGER_NAME
+from ignite_hooks.text import clock, columns, counted, number, padded
+from ignite_hooks.writers.console import evaluation_line, training_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ignite_hooks.run.best import Record
     from ignite_hooks.run.runner import Runner
 
 LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
-RATES_SHOWN = 3
 
 
 @settings
@@ -63,12 +62,11 @@ class LoggerHook(BaseHook):
     }
 
     def __post_init__(self) -> None:
-        self._window = Window()
+        self._losses = LossReporter(self.interval)
         self._handlers: list[logging.Handler] = []
         self._undo_level: Callable[[], None] | None = None
         self._began = 0.0
         self._began_at_time = 0.0
-        self._logged_at = 0
 
     @property
     def when(self) -> When:
@@ -76,17 +74,17 @@ class LoggerHook(BaseHook):
         return When(self.interval, "iter")
 
     def before_run(self, runner: Runner) -> None:
-        self._window.clear()
-        self._began, self._began_at_time, self._logged_at = self.clock(), time.time(), 0
+        self._losses.begin(runner)
+        self._began, self._began_at_time = self.clock(), time.time()
         if is_main_process():
             self._open(runner)
 
     def before_train_epoch(self) -> None:
         if self.by_epoch:
-            self._window.clear()
+            self._losses.restart()
 
     def after_train_iter(self, outputs: Any) -> None:
-        self._window.add(outputs)
+        self._losses.add(outputs)
 
     @scheduled
     def after_step(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
@@ -97,7 +95,7 @@ class LoggerHook(BaseHook):
         # In an epoch that is shorter than the interval nothing else would be logged.
         if self.by_epoch and (not self.ignore_last or runner.batch_idx + 1 < self.interval):
             self._log(runner, optimizer, timer)
-        self._report(runner, "train", beside=losses_of(runner.outputs))
+        self._report(runner, "train")
 
     def after_val_epoch(self, runner: Runner) -> None:
         self._report(runner, "val")
@@ -116,6 +114,7 @@ class LoggerHook(BaseHook):
             runner.logger.info("%s", "\n".join(["summary", *(f"  {line}" for line in columns(rows))]))
 
     def cleanup(self, runner: Runner) -> None:
+        self._losses.end()
         logger = logger_of(runner)
         for handler in self._handlers:
             logger.removeHandler(handler)
@@ -126,40 +125,37 @@ class LoggerHook(BaseHook):
             self._undo_level = None
 
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
-        """What has come together since the last line."""
-        seen, self._window = self._window, Window()
-        if runner.global_step == self._logged_at or not is_main_process():
+        """Log what was measured since the last line."""
+        if not is_main_process():
+            self._losses.restart()
             return
-        self._logged_at = runner.global_step
-        losses, rates, memory = seen.means(), learning_rates(optimizer), cuda_memory()
+        found = self._losses.report(runner, optimizer)
+        if found is None:
+            return
         figures = timer.figures() if hasattr(timer, "figures") else {}
-        scalars = losses | rates | memory
-        if scalars:
-            runner.writer.write_measured(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
-        words = [f"{name} {number(value)}" for name, value in losses.items()]
-        words += [*rates_in_words(rates), *figures_in_words(figures)]
-        words += [f"memory {value:.0f} MB" for value in memory.values()]
-        runner.logger.info("  ".join([self._place(runner), *words]))
-
-    def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any] | None = None) -> None:
-        """What an engine has measured in its epoch."""
-        name, metrics, scalars = scalars_of(runner, kind, beside or {})
-        if not metrics or not is_main_process():
-            return
-        runner.writer.write_measured(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
-        by_epoch = self.log_metric_by_epoch
-        epoch, iteration = padded(epoch_of(runner), runner.max_epochs), padded(runner.global_step, runner.max_iters)
-        words = [f"{name:<5}", f"epoch {epoch}" if by_epoch else f"iter {iteration}"]
-        words += [f"{key} {number(value)}" for key, value in metrics.items()]
-        words += [f"({in_words(key, best)})" for key, best in runner.best.items() if _belongs(key, name, kind, metrics)]
-        runner.logger.info("  ".join(words))
-
-    def _place(self, runner: Runner) -> str:
-        """Where the run is: ``Epoch  3/10 [ 150/500]`` or ``Iter 1650/5000``."""
+        if found.scalars:
+            runner.writer.write_measured(found.scalars, found.step, kind="train", epoch=found.epoch)
+        state = runner.trainer.state
         if self.by_epoch:
-            epoch = out_of(epoch_of(runner), runner.max_epochs)
-            return f"Epoch {epoch} [{out_of(runner.batch_idx + 1, runner.epoch_length)}]"
-        return f"Iter {out_of(runner.global_step, runner.max_iters)}"
+            places = {"Epoch": (found.epoch, state.max_epochs), "": (runner.batch_idx + 1, state.epoch_length)}
+        else:
+            places = {"Iter": (found.step, runner.max_iters)}
+        runner.logger.info(training_line(places, found.losses, found.rates, found.memory, figures))
+
+    def _report(self, runner: Runner, kind: str) -> None:
+        """Log the metrics of an engine at the end of its epoch."""
+        found = evaluated(runner, kind)
+        if not found.metrics or not is_main_process():
+            return
+        runner.writer.write_measured(found.scalars, found.step, kind=kind, epoch=found.epoch)
+        epoch, iteration = padded(found.epoch, runner.max_epochs), padded(found.step, runner.max_iters)
+        place = f"epoch {epoch}" if self.log_metric_by_epoch else f"iter {iteration}"
+        best = {
+            key: (record.score, record.epoch)
+            for key, record in runner.best.items()
+            if _belongs(key, found.name, kind, found.metrics)
+        }
+        runner.logger.info(evaluation_line(found.name, place, found.metrics, best))
 
     def _open(self, runner: Runner) -> None:
         logger = logger_of(runner)
@@ -215,29 +211,6 @@ def is_heard(logger: logging.Logger) -> bool:
     return False
 
 
-def rates_in_words(rates: Mapping[str, float]) -> Iterator[str]:
-    """A few learning rates one by one, of many the range."""
-    if len(rates) <= RATES_SHOWN:
-        yield from (f"{name} {rate:.2e}" for name, rate in rates.items())
-    else:
-        yield f"lr {min(rates.values()):.2e} to {max(rates.values()):.2e}"
-
-
-def figures_in_words(figures: Mapping[str, float]) -> Iterator[str]:
-    """What the timer has to say."""
-    for name in ("time", "data"):
-        seconds = figures.get("time/iter" if name == "time" else "time/data")
-        if seconds is not None:
-            yield f"{name} {seconds:6.2f} s" if seconds >= 1 else f"{name} {seconds * 1e3:5.1f} ms"
-    if "time/eta" in figures:
-        yield f"eta {clock(figures['time/eta'])}"
-
-
-def in_words(metric: str, best: Record) -> str:
-    """A score of ``runner.best``."""
-    return f"best {metric} {number(best.score)} at epoch {best.epoch}"
-
-
 def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
     """What a run has come to: best metrics and where, how long it took, its files, what failed.
 
@@ -251,7 +224,7 @@ def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
         words = [f"{number(best.score)} at epoch {best.epoch}, iteration {best.step}"]
         rows.append((f"best {metric}", ", ".join(words + ([best.file] if best.file else []))))
     failures = {name: record.count for name, record in runner.report().failures.items()}
-    failures |= {name: record["count"] for name, record in getattr(runner.writer, "failures", dict)().items()}
+    failures |= {name: record["count"] for name, record in runner.writer.failures().items()}
     return [
         *rows,
         ("took", clock(took)),
@@ -272,7 +245,7 @@ def files_in_words(folder: Path, since: float) -> str:
         if path.suffix != ".pth":
             words.append(f"{path.name}/" if path.is_dir() else path.name)
     if checkpoints:
-        words.insert(0, f"{checkpoints} checkpoint{'s' if checkpoints > 1 else ''}")
+        words.insert(0, counted(checkpoints, "checkpoint"))
     return ", ".join(words) or "none"
 
 

@@ -14,7 +14,7 @@ from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.checkpoint.save import Order, Saves
 from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import ConfigError, MetricError
-from ignite_hooks.measure.losses import is_number
+from ignite_hooks.measure.losses import losses_of
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.metrics import Metrics
 from ignite_hooks.secrets import MASKING, Masks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.distributed.metric_merging import SharedEvaluation
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.store.interface import Store
-    from ignite_hooks.writers.interface import Writer
+    from ignite_hooks.writers.many import ManyWriters
 
 KNOWN_SERVICES = (
     "model",
@@ -99,7 +99,7 @@ class Hooks(Mapping[str, Any]):
 class RunLogger(logging.Logger):
     """A standard logger that also carries the methods of the run's writer."""
 
-    def __init__(self, parent: logging.Logger, writer: Writer) -> None:
+    def __init__(self, parent: logging.Logger, writer: ManyWriters) -> None:
         super().__init__(f"{parent.name}.run")
         self.parent = parent
         self.writer = writer
@@ -127,7 +127,7 @@ class Runner:
         trainer: Engine,
         *,
         work_dir: Path,
-        writer: Writer,
+        writer: ManyWriters,
         services: Mapping[str, Any],
         store: Callable[[Path], Store],
     ) -> None:
@@ -497,15 +497,3 @@ class Runner:
 
 
 _IN_ITERATION = ("ITERATION_STARTED", "ITERATION_COMPLETED")
-
-
-def losses_of(output: Any, *names: str) -> dict[str, Any]:
-    """The losses in what a training step returned: a number, a tensor, or the numbers of a mapping.
-
-    Example:
-        >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
-        ({'loss': 0.5}, {'loss': 1.0, 'aux': 2}, {})
-    """
-    found = output if isinstance(output, Mapping) else {"loss": output}
-    wanted = {name: value for name, value in found.items() if not names or name in names}
-    return {name: value for name, value in wanted.items() if is_number(value)}

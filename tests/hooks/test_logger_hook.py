@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +14,9 @@ from ignite.metrics import Average
 
 from ignite_hooks import HOOKS, BaseHook, Runner, attach_hooks
 from ignite_hooks.hooks import logger_hook
-from ignite_hooks.hooks.logger_hook import (
-    LoggerHook,
-    figures_in_words,
-    rates_in_words,
-)
+from ignite_hooks.hooks.logger_hook import LoggerHook
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.measure.losses import learning_rates
 from ignite_hooks.testing import failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer
@@ -419,32 +413,3 @@ def test_a_work_dir_that_cannot_be_written_does_not_end_the_run(
 
 def test_it_has_the_name_of_the_third_specification() -> None:
     assert HOOKS.get("LogHook") is LoggerHook
-
-
-# -- words -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ({"time/iter": 0.0124, "time/data": 0.002}, "time  12.4 ms  data   2.0 ms"),
-        ({"time/iter": 12.5, "time/data": 0.5, "time/eta": 83}, "time  12.50 s  data 500.0 ms  eta 0:01:23"),
-        ({}, ""),
-    ],
-)
-def test_figures_in_words(figures: dict[str, float], words: str) -> None:
-    assert "  ".join(figures_in_words(figures)) == words
-
-
-@pytest.mark.parametrize(
-    ("rates", "words"),
-    [
-        ([0.1], "lr 1.00e-01"),
-        ([0.1, 0.02], "lr 1.00e-01  lr/1 2.00e-02"),
-        ([0.1, 0.2, 0.3, 0.4], "lr 1.00e-01 to 4.00e-01"),
-        ([], ""),
-    ],
-)
-def test_a_few_learning_rates_one_by_one_of_many_the_range(rates: list[float], words: str) -> None:
-    optimizer = SimpleNamespace(param_groups=[{"lr": torch.tensor(rate)} for rate in rates])
-    assert "  ".join(rates_in_words(learning_rates(optimizer))) == words

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.measure.losses import learning_rates
 from ignite_hooks.testing import tiny_run
-from ignite_hooks.writers.console import ConsoleWriter
+from ignite_hooks.writers.console import ConsoleWriter, figures_in_words, rates_in_words
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +50,29 @@ def test_what_the_logger_hook_shows_is_not_shown_twice(caplog: pytest.LogCapture
 def test_a_level_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^level: debug, info or warning is needed, not 'loud'$"):
         ConsoleWriter("loud")
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"time/iter": 0.0124, "time/data": 0.002}, "time  12.4 ms  data   2.0 ms"),
+        ({"time/iter": 12.5, "time/data": 0.5, "time/eta": 83}, "time  12.50 s  data 500.0 ms  eta 0:01:23"),
+        ({}, ""),
+    ],
+)
+def test_figures_in_words(figures: dict[str, float], words: str) -> None:
+    assert "  ".join(figures_in_words(figures)) == words
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.1], "lr 1.00e-01"),
+        ([0.1, 0.02], "lr 1.00e-01  lr/1 2.00e-02"),
+        ([0.1, 0.2, 0.3, 0.4], "lr 1.00e-01 to 4.00e-01"),
+        ([], ""),
+    ],
+)
+def test_a_few_learning_rates_one_by_one_of_many_the_range(rates: list[float], words: str) -> None:
+    optimizer = SimpleNamespace(param_groups=[{"lr": torch.tensor(rate)} for rate in rates])
+    assert "  ".join(rates_in_words(learning_rates(optimizer))) == words

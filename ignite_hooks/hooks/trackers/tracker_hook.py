@@ -10,10 +10,9 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
+from ignite_hooks.measure.losses import LossReporter, evaluated
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
-from ignite_hooks.run.runner import losses_of
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -44,11 +43,10 @@ class TrackerHook(BaseHook):
     on_error: OnError = "warn"
 
     def __post_init__(self) -> None:
-        self._window = Window()
+        self._losses = LossReporter(self.interval)
         self._place: ManyWriters | None = None
         self._writer: Any = None
         self._saved: Path | None = None
-        self._logged_at = 0
 
     def make_writer(self, folder: Path) -> Writer:
         """The writer for this run, whose files lie in a folder."""
@@ -60,13 +58,13 @@ class TrackerHook(BaseHook):
         return When(self.interval, "iter")
 
     def before_run(self, runner: Runner, config: Any = None) -> None:
-        self._window.clear()
-        self._saved, self._logged_at = None, 0
+        self._losses.begin(runner)
+        self._saved = None
         if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
         pictures_every = self.image_interval if self.log_images else None
-        self._place = runner.writer.join(self._writer, pictures_every=pictures_every)  # type: ignore[attr-defined]
+        self._place = runner.writer.join(self._writer, pictures_every=pictures_every)
         if not runner.resume_from and not runner.global_step:
             # The other writers were told before this one was there.
             self._place.began_anew()
@@ -75,30 +73,31 @@ class TrackerHook(BaseHook):
         self._place.write_text("plan", str(runner.plan), 0)
 
     def before_train_epoch(self) -> None:
-        self._window.clear()
+        self._losses.restart()
 
     def after_train_iter(self, outputs: Any) -> None:
-        self._window.add(outputs)
+        self._losses.add(outputs)
 
     @scheduled
     def after_step(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
         """The same point by its other name: this one is scheduled."""
         self._log(runner, optimizer)
-        step = runner.global_step
-        if self.log_histograms and self._place is not None and crossed(step, self.interval, self.histogram_interval):
-            write_histograms(self._place, model, step)
+        if self.log_histograms and self._place is not None:
+            step = runner.global_step
+            if crossed(step, self.interval, self.histogram_interval):
+                write_histograms(self._place, model, step)
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None) -> None:
         # As LoggerHook does: in an epoch that is shorter than the interval nothing else would be logged.
         if runner.batch_idx + 1 < self.interval:
             self._log(runner, optimizer)
-        self._report(runner, "train", losses_of(runner.outputs))
+        self._report(runner, "train")
 
     def after_val_epoch(self, runner: Runner) -> None:
-        self._report(runner, "val", {})
+        self._report(runner, "val")
 
     def after_test_epoch(self, runner: Runner) -> None:
-        self._report(runner, "test", {})
+        self._report(runner, "test")
 
     def after_save_checkpoint(self, path: Path | None = None) -> None:
         self._saved = path
@@ -108,6 +107,7 @@ class TrackerHook(BaseHook):
             self._writer.failed = True
 
     def cleanup(self, runner: Runner) -> None:
+        self._losses.end()
         place, self._place, self._writer = self._place, None, None
         if place is None:
             return
@@ -115,23 +115,22 @@ class TrackerHook(BaseHook):
             for path in self._models(runner):
                 place.write_artifact(path, kind="model")
         place.write_text("summary", summary_of(runner), runner.global_step)
-        runner.writer.leave(place)  # type: ignore[attr-defined]
+        runner.writer.leave(place)
 
     def _log(self, runner: Runner, optimizer: Any) -> None:
-        """What has come together since the last time."""
-        seen, self._window = self._window, Window()
-        if runner.global_step == self._logged_at or self._place is None:
-            return
-        self._logged_at = runner.global_step
-        scalars = seen.means() | learning_rates(optimizer) | cuda_memory()
-        if scalars:
-            self._place.write_scalars(scalars, runner.global_step, kind="train", epoch=epoch_of(runner))
+        """Write what was measured since the last time."""
+        if self._place is None:
+            self._losses.restart()
+        elif (found := self._losses.report(runner, optimizer)) is not None and found.scalars:
+            self._place.write_scalars(found.scalars, found.step, kind="train", epoch=found.epoch)
 
-    def _report(self, runner: Runner, kind: str, beside: Mapping[str, Any]) -> None:
-        """What an engine has measured in its epoch."""
-        _, _, scalars = scalars_of(runner, kind, beside)
-        if scalars and self._place is not None:
-            self._place.write_scalars(scalars, runner.global_step, kind=kind, epoch=epoch_of(runner))
+    def _report(self, runner: Runner, kind: str) -> None:
+        """Write the metrics of an engine at the end of its epoch."""
+        if self._place is None:
+            return
+        found = evaluated(runner, kind)
+        if found.scalars:
+            self._place.write_scalars(found.scalars, found.step, kind=kind, epoch=found.epoch)
 
     def _models(self, runner: Runner) -> list[Path]:
         """The files of the best checkpoints and of the last one."""
