@@ -8,7 +8,8 @@ from typing import Any
 
 from ignite_hooks.errors import SettingError
 from ignite_hooks.text import clock, number, out_of
-from ignite_hooks.writers.interface import Writer, fetched, full_name
+from ignite_hooks.writers.convert import fetched
+from ignite_hooks.writers.interface import Writer, full_name
 
 RATES_SHOWN = 3
 

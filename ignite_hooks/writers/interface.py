@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.writers.convert import rendered
+
 
 class Writer:
     """Base of all writers. Three methods are required; every other one falls back on them or does nothing.
@@ -85,63 +87,6 @@ def full_name(name: str, kind: str) -> str:
     return name if kind == "train" or name.startswith((f"{kind}/", f"{kind}_")) else f"{kind}/{name}"
 
 
-def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
-    """The scalars with one-element tensors as numbers: one wait per device and type, not one per tensor."""
-    plain = dict(scalars)
-    groups: dict[tuple[str, str], list[str]] = {}
-    for name, value in plain.items():
-        # The class is asked because an instance of an Ignite `Metric` answers any name.
-        if hasattr(type(value), "numel") and value.numel() == 1:
-            groups.setdefault((str(value.device), str(value.dtype)), []).append(name)
-    for names in groups.values():
-        import torch
-
-        together = torch.stack([plain[name].detach().reshape(()) for name in names])
-        plain.update(zip(names, together.tolist(), strict=True))
-    return plain
-
-
-def number_of(value: Any) -> float | int | None:
-    """A number for a place that takes nothing else; anything else is none."""
-    if type(value) is float:
-        return value
-    value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
-    return value if isinstance(value, (int, float)) else None
-
-
-def finite(values: Any) -> Any:
-    """What is finite of an array, a list or a tensor, in one row; of a sharded tensor the part that is here."""
-    import numpy
-
-    if hasattr(type(values), "to_local"):
-        values = values.to_local()
-    if hasattr(type(values), "detach"):
-        dense = values.detach().to_dense() if values.is_sparse else values.detach()
-        values = dense.cpu().float()
-    array = numpy.asarray(values).ravel()
-    return array[numpy.isfinite(array)]
-
-
-def as_picture(image: Any) -> Any:
-    """A picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
-    import numpy
-
-    first = hasattr(type(image), "detach") and image.ndim == 3 and image.shape[0] in (1, 3, 4)
-    array = numpy.asarray(image.detach().cpu() if hasattr(type(image), "detach") else image)
-    if first and array.shape[2] not in (3, 4):
-        array = array.transpose(1, 2, 0)
-    if array.ndim == 2:
-        array = array[:, :, None]
-    if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
-        raise ValueError(f"a picture is height x width x channels, with 1, 3 or 4 of these, not {array.shape}")
-    if array.dtype != numpy.uint8:
-        # As in matplotlib: numbers with a fraction reach from 0.0 to 1.0, whole ones to 255.
-        scale = 255 if array.dtype.kind in "fb" else 1
-        array = (array * scale).round() if scale == 255 else array
-        array = numpy.nan_to_num(array).clip(0, 255).astype(numpy.uint8)
-    return numpy.repeat(array, 3, axis=2) if array.shape[2] == 1 else array
-
-
 def missing(module: str, extra: str | None = None) -> str:
     """What to do where a package is not installed; nothing where it is."""
     if importlib.util.find_spec(module) is not None:
@@ -154,18 +99,3 @@ def installed(module: str, extra: str | None = None) -> None:
     """Raise an error that says how to install what a writer needs, where it is not there."""
     if problem := missing(module, extra):
         raise ImportError(problem)
-
-
-def rendered(figure: Any) -> Any:
-    """A matplotlib figure as an RGBA array (height x width x 4, uint8); the figure stays as it was."""
-    import numpy
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = figure.canvas
-    try:
-        # Not `savefig`: ClearML captures it and would upload the picture a second time.
-        agg: Any = FigureCanvasAgg(figure)
-        agg.draw()
-        return numpy.array(agg.buffer_rgba())
-    finally:
-        figure.set_canvas(canvas)

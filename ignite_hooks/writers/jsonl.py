@@ -11,7 +11,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.interface import Writer, fetched
+from ignite_hooks.writers.convert import fetched
+from ignite_hooks.writers.interface import Writer
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Kept: ``json.dumps`` with settings makes an encoder for every line."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, installed, number_of
+from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of
+from ignite_hooks.writers.interface import Writer, full_name, installed
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
-from ignite_hooks.writers.interface import as_picture
+from ignite_hooks.writers.convert import as_picture
 from ignite_hooks.writers.jsonl import read_jsonl
 from ignite_hooks.writers.tensorboard import TensorboardWriter
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, Unreachable, answers
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.tracker import Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -28,7 +30,7 @@ WE_WENT_OFFLINE: list[bool] = []
 """Not empty where an earlier run of this process set ClearML offline, which counts for the whole process."""
 
 
-class ClearMLWriter(BackgroundWriter):
+class ClearMLWriter(TrackerWriter):
     """Records the run as a ClearML task, from a thread: numbers, pictures, histograms, texts, configuration, models.
 
     A task that the script has made is used, and goes on after the run; in one that is made here ClearML captures

@@ -13,16 +13,10 @@ from typing import Any
 
 from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import (
-    BackgroundWriter,
-    Mode,
-    Offline,
-    Refused,
-    Tracker,
-    Unreachable,
-    answers,
-)
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.tracker import Offline, Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
 # As many as one request may hold.
 METRICS_AT_ONCE = 1000
@@ -32,7 +26,7 @@ LONGEST_PARAMETER = 6000
 SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
 
-class MLflowWriter(BackgroundWriter):
+class MLflowWriter(TrackerWriter):
     """Records the run in MLflow, from a thread: numbers, pictures, texts, the configuration, files; no histograms.
 
     MLflow's own environment variables are honoured, and a run that the script has made active is used.

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Record, Spool
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -42,7 +42,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     spool = Spool(path)
     header = spool.read_header()
     kind = make(str(header.get("writer")))
-    if not (isinstance(kind, type) and issubclass(kind, BackgroundWriter)):
+    if not (isinstance(kind, type) and issubclass(kind, TrackerWriter)):
         raise ValueError(f"it is for {header.get('writer')}, which takes nothing later")
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import Masks
+from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, answers, plain
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import UNSENT, Record
+from ignite_hooks.writers.trackers.tracker import Refused, Tracker
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
 FINISH = 10.0
 """Seconds that the end of an online run waits for W&B; what has not arrived then stays in its own file."""
 logger = logging.getLogger("ignite_hooks")
 
 
-class WandbWriter(BackgroundWriter):
+class WandbWriter(TrackerWriter):
     """Records the run in Weights & Biases, from a thread: numbers, pictures, histograms, texts, configuration, files.
 
     W&B's own environment variables are honoured, and a run that the script has begun is used. Its steps only go on:

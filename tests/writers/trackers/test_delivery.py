@@ -13,9 +13,13 @@ import numpy
 import pytest
 import torch
 
-from ignite_hooks.writers.trackers import delivery as background
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Delivery, Refused, Tracker, answers, binned, plain
+from ignite_hooks.writers.convert import binned, plain
+from ignite_hooks.writers.trackers import probe
+from ignite_hooks.writers.trackers.delivery import Delivery
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.tracker import Refused, Tracker
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 from tests.writers.trackers.servers import FAULTS, faulty, unreachable
 
 SOON = 30.0
@@ -230,7 +234,7 @@ def test_a_spool_that_cannot_be_written_costs_records_only(
 # -- the writer ---------------------------------------------------------------------------------------------------
 
 
-class ToPlace(BackgroundWriter):
+class ToPlace(TrackerWriter):
     def __init__(self, place: Any, work_dir: Path, **settings: Any) -> None:
         super().__init__("place", settings.pop("mode", "auto"), work_dir, SOON, **settings)
         self.place = place
@@ -353,7 +357,7 @@ def test_the_line_about_being_offline_says_what_to_do(tmp_path: Path, caplog: py
         f"ToPlace: http://x does not answer, so it works offline, in {tmp_path}; "
         f"'ignite-hooks send {tmp_path}' sends it later"
     ]
-    assert background.PATIENCE == 2.0
+    assert probe.PATIENCE == 2.0
 
 
 def test_a_configuration_holds_nothing_but_names_numbers_and_texts(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from ignite_hooks.writers.memory import MemoryWriter
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Tracker
 from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.tracker import Tracker
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 
-class Shelf(BackgroundWriter, Tracker):
+class Shelf(TrackerWriter, Tracker):
     """A tracker on which everything can be looked at."""
 
     got: list[Record]
