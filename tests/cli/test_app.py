@@ -138,7 +138,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def process(*argv: str, code: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *(("-c", code) if code else ("-m", "ignite_hooks")), *argv]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, timeout=240)
 
 
 # -- validate -----------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path, unbuffered: str) 
     assert running.stdout.readline().split()[0] == "epoch"
     running.stdout.close()
     assert running.stderr.read() == ""
-    assert running.wait(timeout=60) == 1
+    assert running.wait(timeout=240) == 1
     running.stderr.close()
 
 

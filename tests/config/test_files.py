@@ -199,9 +199,9 @@ BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
 def test_what_cannot_be_accepted_is_named_with_its_place(language: str, text: str, message: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert message in error_of(language, text)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ FILES = sorted(CONFIGS.rglob("*.yaml"))
 def printed() -> str:
     """What a fresh process prints: in this one, tests register hooks of their own."""
     command = [sys.executable, "-m", "ignite_hooks", "schema"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_same_is_printed_in_every_process(printed: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
         env={"PYTHONHASHSEED": "7"},
     )
     assert again.stdout == printed

@@ -20,16 +20,19 @@ from torch.utils.data.distributed import DistributedSampler
 from ignite_hooks import attach_hooks
 from ignite_hooks.checkpoint.capture import weights_of
 from ignite_hooks.distributed.collectives import rank
-from tests.faults.tools import drawn, times
+from tests.faults.tools import drawn, saved_in, times, until
 from tests.ranks import Ranks, run_ranks
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(times(300, 3600))]
+pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(times(900, 3600))]
 
-EPOCHS, LENGTH = 3, 6
+EPOCHS, LENGTH, INTERVAL = 3, 6, 2
 
 
-def live(folder: str, victim: int, die_at: int) -> str:
-    """One life; rank ``victim`` kills itself after iteration ``die_at``, if that comes."""
+def live(folder: str, victim: int, die_at: int, once_saved: bool = False) -> str:
+    """One life, and what it has come to; rank ``victim`` kills itself after iteration ``die_at``, if that comes.
+
+    With ``once_saved`` it waits there until the manifest lists what was begun to be saved.
+    """
     fresh = not any(Path(folder).glob("*.pth"))
     # Every rank draws numbers of its own, and a resumed script begins with others.
     torch.manual_seed(rank() if fresh else os.getpid())
@@ -52,7 +55,7 @@ def live(folder: str, victim: int, die_at: int) -> str:
     runner = attach_hooks(
         trainer,
         {
-            "default_hooks": {"checkpoint": {"by_epoch": False, "interval": 2, "max_keep_ckpts": 2}},
+            "default_hooks": {"checkpoint": {"by_epoch": False, "interval": INTERVAL, "max_keep_ckpts": 2}},
             "custom_hooks": [{"type": "EMAHook", "momentum": 0.9, "warm_up": 2}],
         },
         work_dir=folder,
@@ -65,7 +68,13 @@ def live(folder: str, victim: int, die_at: int) -> str:
     @trainer.on(Events.ITERATION_COMPLETED)
     def die() -> None:
         if trainer.state.iteration == die_at and rank() == victim:
+            if once_saved:
+                until(lambda: saved_in(Path(folder)) == saved_before(die_at))
             os.kill(os.getpid(), signal.SIGKILL)
+
+    @trainer.on(Events.STARTED)
+    def note() -> None:
+        Path(folder, f"began-{rank()}.txt").write_text(str(trainer.state.iteration))
 
     trainer.run(loader, max_epochs=EPOCHS)
     digest = hashlib.sha256()
@@ -76,20 +85,40 @@ def live(folder: str, victim: int, die_at: int) -> str:
     return digest.hexdigest()
 
 
+def saved_before(iteration: int) -> int:
+    """The last iteration before this one that is saved."""
+    return (iteration - 1) // INTERVAL * INTERVAL
+
+
+def began(folder: Path) -> list[int]:
+    """Where each rank of the last life has begun."""
+    return [int((folder / f"began-{rank}.txt").read_text()) for rank in range(2)]
+
+
 @pytest.mark.parametrize("number", range(times(1, 20)))
 def test_it_ends_with_the_same_bits_and_files_but_for_the_one_it_was_resumed_from(number: int, tmp_path: Path) -> None:
     dice = drawn()
-    wanted = run_ranks(live, str(tmp_path / "whole"), 0, -1)
-    lives = [(dice.randrange(2), dice.randint(1, EPOCHS * LENGTH - 1)) for _ in range(dice.randint(1, 2))]
-    for victim, die_at in lives:
-        with Ranks(live, str(tmp_path / "killed"), victim, die_at) as ranks:
-            codes = ranks.wait(60)
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    wanted = run_ranks(live, str(whole), 0, -1)
+    # The first death is in the middle of an epoch, once something of that epoch is saved.
+    first = dice.randrange(EPOCHS) * LENGTH + dice.randint(INTERVAL + 1, LENGTH - 1)
+    more = [(dice.randint(1, EPOCHS * LENGTH - 1), False) for _ in range(dice.randint(0, 1))]
+    begins: list[int] = []
+    for die_at, once_saved in [(first, True), *more]:
+        victim = dice.randrange(2)
+        begins.append(saved_in(folder))
+        with Ranks(live, str(folder), victim, die_at, once_saved) as ranks:
+            codes = ranks.wait()
             printed = ranks.printed_by(1 - victim).read_text()
+        assert began(folder) == [begins[-1]] * 2
         if codes[victim] == 0:
             continue  # It had been resumed after the iteration in which it was to die.
         assert codes[victim] == -signal.SIGKILL, printed
         assert f"rank {victim} (process {ranks.processes[victim].pid}) has died" in printed
-    assert run_ranks(live, str(tmp_path / "killed"), 0, -1) == wanted
-    files, kept = (({path.name for path in (tmp_path / of).glob("*.pth")}) for of in ("whole", "killed"))
+    begins.append(saved_in(folder))
+    assert run_ranks(live, str(folder), 0, -1) == wanted
+    assert began(folder) == [begins[-1]] * 2
+    assert begins[:2] == [0, saved_before(first)], "it goes on in the middle of the epoch"
+    files, kept = ({path.name for path in of.glob("*.pth")} for of in (whole, folder))
     assert files <= kept
     assert len(kept - files) <= 1

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import signal
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.checkpoint.capture import weights_of
-from tests.faults.tools import Life, Tell, drawn, times
+from tests.faults.tools import Life, Tell, drawn, saved_in, times, until
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(240, 3600))]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(900, 3600))]
 
 LENGTH, EPOCHS = 5, 3
 """Iterations of an epoch, and epochs; a checkpoint is made every 3 iterations."""
@@ -130,35 +131,65 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     script(tmp_path_factory.mktemp("imported"), HOOKS["EMAHook"], 0).run()
 
 
-def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, after: int | None, place: str) -> None:
-    """One life, which ends after so many iterations or with the run."""
+@dataclass(frozen=True)
+class Death:
+    """Where a life ends."""
+
+    after: int
+    """So many times it comes by the place."""
+    place: str
+    once_saved: bool = False
+    """Whether it waits there until the manifest lists a checkpoint, however slow the disk is."""
+
+
+def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, death: Death | None) -> None:
+    """One life, which is killed or goes on to the end of the run."""
     made = script(folder, hooks, workers)
     done = 0
 
-    @made.trainer.on(Events[place])
     def die() -> None:
         nonlocal done
         done += 1
-        if done == after and made.trainer.state.iteration < LENGTH * EPOCHS:
+        if death is not None and done == death.after and made.trainer.state.iteration < LENGTH * EPOCHS:
+            if death.once_saved:
+                until(lambda: saved_in(folder))
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if death is not None:
+        made.trainer.add_event_handler(Events[death.place], die)
     made.trainer.add_event_handler(Events.STARTED, lambda: tell("began", made.trainer.state.iteration))
     made.run()
     tell("ended", made.digest())
 
 
-def whole_life(folder: Path, hooks: list[Any], workers: int, lives: list[tuple[int | None, str]]) -> tuple[str, Any]:
-    """The digest at the end of a run with these lives, and the iterations at which they began."""
-    began = []
-    for after, place in lives:
-        with Life(lambda tell, after=after, place=place: live(tell, folder, hooks, workers, after, place)) as life:  # type: ignore[misc]
+def whole_life(folder: Path, hooks: list[Any], workers: int, deaths: list[Death]) -> tuple[str, list[int]]:
+    """The digest at the end of a run with these deaths, and the iterations at which its lives began.
+
+    Each life begins exactly at the newest checkpoint of which the manifest knew when the one before was killed.
+    """
+    began: list[int] = []
+    for death in [*deaths, None]:
+        newest = saved_in(folder)
+        with Life(lambda tell, death=death: live(tell, folder, hooks, workers, death)) as life:  # type: ignore[misc]
             told = list(life.tells())
-            began += [words[1] for words in told if words[0] == "began"]
             code = life.wait()
-            if code == 0:
-                return told[-1][1], began
-            assert code == -signal.SIGKILL
+        assert told[0] == ["began", newest], (deaths, began)
+        began.append(newest)
+        if code == 0:
+            return told[-1][1], began
+        assert code == -signal.SIGKILL
     raise AssertionError("the last life is to go on to the end")
+
+
+def drawn_deaths(dice: random.Random) -> list[Death]:
+    """Up to four deaths at random places, one of which comes when there is a checkpoint to resume from.
+
+    The others may come before anything was saved, or in the middle of a save.
+    """
+    deaths = [Death(dice.randint(1, 8), dice.choice(PLACES)) for _ in range(dice.randint(1, 4))]
+    # After the first save was begun, which is in iteration 3.
+    deaths[dice.randrange(len(deaths))] = Death(dice.randint(4, 8), dice.choice(PLACES), once_saved=True)
+    return deaths
 
 
 @pytest.mark.parametrize(
@@ -174,23 +205,19 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_one_that_is_not(
     hooks: str, workers: int, runs: int, tmp_path: Path
 ) -> None:
     dice = drawn()
-    wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [(None, PLACES[0])])
-    resumed_in_epoch = 0
+    wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [])
     for number in range(runs):
-        lives: list[tuple[int | None, str]] = [
-            (dice.randint(1, 8), dice.choice(PLACES)) for _ in range(dice.randint(1, 4))
-        ]
-        found, began = whole_life(tmp_path / str(number), HOOKS[hooks], workers, [*lives, (None, PLACES[0])])
-        assert found == wanted, (lives, began)
-        resumed_in_epoch += sum(iteration % LENGTH > 0 for iteration in began)
-    assert resumed_in_epoch, "no run was resumed in the middle of an epoch"
+        deaths = drawn_deaths(dice)
+        found, began = whole_life(tmp_path / str(number), HOOKS[hooks], workers, deaths)
+        assert found == wanted, (deaths, began)
+        # Every 3 iterations there is a save, which is never where an epoch of 5 ends but at the end of the run.
+        assert any(iteration % LENGTH for iteration in began), (deaths, began)
 
 
 def test_a_run_that_is_killed_after_the_save_of_the_last_iteration_of_an_epoch_is_exact(tmp_path: Path) -> None:
     hooks = [{**SAVING, "interval": LENGTH, "async_save": False}]
-    wanted, _ = whole_life(tmp_path / "whole", hooks, 0, [(None, PLACES[0])])
-    lives: list[tuple[int | None, str]] = [(LENGTH + 2, "ITERATION_STARTED"), (None, PLACES[0])]
-    found, began = whole_life(tmp_path / "killed", hooks, 0, lives)
+    wanted, _ = whole_life(tmp_path / "whole", hooks, 0, [])
+    found, began = whole_life(tmp_path / "killed", hooks, 0, [Death(LENGTH + 2, "ITERATION_STARTED")])
     assert began == [0, LENGTH]
     assert found == wanted
 

@@ -13,12 +13,14 @@ from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.store import FolderStore
 from tests.faults.tools import Life, Tell, drawn, times, wait
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(240, 3600))]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(900, 3600))]
 
 WEIGHTS = 500_000
 """Of 8 bytes each, and the optimizer has as many: a state of 8 MB."""
 LENGTH = 4
 """Iterations of an epoch; most kills come in the middle of one."""
+MOMENTS = ("start", "resumed", "begun", "begun", "committed")
+"""What kills wait for before they come, in turn."""
 
 
 def made() -> tuple[Any, Any, Any]:
@@ -92,8 +94,11 @@ def test_a_run_that_is_killed_again_and_again_never_loses_what_was_committed(
 ) -> None:
     draw = drawn()
     reached = began = committed = inside = in_the_beginning = left_behind = 0
-    for _ in range(kills):
-        moment = draw.choice(["start", "resumed", "begun", "begun", "committed"])
+    done = 0
+    # Where few kills fall into a save, because the disk is fast or the machine busy, there are more of them.
+    while done < kills or inside < kills / 3:
+        moment = MOMENTS[done % len(MOMENTS)]
+        done += 1
         told: list[list[Any]] = []
         with Life(lambda tell: live(tmp_path, tell, async_save)) as run:
             while moment not in ("start", *(word for word, _ in told)):
@@ -112,11 +117,11 @@ def test_a_run_that_is_killed_again_and_again_never_loses_what_was_committed(
         reached = found_in(tmp_path)
         assert committed <= reached <= began
     print(
-        f"{kills} kills: {inside} in a save, {in_the_beginning} before the run began, {reached} iterations saved, "
+        f"{done} kills: {inside} in a save, {in_the_beginning} before the run began, {reached} iterations saved, "
         f"{left_behind} temporary files left behind"
     )
-    assert reached >= kills / 10
-    assert inside >= kills / 3, "too few kills fell into a save for this test to say something"
+    # Of each round one kill waits for a save that is over.
+    assert reached >= kills // len(MOMENTS)
     with Life(lambda tell: live(tmp_path, tell, async_save, iterations=3)) as run:
         assert next(run.tells()) == ["resumed", reached]
         committed_now = [number for what, number in run.tells() if what == "committed"]

@@ -46,7 +46,7 @@ def test_the_run_ends_in_order_though_its_data_workers_are_told_too(number: int,
         assert process.stdout is not None
         assert process.stdout.readline() == "training\n"
         os.killpg(process.pid, number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     # Python itself ends with SIGINT where KeyboardInterrupt is not caught.
     assert process.returncode in (code, -number if number == signal.SIGINT else code), errors
     assert "DataLoader worker" not in errors

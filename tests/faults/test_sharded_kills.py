@@ -19,7 +19,7 @@ from ignite_hooks.store import FolderStore
 from tests.faults.tools import Life, Tell, drawn, times, wait
 from tests.forks import forked
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(times(240, 3600))]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(times(900, 3600))]
 
 WEIGHTS = 200_000
 LENGTH = 3
@@ -83,7 +83,10 @@ def found_in(folder: Path) -> int:
 def test_ranks_that_are_killed_again_and_again_never_lose_what_was_committed(tmp_path: Path) -> None:
     draw, kills = drawn(), times(6, 200)
     reached = began = committed = inside = 0
-    for _ in range(kills):
+    done = 0
+    # Where few kills fall into a save, there are more of them.
+    while done < kills or inside < kills / 3:
+        done += 1
         who, saves = draw.choice([[0], [1], [0, 1]]), draw.randrange(1, 4)
         told: list[list[Any]] = []
         with forked(lambda tell: live(tmp_path, tell)) as ranks:
@@ -104,8 +107,7 @@ def test_ranks_that_are_killed_again_and_again_never_lose_what_was_committed(tmp
         inside += len(numbers["begun"]) > len(numbers["committed"])
         reached = found_in(tmp_path)
         assert committed <= reached <= began
-    print(f"{kills} kills: {inside} in a save, {reached} iterations saved")
-    assert inside >= kills / 3, "too few kills fell into a save for this test to say something"
+    print(f"{done} kills: {inside} in a save, {reached} iterations saved")
     with forked(lambda tell: live(tmp_path, tell, iterations=LENGTH)) as ranks:
         for rank in ranks:
             assert next(rank.tells()) == ["resumed", reached]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
@@ -42,13 +43,12 @@ def run(folder: Path, tell: Tell, *, resume: str | None = None, workers: int = 0
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)
     loader = DataLoader(TensorDataset(torch.ones(8, 2), torch.ones(8, 1)), num_workers=workers)
-    began = time.monotonic()
     try:
         hooks = [{"type": "CheckpointHook", "by_epoch": False, "interval": 2, "max_keep_ckpts": 1}, Witness()]
         attach_hooks(trainer, hooks, work_dir=folder, resume=resume, model=model, optimizer=optimizer)
         trainer.run(loader, max_epochs=10**6)
     except (CheckpointError, HookError) as error:
-        tell("refused", time.monotonic() - began, str(error))
+        tell("refused", str(error))
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +69,34 @@ def first(tmp_path: Path) -> Iterator[Life]:
         yield life
 
 
+def run_without_patience(folder: Path, tell: Tell, *, resume: str | None = None, iterations: int) -> None:
+    """Run, and tell how the lock was asked for, and how often the run slept."""
+    asked: list[int] = []
+    slept: list[float] = []
+    lock, sleep = fcntl.flock, time.sleep
+
+    def counted_lock(descriptor: int, how: int) -> None:
+        asked.append(how)
+        lock(descriptor, how)
+
+    def counted_sleep(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    # This process is a life of its own, and ends with it.
+    fcntl.flock, time.sleep = counted_lock, counted_sleep
+    run(folder, tell, resume=resume, iterations=iterations)
+    tell("asked", asked, slept)
+
+
 @pytest.mark.parametrize("resume", [None, "auto"])
 def test_a_second_run_is_refused_at_once_and_told_who_is_there(first: Life, tmp_path: Path, resume: str | None) -> None:
-    with Life(lambda tell: run(tmp_path, tell, resume=resume, iterations=4)) as second:
+    with Life(lambda tell: run_without_patience(tmp_path, tell, resume=resume, iterations=4)) as second:
         told = list(second.tells())
         assert second.wait() == 0
-    assert [word for word, *_ in told] == ["refused"], "it neither trains nor saves"
-    _, seconds, message = told[0]
-    assert seconds < 1
+    assert [word for word, *_ in told] == ["refused", "asked"], "it neither trains nor saves"
+    (_, message), asked = told
+    assert asked == ["asked", [fcntl.LOCK_EX | fcntl.LOCK_NB], []], "it asks once, and does not wait"
     owner = REFUSED.format(folder=re.escape(str(tmp_path)), pid=first.pid, host=re.escape(socket.gethostname()))
     assert re.search(owner, message), message
 

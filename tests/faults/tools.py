@@ -7,9 +7,13 @@ import os
 import random
 import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+from ignite_hooks.store import FolderStore
 
 LONG = os.environ.get("IGNITE_HOOKS_LONG") == "1"
 """Whether the long forms run: ``make faults``."""
@@ -32,6 +36,20 @@ def drawn() -> random.Random:
 def wait(seconds: float) -> None:
     """Let a random moment come; nothing is expected to have happened by then."""
     signal.sigtimedwait([], seconds)
+
+
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait for what another thread or process does; the deadline only ends a test that hangs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it never came in {seconds} s"
+        time.sleep(0.01)
+
+
+def saved_in(folder: Path) -> int:
+    """Return the iteration of the newest checkpoint that the manifest lists and that verifies; 0 if there is none."""
+    store = FolderStore(folder)
+    return max((entry.iteration for entry in store.entries() if store.verify(entry) is None), default=0)
 
 
 def in_memory() -> tempfile.TemporaryDirectory[str]:

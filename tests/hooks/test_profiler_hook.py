@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +22,10 @@ from torch import nn
 from ignite_hooks import BaseHook, ConfigError, HookError, Runner, attach_hooks, build_hook
 from ignite_hooks.hooks import profiler_hook
 from ignite_hooks.hooks.profiler_hook import ProfilerHook
+from ignite_hooks.measure.phases import Phases
 from ignite_hooks.testing import TinyRun, failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
+from tests.measure.test_phases import Hands
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +237,7 @@ class SleepyModel(nn.Linear):
 class Batches:
     """Some batches, each after a pause."""
 
-    pause: float
+    pause: Callable[[], object]
     num_workers: int = 2
 
     def __len__(self) -> int:
@@ -243,11 +245,13 @@ class Batches:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for _ in range(8):
-            time.sleep(self.pause)
+            self.pause()
             yield torch.ones(2, 2)
 
 
-def findings_of(folder: Path, model: nn.Module, pause: float = 0.0, **settings: Any) -> tuple[str, str]:
+def findings_of(
+    folder: Path, model: nn.Module, pause: Callable[[], object] = lambda: None, **settings: Any
+) -> tuple[str, str]:
     """What the report says stands out, and all of it."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -266,8 +270,31 @@ def findings_of(folder: Path, model: nn.Module, pause: float = 0.0, **settings: 
     return report.partition("## Findings")[2].partition("##")[0], report
 
 
-def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(tmp_path: Path) -> None:
-    found, _ = findings_of(tmp_path, nn.Linear(2, 1), pause=0.01)
+class Slowly(nn.Linear):
+    """Takes its time by the clock of a test."""
+
+    def __init__(self, hands: Hands, seconds: float) -> None:
+        super().__init__(2, 1)
+        self.take = lambda: hands.turn(seconds)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.take()
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("step", "is_named"), [(0.035, True), (0.045, False)])
+def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(
+    step: float, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock of the test, beside a step of which that is more or less than a fifth."""
+    hands = Hands()
+    monkeypatch.setattr(profiler_hook, "Phases", lambda: Phases(hands))
+    found, _ = findings_of(tmp_path, Slowly(hands, step), pause=lambda: hands.turn(0.01))
+    assert ("data loading takes" in found) == is_named
+
+
+def test_a_slow_loader_is_found_and_named_in_real_time(tmp_path: Path) -> None:
+    found, _ = findings_of(tmp_path, nn.Linear(2, 1), pause=lambda: time.sleep(0.1))
     assert "data loading takes" in found
     assert "raise num_workers, now 2" in found
 

@@ -47,7 +47,7 @@ def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
     inherited = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     found = {**inherited, "LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=found, cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=found, cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -343,7 +343,7 @@ class ActsAlways(BaseHook):
 
 
 def shares_beside_a_slow_rank(folder: str) -> dict[str, float]:
-    trainer = Engine(lambda engine, batch: time.sleep(0.01 * rank()))
+    trainer = Engine(lambda engine, batch: time.sleep(0.03 * rank()))
     runner = attach_hooks(trainer, ["IterTimerHook", ActsAlways()], work_dir=folder)
     trainer.run(range(40), max_epochs=1)
     seconds = runner.hooks["IterTimerHook"].seconds()

@@ -22,16 +22,23 @@ class Turns:
     """Readings that a run waits for, so that nothing depends on the speed of the machine."""
 
     def __init__(self) -> None:
-        self.read_once = threading.Semaphore(0)
         self.count = 0
+        self._more = threading.Condition()
 
     def read(self) -> dict[str, float]:
-        self.count += 1
-        self.read_once.release()
+        with self._more:
+            self.count += 1
+            self._more.notify_all()
         return {"system/cpu_percent": 50.0, "gpu0/percent": 30.0, "system/memory_percent": 97.0}
 
+    def until(self, count: int) -> None:
+        """Wait until so many readings have begun; all but the last of them are kept by then."""
+        with self._more:
+            assert self._more.wait_for(lambda: self.count >= count, timeout=60)
+
     def step(self, engine: Engine, batch: Any) -> None:
-        assert self.read_once.acquire(timeout=20)
+        """Let at least one reading be taken and kept meanwhile."""
+        self.until(self.count + 2)
 
 
 def monitored(
@@ -70,10 +77,12 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
 def test_a_sensor_that_fails_is_a_failure_of_the_hook_and_not_of_the_run(tmp_path: Path) -> None:
     class Broken(Turns):
         def read(self) -> dict[str, float]:
-            try:
-                raise OSError("the sensor is gone")
-            finally:
-                self.read_once.release(100)
+            super().read()
+            raise OSError("the sensor is gone")
+
+        def step(self, engine: Engine, batch: Any) -> None:
+            # Once the hook is switched off, there are no more.
+            self.until(2)
 
     report, _ = monitored(tmp_path, Broken(), iterations=30)
     assert "the sensor is gone" in report.failures["SystemMonitorHook"].last
@@ -82,11 +91,10 @@ def test_a_sensor_that_fails_is_a_failure_of_the_hook_and_not_of_the_run(tmp_pat
 def test_it_goes_on_after_a_sensor_has_failed_once(tmp_path: Path) -> None:
     class Shaken(Turns):
         def read(self) -> dict[str, float]:
-            if self.count == 3:
-                self.count += 1
-                self.read_once.release()
+            found = super().read()
+            if self.count == 4:
                 raise OSError("the sensor was busy")
-            return super().read()
+            return found
 
     report, writer = monitored(tmp_path, Shaken(), iterations=30)
     assert report.failures["SystemMonitorHook"].count == 1
@@ -130,15 +138,21 @@ def test_workers_can_be_forked_while_it_reads(tmp_path: Path) -> None:
 
 
 RUN = """
-import json, tempfile
+import json, tempfile, threading
 from ignite.engine import Engine
 from ignite_hooks import attach_hooks
 from ignite_hooks.hooks.monitors.system_monitor_hook import SystemMonitorHook
+from ignite_hooks.measure.machine import Machine
 from ignite_hooks.writers.memory import MemoryWriter
-import time
-writer = MemoryWriter()
-trainer = Engine(lambda engine, batch: time.sleep(0.005))
+writer, read_once = MemoryWriter(), threading.Semaphore(0)
+trainer = Engine(lambda engine, batch: read_once.acquire(timeout=60))
 hook = SystemMonitorHook(frequency=5, interval=0.002)
+take = Machine.read
+def read(self):
+    found = take(self)
+    read_once.release()
+    return found
+Machine.read = read
 runner = attach_hooks(trainer, {"hooks": [hook], "writers": [writer]}, work_dir=tempfile.mkdtemp())
 trainer.run(range(40))
 print(json.dumps([writer.lines[0][0], runner.report().findings]))

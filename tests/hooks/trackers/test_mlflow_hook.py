@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +31,8 @@ mlflow: Any = pytest.importorskip("mlflow")
 @pytest.fixture(scope="module", autouse=True)
 def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with trackers_at(tmp_path_factory.mktemp("trackers")):
+        # The first time this makes the tables, hundreds of times of waiting for the disk: no run is to wait for that.
+        mlflow.MlflowClient(os.environ["MLFLOW_TRACKING_URI"]).get_experiment_by_name("digits")
         yield
 
 
@@ -154,7 +155,7 @@ class Served:
             self._server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         until = time.monotonic() + 120
         while True:
-            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            with contextlib.suppress(OSError):  # also of one that accepts and is too busy to answer
                 urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
                 return
             assert self._server.poll() is None, (self.folder / "server.log").read_text()[-2000:]

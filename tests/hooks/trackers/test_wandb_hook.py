@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def records(folder: Path) -> list[Any]:
     """The records of the one offline run in a folder, once W&B's own process has written the last of them."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while True:
         found = records_so_far(folder)
         if any(record.HasField("exit") for record in found):

@@ -11,10 +11,12 @@ import numpy
 from PIL import Image
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.interface import full_name
 from ignite_hooks.writers.jsonl import read_jsonl
+from ignite_hooks.writers.trackers.delivery import BackgroundWriter
 
 PICTURE = numpy.random.default_rng(0).integers(0, 256, (9, 12, 3), dtype=numpy.uint8)
 CANARY = "canary-77aa01bc43"
@@ -26,6 +28,15 @@ class Draws(BaseHook):
 
     def after_epoch(self, runner: Any) -> None:
         runner.writer.write_image("predictions/cat", PICTURE, runner.global_step)
+
+
+class Patient(BaseHook):
+    """Lets the end of the run wait for a tracker on a slow machine until it has everything."""
+
+    def before_train(self, runner: Any) -> None:
+        for hook in runner.hooks.values():
+            if isinstance(hook, TrackerHook) and isinstance(hook._writer, BackgroundWriter):
+                hook._writer.deadline = 240.0
 
 
 def train(
@@ -45,7 +56,7 @@ def train(
             "timer": None,
             "checkpoint": {"best_metric": "accuracy", "max_keep_ckpts": 1},
         },
-        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), *hooks],
+        "custom_hooks": [{"interval": 2, "image_interval": 8, **hook}, Draws(), Fails(), Patient(), *hooks],
         "tracker": {"api_key": CANARY},
     }
     runner = attach_hooks(run.trainer, cfg, work_dir=folder, **run.services, **more)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -332,10 +331,8 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", list(FAULTS))
 def test_a_server_with_a_fault_does_not_answer(how: str) -> None:
     with faulty(how) as url:
-        began = time.monotonic()
-        assert not answers(url, patience=0.3)
-        # Margin for a busy machine: what matters is that it is not minutes.
-        assert time.monotonic() - began < 5
+        # For all bytes together: the slow one sends the next in time, and would have said 200 in the end.
+        assert not answers(url, patience=1.0)
 
 
 def test_where_nobody_listens_nobody_answers() -> None:
