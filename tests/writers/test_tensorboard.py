@@ -15,7 +15,6 @@ from PIL import Image
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
-from ignite_hooks.writers.convert import as_picture
 from ignite_hooks.writers.jsonl import read_jsonl
 from ignite_hooks.writers.tensorboard import TensorboardWriter
 
@@ -137,28 +136,6 @@ def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None
     for name in ("loss", "lr"):
         expected = [(line["step"], pytest.approx(line["scalars"][name])) for line in lines]
         assert seen[name] == expected
-
-
-@pytest.mark.parametrize(
-    ("image", "shape", "largest"),
-    [
-        (numpy.full((4, 6), 0.5), (4, 6, 3), 128),
-        (numpy.full((4, 6, 1), 255), (4, 6, 3), 255),
-        (numpy.full((4, 6, 4), 1.0), (4, 6, 4), 255),
-        (numpy.full((4, 6, 3), 300), (4, 6, 3), 255),
-        (numpy.full((4, 6, 3), numpy.nan), (4, 6, 3), 0),
-        (torch.ones(3, 4, 6), (4, 6, 3), 255),
-        (torch.ones(4, 6, 3), (4, 6, 3), 255),
-    ],
-)
-def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], largest: int) -> None:
-    made = as_picture(image)
-    assert (made.shape, made.dtype, made.max()) == (shape, numpy.uint8, largest)
-
-
-def test_what_is_no_picture_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
-        as_picture(numpy.zeros((2, 3, 4, 5)))
 
 
 def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ignite_hooks.run.runner import Runner
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.interface import full_name
 from ignite_hooks.writers.jsonl import read_jsonl
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 PICTURE = numpy.random.default_rng(0).integers(0, 256, (9, 12, 3), dtype=numpy.uint8)
 CANARY = "canary-77aa01bc43"
@@ -35,7 +35,7 @@ class Patient(BaseHook):
 
     def before_train(self, runner: Any) -> None:
         for hook in runner.hooks.values():
-            if isinstance(hook, TrackerHook) and isinstance(hook._writer, BackgroundWriter):
+            if isinstance(hook, TrackerHook) and isinstance(hook._writer, TrackerWriter):
                 hook._writer.deadline = 240.0
 
 

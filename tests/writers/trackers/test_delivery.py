@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
-import torch
 
-from ignite_hooks.writers.convert import binned, plain
-from ignite_hooks.writers.trackers import probe
 from ignite_hooks.writers.trackers.delivery import Delivery
-from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record, Spool
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker
-from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
-from tests.writers.trackers.servers import FAULTS, faulty, unreachable
 
 SOON = 30.0
 """Seconds after which something that should happen has not."""
@@ -228,140 +220,3 @@ def test_a_spool_that_cannot_be_written_costs_records_only(
     put(delivery, 1, 2)
     delivery.close(SOON)
     assert any(message.startswith("A: 2 records are lost, as") for message in caplog.messages)
-
-
-# -- the writer ---------------------------------------------------------------------------------------------------
-
-
-class ToPlace(TrackerWriter):
-    def __init__(self, place: Any, work_dir: Path, **settings: Any) -> None:
-        super().__init__("place", settings.pop("mode", "auto"), work_dir, SOON, **settings)
-        self.place = place
-
-    def connect(self) -> Tracker:
-        self.run_id = self.run_id or "run 1"
-        return self.place  # type: ignore[no-any-return]
-
-
-class Everything(Tracker):
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def send(self, records: Sequence[Record]) -> None:
-        self.records += records
-
-
-def test_every_kind_of_thing_becomes_a_record(tmp_path: Path) -> None:
-    place = Everything()
-    writer = ToPlace(place, tmp_path)
-    picture = numpy.ones((2, 3, 3))
-    writer.write_scalar("lr", 0.1, 1)
-    writer.write_scalars({"loss": torch.tensor(0.5), "text": "no number"}, 2, kind="val")
-    writer.write_image("cat", picture, 3)
-    writer.write_histogram("weights", torch.tensor([0.0, 1.0, torch.nan]), 4)
-    writer.write_text("note", "hello", 5)
-    writer.write_config({"seed": 1})
-    writer.write_artifact(tmp_path / "best.pth", kind="model")
-    picture[:] = 0
-    writer.close()
-    seen = [(record.what, record.step) for record in place.records]
-    assert seen == [
-        ("scalars", 1),
-        ("scalars", 2),
-        ("image", 3),
-        ("histogram", 4),
-        ("text", 5),
-        ("config", 0),
-        ("artifact", 0),
-    ]
-    contents = [record.content for record in place.records]
-    assert contents[:2] == [{"lr": 0.1}, {"val/loss": 0.5}]
-    assert (contents[2]["image"] == 255).all(), "what is drawn later does not change it"
-    assert sum(contents[3]["counts"]) == 2
-    assert contents[6] == {"path": str(tmp_path / "best.pth"), "name": "best.pth", "kind": "model"}
-    times = [record.time for record in place.records]
-    assert times == sorted(times)
-
-
-def test_a_disabled_writer_does_nothing(tmp_path: Path) -> None:
-    writer = ToPlace(None, tmp_path, mode="disabled")
-    writer.write_scalar("lr", 0.1, 1)
-    writer.close()
-    assert threading.active_count() == threading.active_count()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_mode_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^mode: auto, online, offline or disabled is needed, not False$"):
-        ToPlace(None, tmp_path, mode=False)
-
-
-def test_what_waits_for_an_earlier_run_stays_apart(tmp_path: Path) -> None:
-    class Down(Tracker):
-        def send(self, records: Sequence[Record]) -> None:
-            raise ConnectionError
-
-    writer = ToPlace(Down(), tmp_path)
-    writer.write_scalar("loss", 1.0, 1)
-    writer.close()
-    writer.write_scalar("loss", 1.0, 2)
-    writer.close()
-    writer.resumed(1)
-    writer.write_scalar("loss", 1.0, 2)
-    writer.close()
-    found = {path.name: [record.step for record in Spool(path)] for path in sorted(tmp_path.iterdir())}
-    assert found == {"place-2.spool": [2], "place.spool": [1, 2]}
-    header = Spool(tmp_path / "place.spool").read_header()
-    assert header == {"writer": "ToPlace", "settings": {}, "run": "run 1", "folder": str(tmp_path)}
-
-
-def test_no_thread_is_left(tmp_path: Path) -> None:
-    before = threading.active_count()
-    for _ in range(20):
-        writer = ToPlace(Everything(), tmp_path)
-        writer.write_scalar("loss", 1.0, 1)
-        writer.close()
-        writer.close()
-    assert threading.active_count() == before
-
-
-# -- asking a server ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", list(FAULTS))
-def test_a_server_with_a_fault_does_not_answer(how: str) -> None:
-    with faulty(how) as url:
-        # For all bytes together: the slow one sends the next in time, and would have said 200 in the end.
-        assert not answers(url, patience=1.0)
-
-
-def test_where_nobody_listens_nobody_answers() -> None:
-    assert not answers(unreachable())
-    assert not answers("no address at all")
-    assert not answers("http://")
-
-
-def test_a_histogram_counts_what_is_finite() -> None:
-    counts, edges = binned(torch.tensor([0.0, 0.0, 1.0, torch.inf]), bins=2)
-    assert (counts, edges) == ([2, 1], [0.0, 0.5, 1.0])
-    assert sum(binned(torch.tensor([torch.nan]))[0]) == 0
-
-
-def test_the_line_about_being_offline_says_what_to_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    ToPlace(None, tmp_path).offline_because("http://x does not answer", tmp_path)
-    assert caplog.messages == [
-        f"ToPlace: http://x does not answer, so it works offline, in {tmp_path}; "
-        f"'ignite-hooks send {tmp_path}' sends it later"
-    ]
-    assert probe.PATIENCE == 2.0
-
-
-def test_a_configuration_holds_nothing_but_names_numbers_and_texts(tmp_path: Path) -> None:
-    """W&B takes neither an object nor a number as a name, and would have no configuration at all."""
-    assert plain({"net": {"path": tmp_path, 3: (1, None)}, "lr": 0.1, "on": True, "device": torch.device("cpu")}) == {
-        "net": {"path": str(tmp_path), "3": [1, None]},
-        "lr": 0.1,
-        "on": True,
-        "device": "cpu",
-    }
