@@ -33,13 +33,13 @@ LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
 class LoggerHook(BaseHook):
     """Log losses, learning rates, speed and the results of evaluations.
 
-    Where nobody has set up logging, the lines go to stderr; rank 0 also keeps them in ``logs`` of the work directory.
+    Lines go to stderr if the script has not set up logging; rank 0 also keeps them in ``logs`` of the work directory.
 
     Args:
-        interval: How many iterations lie between two lines; a line shows the mean of the losses since the one before.
-        by_epoch: Whether iterations are shown and losses are averaged within their epoch, or throughout the run.
+        interval: Iterations between two lines; a line shows the mean of the losses since the one before.
+        by_epoch: Whether iterations are counted and losses averaged within their epoch, or throughout the run.
         log_metric_by_epoch: Whether the results of an evaluation are shown with the epoch, or with the iteration.
-        ignore_last: Whether the rest of an epoch that is shorter than the interval is left out.
+        ignore_last: Whether a rest of an epoch that is shorter than the interval gets no line.
 
     Reads: outputs, optimizer, metrics, best, timer.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -53,7 +53,7 @@ class LoggerHook(BaseHook):
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
 
-    # There before the first line of any hook and until after the last; an epoch is reported before its evaluation.
+    # The log is open for the lines of all other hooks; the line of an epoch comes before that of its evaluation.
     point_priority: ClassVar[Mapping[str, int]] = {
         "before_run": 0,
         "after_train_epoch": 100,
@@ -70,7 +70,7 @@ class LoggerHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """By iterations, whatever ``by_epoch`` says of the statistics."""
+        """By iterations, even if ``by_epoch`` is set, which is about the averages."""
         return When(self.interval, "iter")
 
     def before_run(self, runner: Runner) -> None:
@@ -92,7 +92,7 @@ class LoggerHook(BaseHook):
         self._log(runner, optimizer, timer)
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
-        # In an epoch that is shorter than the interval nothing else would be logged.
+        # Nothing else is logged in an epoch that is shorter than the interval.
         if self.by_epoch and (not self.ignore_last or runner.batch_idx + 1 < self.interval):
             self._log(runner, optimizer, timer)
         self._report(runner, "train")
@@ -144,8 +144,7 @@ class LoggerHook(BaseHook):
 
     def _report(self, runner: Runner, kind: str) -> None:
         """Log the metrics of an engine at the end of its epoch."""
-        found = evaluated(runner, kind)
-        if not found.metrics or not is_main_process():
+        if not is_main_process() or not (found := evaluated(runner, kind)).metrics:
             return
         runner.writer.write_measured(found.scalars, found.step, kind=kind, epoch=found.epoch)
         epoch, iteration = padded(found.epoch, runner.max_epochs), padded(found.step, runner.max_iters)
@@ -177,10 +176,10 @@ class LoggerHook(BaseHook):
 
 
 class LogFile(logging.FileHandler):
-    """A log file whose disk may fill up: it says so once and is silent from then on."""
+    """A log file that reports a full disk once and is silent from then on."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Not with a traceback for every line, as logging would."""
+        """Print one line, where logging would print a traceback for every record."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -189,20 +188,20 @@ class LogFile(logging.FileHandler):
             print(f"the log is not written any more: {error}: {self.baseFilename}", file=sys.stderr)
 
     def close(self) -> None:
-        """What is still in memory is lost where the disk is full; the file is closed all the same."""
+        """Close the file; buffered lines are lost if the disk is full."""
         with contextlib.suppress(OSError):
             super().close()
 
 
 def logger_of(runner: Runner) -> logging.Logger:
-    """The logger behind the runner's, which handlers can be added to."""
+    """Return the logger behind that of the runner, to which handlers can be added."""
     logger = runner.logger
     behind = logger.parent if isinstance(logger, logging.Logger) else None
     return behind or logging.getLogger(LOGGER_NAME)
 
 
 def is_heard(logger: logging.Logger) -> bool:
-    """Whether anybody has set up logging for this logger."""
+    """Return whether the script has set up logging for a logger."""
     current: logging.Logger | None = logger
     while current is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
@@ -212,12 +211,12 @@ def is_heard(logger: logging.Logger) -> bool:
 
 
 def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
-    """What a run has come to: best metrics and where, how long it took, its files, what failed.
+    """Return the summary of a run: best metrics, time, files and failures.
 
     Args:
         runner: The run.
-        took: Its seconds.
-        since: When it began; files that are older are not its own.
+        took: Its duration in seconds.
+        since: The time of its start; older files are left out.
     """
     rows = []
     for metric, best in runner.best.items():
@@ -235,10 +234,10 @@ def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
 
 
 def files_in_words(folder: Path, since: float) -> str:
-    """The files of a run: those at the top by name, of checkpoints and folders how many."""
+    """Return the files and folders of a run by name, and the number of checkpoints."""
     checkpoints, words = 0, []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        # A second of grace: a file system may round.
+        # One second of tolerance, because a file system may round times.
         if path.name.startswith(".") or path.stat().st_mtime < since - 1:
             continue
         checkpoints += path.suffix == ".pth"
@@ -250,9 +249,9 @@ def files_in_words(folder: Path, since: float) -> str:
 
 
 def _belongs(ranked: str, evaluator: str, kind: str, metrics: Mapping[str, Any]) -> bool:
-    """Whether what is ranked is one of these metrics of an evaluator, under either of its names.
+    """Return whether a ranked metric is one of the metrics of an evaluator, under either of its names.
 
-    The plain name of a metric is that of the evaluator a run validates with, never of the one it is tested with.
+    The plain name of a metric is that of a validation, never of a test.
     """
     own = ranked.replace("/", "_").removeprefix(f"{evaluator}_")
     return (ranked in metrics and kind != "test") or (own != ranked and own in metrics)

@@ -1,4 +1,4 @@
-"""Makes a writer of any object that has the three required methods."""
+"""Adapts objects of other libraries that have the three required methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONAL = (
 
 
 class AdaptedWriter(Writer):
-    """A writer object of another family, asked only for what it has."""
+    """Wraps an object of another library; only the methods it has are called."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
@@ -44,7 +44,7 @@ class AdaptedWriter(Writer):
 
 
 def adapt(writer: Any) -> Writer:
-    """`writer` itself, or what makes a `Writer` of any object with the three required methods."""
+    """Return a writer as it is, and any other object with the three required methods as a ``Writer``."""
     if isinstance(writer, Writer):
         return writer
     missing = [method for method in REQUIRED if not callable(getattr(writer, method, None))]
@@ -59,6 +59,6 @@ def _takes_kind_and_epoch(method: Any) -> bool:
     try:
         inspect.signature(method).bind({}, 0, kind="train", epoch=None)
     except (TypeError, ValueError):
-        # The numbers then go one by one through `write_scalar`, which it must have.
+        # Then the numbers go through `write_scalar` one by one.
         return False
     return True

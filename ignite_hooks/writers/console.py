@@ -15,7 +15,7 @@ RATES_SHOWN = 3
 
 
 class ConsoleWriter(Writer):
-    """Logs what hooks and scripts write by themselves, one line each; what LoggerHook shows is not shown twice.
+    """Logs one line for everything that is written, except for the numbers that LoggerHook logs itself.
 
     Args:
         level: The level of the lines: debug, info or warning.
@@ -39,15 +39,15 @@ class ConsoleWriter(Writer):
     def write_measured(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        """Nothing: the hook that has measured says so itself."""
+        """Log nothing: LoggerHook logs these itself."""
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        """Say that there is one, and how large."""
+        """Log the name and the size of a picture."""
         size = " x ".join(str(side) for side in getattr(image, "shape", ()))
         self._say(f"iter {step}  picture {name} {size}".rstrip())
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Nothing: a configuration is no line."""
+        """Log nothing: a configuration is too long for a line."""
 
     def write_text(self, name: str, text: str, step: int) -> None:
         self._say(f"iter {step}  {name}: {text}")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
-    """The scalars with one-element tensors as numbers: one wait per device and type, not one per tensor."""
+    """Return the scalars with one-element tensors as numbers; waits once per device and type, not once per tensor."""
     plain = dict(scalars)
     groups: dict[tuple[str, str], list[str]] = {}
     for name, value in plain.items():
@@ -23,7 +23,7 @@ def fetched(scalars: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number_of(value: Any) -> float | int | None:
-    """A number for a place that takes nothing else; anything else is none."""
+    """Return a value as a number, or None if it is something else."""
     if type(value) is float:
         return value
     value = value.item() if hasattr(type(value), "item") and getattr(value, "size", 1) in (1,) else value
@@ -31,7 +31,7 @@ def number_of(value: Any) -> float | int | None:
 
 
 def finite(values: Any) -> Any:
-    """What is finite of an array, a list or a tensor, in one row; of a sharded tensor the part that is here."""
+    """Return the finite values of an array, a list or a tensor as one row; of a sharded tensor the local part."""
     import numpy
 
     if hasattr(type(values), "to_local"):
@@ -44,7 +44,7 @@ def finite(values: Any) -> Any:
 
 
 def as_picture(image: Any) -> Any:
-    """A picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
+    """Return a picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
     import numpy
 
     first = hasattr(type(image), "detach") and image.ndim == 3 and image.shape[0] in (1, 3, 4)
@@ -54,9 +54,9 @@ def as_picture(image: Any) -> Any:
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
-        raise ValueError(f"a picture is height x width x channels, with 1, 3 or 4 of these, not {array.shape}")
+        raise ValueError(f"a picture is height x width x channels, with 1, 3 or 4 channels, not {array.shape}")
     if array.dtype != numpy.uint8:
-        # As in matplotlib: numbers with a fraction reach from 0.0 to 1.0, whole ones to 255.
+        # As in matplotlib: floats range from 0.0 to 1.0, integers to 255.
         scale = 255 if array.dtype.kind in "fb" else 1
         array = (array * scale).round() if scale == 255 else array
         array = numpy.nan_to_num(array).clip(0, 255).astype(numpy.uint8)
@@ -64,7 +64,7 @@ def as_picture(image: Any) -> Any:
 
 
 def rendered(figure: Any) -> Any:
-    """A matplotlib figure as an RGBA array (height x width x 4, uint8); the figure stays as it was."""
+    """Return a matplotlib figure as an RGBA array (height x width x 4, uint8) without changing the figure."""
     import numpy
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -79,7 +79,7 @@ def rendered(figure: Any) -> Any:
 
 
 def binned(values: Any, bins: int = 64) -> tuple[list[int], list[float]]:
-    """A histogram: how many values lie between each edge and the next; what is not finite is left out."""
+    """Return the counts and edges of a histogram of the finite values."""
     import numpy
 
     counts, edges = numpy.histogram(finite(values), bins=bins)
@@ -87,7 +87,7 @@ def binned(values: Any, bins: int = 64) -> tuple[list[int], list[float]]:
 
 
 def plain(value: Any) -> Any:
-    """A configuration as every tracker takes it: objects as their texts, and texts for names."""
+    """Return a configuration as every tracker accepts it: other objects as text, and all names as text."""
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""What a writer can be asked to write."""
+"""The interface of all writers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Writer:
     """
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
+        """Write one number."""
         raise self._missing("write_scalar")
 
     def write_image(self, name: str, image: Any, step: int) -> None:
@@ -29,19 +30,20 @@ class Writer:
         raise self._missing("write_image")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration of the run."""
         raise self._missing("write_config")
 
     def write_scalars(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        """Write numbers that belong together; `kind` is train, val, test or system."""
+        """Write numbers that belong together; ``kind`` is train, val, test or system."""
         for name, value in scalars.items():
             self.write_scalar(full_name(name, kind), value, step)
 
     def write_measured(
         self, scalars: Mapping[str, Any], step: int, *, kind: str = "train", epoch: int | None = None
     ) -> None:
-        """Write what a run is measured by; a place whose own hook measures at its own interval leaves it out."""
+        """Write the losses and metrics of the run; a writer whose own hook measures for it does not get these."""
         self.write_scalars(scalars, step, kind=kind, epoch=epoch)
 
     def write_figure(self, name: str, figure: Any, step: int) -> None:
@@ -50,35 +52,35 @@ class Writer:
             self.write_image(name, rendered(figure), step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
-        """Nothing, unless the writer can."""
+        """Write the distribution of values; does nothing by default."""
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """Nothing, unless the writer can."""
+        """Write a text; does nothing by default."""
 
     def write_graph(self, model: Any, inputs: Any) -> None:
-        """Nothing, unless the writer can."""
+        """Write the graph of a model; does nothing by default."""
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
-        """Nothing, unless the writer can."""
+        """Write a file; does nothing by default."""
 
     def resumed(self, step: int) -> None:
-        """Told that the run goes on from this step: what was written of later ones will be written again."""
+        """Prepare for a run that resumes at a step: later steps will be written again."""
 
     def began_anew(self) -> None:
-        """Told that a run begins that goes on from none: what is there already is of another one."""
+        """Prepare for a new run: what was written before belongs to another one."""
 
     def flush(self) -> None:
-        """Bring what was written to where it goes."""
+        """Write out what is buffered."""
 
     def close(self) -> None:
-        """Flush and let go of files and connections; may be called twice."""
+        """Flush, and close files and connections; may be called twice."""
 
     def _missing(self, method: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__}.{method}: every writer has to implement it")
+        return NotImplementedError(f"{type(self).__name__}.{method}: implement it: every writer needs it")
 
 
 def full_name(name: str, kind: str) -> str:
-    """The name of a number where numbers of all kinds lie side by side.
+    """Return the name of a number among numbers of all kinds.
 
     Example:
         >>> full_name("loss", "train"), full_name("loss", "val"), full_name("val_loss", "val")
@@ -88,7 +90,7 @@ def full_name(name: str, kind: str) -> str:
 
 
 def missing(module: str, extra: str | None = None) -> str:
-    """What to do where a package is not installed; nothing where it is."""
+    """Return how to install a package that is missing, or nothing if it is installed."""
     if importlib.util.find_spec(module) is not None:
         return ""
     package = module if extra is None else f"'ignite-hooks[{extra}]'"
@@ -96,6 +98,6 @@ def missing(module: str, extra: str | None = None) -> str:
 
 
 def installed(module: str, extra: str | None = None) -> None:
-    """Raise an error that says how to install what a writer needs, where it is not there."""
+    """Raise an error that says how to install a package, if it is missing."""
     if problem := missing(module, extra):
         raise ImportError(problem)

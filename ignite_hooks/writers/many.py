@@ -1,4 +1,4 @@
-"""Several writers as one: a failing one does not take the others along."""
+"""Several writers as one; a failure of one does not disturb the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ManyWriters(Writer):
         return place
 
     def leave(self, place: ManyWriters) -> None:
-        """Close what has joined, and write there no more; its failures stay known."""
+        """Close a writer that joined, and write nothing more to it; its failures are still reported."""
         place.close()
         for destination in place._destinations:
             destination.disabled = True

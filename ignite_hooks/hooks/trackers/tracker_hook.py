@@ -1,4 +1,4 @@
-"""What the hooks for trackers have in common: each measures at its own interval, for its own place alone."""
+"""The parent of the hooks for trackers: each measures at its own interval, for its own writer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @settings
 class TrackerHook(BaseHook):
-    """The parent of the hooks for trackers, which add a writer and what is special about it.
+    """The parent of the hooks for trackers, which add a writer and its settings.
 
     Args:
-        interval: How many iterations lie between two writings.
+        interval: Iterations between two writings.
         log_model: Whether the best checkpoints and the last one go there at the end of the run.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: How many iterations lie between pictures at least.
+        image_interval: The least number of iterations between pictures.
         log_histograms: Whether histograms of weights and gradients go there.
-        histogram_interval: How many iterations lie between these.
+        histogram_interval: The least number of iterations between histograms.
     """
 
     interval: Annotated[int, Ge(1)] = 50
@@ -49,7 +49,7 @@ class TrackerHook(BaseHook):
         self._saved: Path | None = None
 
     def make_writer(self, folder: Path) -> Writer:
-        """The writer for this run, whose files lie in a folder."""
+        """Return the writer for this run, whose files are in a folder."""
         raise NotImplementedError
 
     @property
@@ -66,7 +66,7 @@ class TrackerHook(BaseHook):
         pictures_every = self.image_interval if self.log_images else None
         self._place = runner.writer.join(self._writer, pictures_every=pictures_every)
         if not runner.resume_from and not runner.global_step:
-            # The other writers were told before this one was there.
+            # The other writers were told before this one joined.
             self._place.began_anew()
         if isinstance(config, Mapping) and config:
             self._place.write_config(config)
@@ -88,7 +88,7 @@ class TrackerHook(BaseHook):
                 write_histograms(self._place, model, step)
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None) -> None:
-        # As LoggerHook does: in an epoch that is shorter than the interval nothing else would be logged.
+        # As in LoggerHook: nothing else is logged in an epoch that is shorter than the interval.
         if runner.batch_idx + 1 < self.interval:
             self._log(runner, optimizer)
         self._report(runner, "train")
@@ -133,14 +133,14 @@ class TrackerHook(BaseHook):
             self._place.write_scalars(found.scalars, found.step, kind=kind, epoch=found.epoch)
 
     def _models(self, runner: Runner) -> list[Path]:
-        """The files of the best checkpoints and of the last one."""
+        """Return the files of the best checkpoints and of the last one."""
         best = [runner.work_dir / record.file for record in runner.best.values() if record.file]
         last = [] if self._saved is None else [self._saved]
         return [path for path in dict.fromkeys([*best, *last]) if path.exists()]
 
 
 def crossed(step: int, interval: int, every: int) -> bool:
-    """Whether one of the multiples of ``every`` lies between this firing and the one before it.
+    """Return whether a multiple of ``every`` lies after the last firing, up to this one.
 
     Example:
         >>> [step for step in range(40, 201, 40) if crossed(step, 40, 100)]
@@ -150,7 +150,7 @@ def crossed(step: int, interval: int, every: int) -> bool:
 
 
 def write_histograms(place: Writer, model: Any, step: int) -> None:
-    """The weights of a model, and the gradients that its last step has left; of a sharded one this rank's part."""
+    """Write the weights and gradients of a model; of a sharded one the part of this rank."""
     for name, weight in model.named_parameters() if hasattr(model, "named_parameters") else ():
         place.write_histogram(f"weights/{name}", weight, step)
         if weight.grad is not None:
@@ -158,7 +158,7 @@ def write_histograms(place: Writer, model: Any, step: int) -> None:
 
 
 def summary_of(runner: Runner) -> str:
-    """How the run ended, for a place that shows texts."""
+    """Return how the run ended, as text."""
     state = runner.trainer.state
     lines = [f"epochs: {state.epoch}", f"iterations: {state.iteration}"]
     lines += [f"stopped: {runner.stop_reason}"] if runner.stop_reason else []

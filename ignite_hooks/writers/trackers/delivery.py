@@ -1,4 +1,4 @@
-"""Delivery to a tracker: one bounded queue and one thread. Training neither waits for it nor ends with it."""
+"""Delivery to a tracker: a bounded queue and a thread, so that no tracker can delay or end the training."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ignite_hooks.writers.trackers.tracker import Offline, Tracker
 
 BATCH = 500
 GATHERED = 0.5
-"""Seconds in which records are gathered once one is there: each delivery takes the interpreter from the loop."""
+"""Seconds for which records are collected before a delivery, which takes time from the training loop."""
 LOADING = 120.0
-"""Seconds that the import of a tracker may take on a slow machine, besides the deadline."""
+"""Seconds for the import of a tracker on a slow machine, besides the deadline."""
 
 logger = logging.getLogger("ignite_hooks")
 
 
 class Delivery:
-    """From the first record to ``close``: a queue, a thread, and a spool for what cannot be delivered.
+    """A queue, a thread that empties it, and a spool for records that cannot be delivered.
 
-    A failure is tried again after each of ``retries`` seconds; then everything goes to the spool, and the tracker is
-    asked again every ``pause`` seconds. Whatever lies in the spool goes first, so the order is kept.
+    After a failure the thread retries after each of ``retries`` seconds. Then the circuit opens: records go to the
+    spool, and the tracker is tried again every ``pause`` seconds. The spool is sent first, so the order is kept.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Delivery:
         self._given_up = threading.Event()
         self._tracker: Tracker | None = None
         self._circuit_open = False
-        """Whether the tracker counts as unreachable; records go to the spool then."""
+        """Whether the tracker counts as unreachable, so that records go to the spool."""
         self._try_again_at = 0.0
         self._lost = 0
         self._failed = False
@@ -59,12 +59,12 @@ class Delivery:
         self._thread.start()
 
     def put(self, record: Record) -> None:
-        """Take a record; what does not fit into memory goes to the spool."""
+        """Queue a record; if the queue is full, the older half goes to the spool."""
         with self._news:
             self._queue.append(record)
             overflow = len(self._queue) > self._limit
             if overflow:
-                # The thread hangs. The older half goes, so that this is rare.
+                # The thread hangs. Half of the queue goes at once, so that this is rare.
                 older = [self._queue.popleft() for _ in range(self._limit // 2)]
                 self._circuit_open = True
             self._news.notify()
@@ -72,7 +72,7 @@ class Delivery:
             self._keep(older)
 
     def close(self, deadline: float, failed: bool = False) -> None:
-        """Deliver what is left, or see to it that it is in the spool."""
+        """Deliver the remaining records, or put them into the spool."""
         self._failed = failed
         self._closing.set()
         with self._news:
@@ -104,14 +104,14 @@ class Delivery:
         try:
             self._load()
         except Exception as error:
-            # Connecting will say so again, and be tried again.
+            # Connecting fails with the same error, and is retried.
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
         finally:
             self._loaded.set()
         while not self._given_up.is_set():
             with self._news:
                 while not self._queue and not self._closing.is_set():
-                    # Without records too, what waits in the spool is tried again now and then.
+                    # The spool is retried from time to time even if no new records come.
                     if not self._news.wait(self._pause if self._circuit_open else None):
                         break
             self._closing.wait(self._gathered)
@@ -140,7 +140,7 @@ class Delivery:
                 self._keep_in_hand()
 
     def _sent(self, records: list[Record]) -> bool:
-        """Send, and try again where it fails; at the end of a run once only."""
+        """Send records, with retries except at the end of a run; return whether that succeeded."""
         waits = iter(self._retries)
         while True:
             try:
@@ -160,7 +160,7 @@ class Delivery:
 
     def _keep_in_hand(self) -> None:
         with self._news:
-            # Who has given up waiting has taken them already.
+            # If `close` has given up, it has taken these records already.
             records, self._in_hand = self._in_hand, []
         self._keep(records)
 
@@ -171,7 +171,7 @@ class Delivery:
             logger.warning("%s cannot be reached, records wait in %s: %s", self._name, self.spool.path, words)
 
     def _empty_spool(self) -> None:
-        """Send what waits, oldest first; the circuit closes when all of it is gone."""
+        """Send the records of the spool, oldest first; the circuit closes when it is empty."""
         try:
             for batch in self.spool.batches(BATCH):
                 self._send(batch)
@@ -201,7 +201,7 @@ class Delivery:
             self.spool.remove()
 
     def _keep(self, records: list[Record]) -> None:
-        """Into the spool; a full disk costs records, not the run."""
+        """Put records into the spool; if the disk is full, they are lost."""
         try:
             self.spool.append(records)
         except OSError as error:

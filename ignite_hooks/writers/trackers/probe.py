@@ -1,4 +1,4 @@
-"""Asks whether a server answers, before a tracker is told to use it."""
+"""Asks a server for an answer before a tracker uses it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = 2.0
 
 
 def answers(url: str, patience: float = PATIENCE) -> bool:
-    """Whether an HTTP server answers at all, and in time; not every one that accepts connections does."""
+    """Return whether an HTTP server answers in time; some accept connections and never answer."""
     until = time.monotonic() + patience
     try:
         parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
@@ -30,7 +30,7 @@ def answers(url: str, patience: float = PATIENCE) -> bool:
             connection.sendall(request.encode("ascii", "replace"))
             said = b""
             while b"\n" not in said:
-                # For all of it together: a slow server sends a byte now and then.
+                # The limit is for the whole answer, because a slow server may send single bytes.
                 connection.settimeout(max(0.01, until - time.monotonic()))
                 heard = connection.recv(100)
                 if not heard or time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""A tracker as the thread that delivers to it sees it."""
+"""The interface of a tracker, as the thread that delivers to it sees it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ logger = logging.getLogger("ignite_hooks")
 
 
 class Unreachable(ConnectionError):
-    """The tracker cannot be reached now; what is for it waits in the spool."""
+    """The tracker cannot be reached now; records wait in the spool."""
 
 
 class Offline(Unreachable):
-    """It is not tried to reach the tracker, which was said already or was asked for."""
+    """The tracker is not contacted, because that was asked for or has been logged already."""
 
 
 class Refused(ValueError):
-    """The tracker does not take this record, now or later."""
+    """The tracker does not accept this record, now or later."""
 
 
 OF_A_RECORD = (Refused, ValueError, TypeError, AttributeError, LookupError)
-"""What the client of a tracker raises where it can make nothing of what it is given."""
+"""Errors of a tracker's client that are about one record."""
 
 
 class Tracker:
-    """What a tracker takes; one thread alone calls it.
+    """One run in a tracker; only one thread calls it.
 
-    What it raises means that nothing can be delivered now, except what is about one record: ``Refused``, and the errors
-    in ``OF_A_RECORD`` that are none of a connection. Such a record is left out, or it would block all others.
+    An error means that nothing can be delivered now. But ``Refused``, and errors of ``OF_A_RECORD`` that are not about
+    the connection, are about one record, which is skipped, because it would block all others.
     """
 
     vouches = True
-    """Whether a ``send`` that returns means that all has arrived or is safe; else copies are kept until ``close``."""
+    """Whether records are safe once ``send`` returns; otherwise copies are kept until ``close``."""
     name = "the tracker"
     refused = 0
 
@@ -44,7 +44,7 @@ class Tracker:
             try:
                 getattr(self, record.what)(record)
             except OF_A_RECORD as error:
-                # The errors of `requests` are errors of the system, and some are of values too.
+                # Errors of `requests` are OSErrors, and some are ValueErrors too.
                 if isinstance(error, OSError):
                     raise
                 self.refused += 1
@@ -53,23 +53,23 @@ class Tracker:
                     logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
 
     def scalars(self, record: Record) -> None:
-        """``content``: numbers by name."""
+        """Deliver numbers; ``content`` has them by name."""
 
     def image(self, record: Record) -> None:
-        """``content``: name, and image as height x width x channels of bytes."""
+        """Deliver a picture; ``content`` has name and image, as bytes of height x width x channels."""
 
     def histogram(self, record: Record) -> None:
-        """``content``: name, counts, and edges: one more than counts."""
+        """Deliver a histogram; ``content`` has name, counts and edges, one more than counts."""
 
     def text(self, record: Record) -> None:
-        """``content``: name and text."""
+        """Deliver a text; ``content`` has name and text."""
 
     def config(self, record: Record) -> None:
-        """``content``: the configuration."""
+        """Deliver the configuration, which is ``content``."""
 
     def artifact(self, record: Record) -> None:
-        """``content``: path, name and kind."""
+        """Deliver a file; ``content`` has path, name and kind."""
 
     def close(self, failed: bool) -> bool:
-        """Let go of it; whether everything has arrived, as far as that can be known."""
+        """Close the run, and return whether everything is known to have arrived."""
         return True

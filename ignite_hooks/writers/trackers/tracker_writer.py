@@ -1,4 +1,4 @@
-"""The parent of the writers for trackers: it takes records for a thread that delivers them."""
+"""The parent of the writers for trackers, which collects records for a thread that delivers them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("ignite_hooks")
 
 
 class TrackerWriter(Writer):
-    """Base of the writers for trackers: takes notes for a thread that delivers them."""
+    """Base of the writers for trackers: every write becomes a record, which a thread delivers."""
 
     def __init__(self, kind: str, mode: Mode, work_dir: str | Path | None, deadline: float) -> None:
         if mode not in ("auto", "online", "offline", "disabled"):
@@ -29,23 +29,23 @@ class TrackerWriter(Writer):
         self.kind, self.mode, self.deadline = kind, mode, deadline
         self.work_dir = Path(work_dir or ".").absolute()
         self.run_id: str | None = None
-        """The tracker's name of the run, once it has one; a writer that is used again goes on with it."""
+        """The identifier of the run in the tracker, once it has one; a writer that is used again continues this run."""
         self.failed = False
         """Whether the run has failed, which trackers show."""
         self._delivery: Delivery | None = None
         self._spool: Spool | None = None
         self._begun = False
-        """Whether the run in the tracker has anything that belongs to a step."""
+        """Whether the run in the tracker has records of any step."""
 
     def load(self) -> None:
-        """Import what the tracker needs: seconds, but none in which a server keeps us waiting."""
+        """Import what the tracker needs, without waiting for a server."""
 
     def connect(self) -> Tracker:
-        """Reach the tracker; called in the thread that delivers, again after a failure."""
+        """Connect to the tracker; called by the thread that delivers, and again after a failure."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """What ``ignite-hooks send`` needs to make this writer again; no secrets."""
+        """Return the arguments with which ``ignite-hooks send`` makes this writer again, without secrets."""
         return {}
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
@@ -58,7 +58,7 @@ class TrackerWriter(Writer):
         self._put("scalars", step, {name: value for name, value in numbers.items() if value is not None})
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        # A copy: whoever drew it may draw the next one over it.
+        # A copy, because the next picture may be drawn into the same array.
         self._put("image", step, {"name": name, "image": as_picture(image).copy()})
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
@@ -76,7 +76,7 @@ class TrackerWriter(Writer):
         self._put("artifact", 0, {"path": str(path), "name": name or path.name, "kind": kind})
 
     def resumed(self, step: int) -> None:
-        """Begin another run in the tracker: trackers cannot take back the steps that come again."""
+        """Begin another run in the tracker, which cannot remove the steps that will be repeated."""
         if self._begun:
             self.close()
             self.run_id, self._spool, self._begun = None, None, False
@@ -85,10 +85,10 @@ class TrackerWriter(Writer):
         self.resumed(0)
 
     def prepare(self) -> None:
-        """Look at what only the thread of the script can see, before the first record."""
+        """Read what only the thread of the script can see, before the first record."""
 
     def close(self) -> None:
-        """Wait for what is on its way, but not longer than ``deadline`` seconds."""
+        """Wait for the delivery of all records, but not longer than ``deadline`` seconds."""
         if self._delivery is not None:
             delivery, self._delivery = self._delivery, None
             delivery.close(self.deadline, failed=self.failed)
@@ -110,7 +110,7 @@ class TrackerWriter(Writer):
                 "run": self.run_id,
                 "folder": str(self.work_dir),
             }
-            self._spool = Spool(_unused(self.work_dir, self.kind), header)
+            self._spool = Spool(_unused_path(self.work_dir, self.kind), header)
         spool = self._spool
 
         def connect() -> Tracker:
@@ -123,7 +123,7 @@ class TrackerWriter(Writer):
         return Delivery(connect, spool, type(self).__name__, load=self.load)
 
     def offline_because(self, reason: str, where: object) -> None:
-        """Say in one line why a tracker that was looked for is not used, and what to do."""
+        """Log in one line why the tracker is not used, and how to send the records later."""
         logger.warning(
             "%s: %s, so it works offline, in %s; 'ignite-hooks send %s' sends it later",
             type(self).__name__,
@@ -133,8 +133,8 @@ class TrackerWriter(Writer):
         )
 
 
-def _unused(folder: Path, kind: str) -> Path:
-    """The path of a spool: what waits for another run stays apart."""
+def _unused_path(folder: Path, kind: str) -> Path:
+    """Return the path for a new spool, since each run has its own."""
     path, number = folder / f"{kind}{SUFFIX}", 1
     while path.exists():
         number += 1
