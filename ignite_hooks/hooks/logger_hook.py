@@ -135,9 +135,8 @@ class LoggerHook(BaseHook):
         figures = timer.figures() if hasattr(timer, "figures") else {}
         if found.scalars:
             runner.writer.write_measured(found.scalars, found.step, kind="train", epoch=found.epoch)
-        state = runner.trainer.state
         if self.by_epoch:
-            places = {"Epoch": (found.epoch, state.max_epochs), "": (runner.batch_idx + 1, state.epoch_length)}
+            places = {"Epoch": (found.epoch, found.max_epochs), "": (runner.batch_idx + 1, found.epoch_length)}
         else:
             places = {"Iter": (found.step, runner.max_iters)}
         runner.logger.info(training_line(places, found.losses, found.rates, found.memory, figures))

@@ -101,6 +101,8 @@ class Measured(NamedTuple):
 
     step: int
     epoch: int
+    max_epochs: int | None
+    epoch_length: int | None
     losses: dict[str, float]
     """The mean of each loss."""
     rates: dict[str, float]
@@ -175,7 +177,8 @@ class LossReporter:
             return None
         self._reported_at = step
         rates, memory = learning_rates(optimizer), cuda_memory()
-        return Measured(step, int(state.epoch), losses, rates, memory, losses | rates | memory)
+        scalars = losses | rates | memory
+        return Measured(step, state.epoch, state.max_epochs, state.epoch_length, losses, rates, memory, scalars)
 
 
 class _Shared:

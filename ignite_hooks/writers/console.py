@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.text import clock, number, out_of
+from ignite_hooks.text import clock, number, progress
 from ignite_hooks.writers.convert import fetched
 from ignite_hooks.writers.interface import Writer, full_name
 
@@ -86,8 +86,7 @@ def training_line(
         >>> training_line({"Epoch": (3, 10), "": (7, 8)}, {"loss": 0.5}, {"lr": 0.1}, {}, {"time/iter": 0.0124})
         'Epoch  3/10 [7/8]  loss 0.5000  lr 1.00e-01  time  12.4 ms'
     """
-    place = " ".join([f"{name} {out_of(*count)}" if name else f"[{out_of(*count)}]" for name, count in places.items()])
-    words = [place, *[f"{name} {number(loss)}" for name, loss in losses.items()], *rates_in_words(rates)]
+    words = [progress(places), *[f"{name} {number(loss)}" for name, loss in losses.items()], *rates_in_words(rates)]
     words += figures_in_words(figures)
     if memory:
         words += [f"memory {used:.0f} MB" for used in memory.values()]

@@ -138,8 +138,8 @@ class IterTimerHook(BaseHook):
         }
         if samples := self._batch_size():
             found["samples_per_s"] = samples * passed.iterations / passed.total
-        if self.log_eta and runner.max_iters is not None:
-            remaining = max(0, runner.max_iters - runner.global_step)
+        if self.log_eta and (last := runner.max_iters) is not None:
+            remaining = max(0, last - runner.global_step)
             # By the iterations of this process, so that a run that goes on elsewhere is not judged by its past.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
         parts = passed.phases(self._times.known)
