@@ -135,8 +135,8 @@ def finished_iterations(runner: Runner) -> int:
 def finished_epochs(runner: Runner) -> int:
     """How many epochs the weights have seen to their end; the epoch that ends now counts."""
     state, length = runner.trainer.state, runner.epoch_length
-    ended = runner.epoch_complete or (
-        length is not None and finished_iterations(runner) - runner.epoch_began_at >= length
+    ended = runner.state.epoch_complete or (
+        length is not None and finished_iterations(runner) - runner.state.epoch_began_at >= length
     )
     return int(state.epoch) if ended else max(0, int(state.epoch) - 1)
 
@@ -249,7 +249,9 @@ def newest(runner: Runner) -> Path | None:
 
 def _newest(runner: Runner) -> Path | None:
     savers = [hook for hook in runner.hooks.values() if hasattr(type(hook), "out_dir")]
-    folders = dict.fromkeys([*(runner.folder(getattr(hook, "out_dir", None)) for hook in savers), runner.work_dir])
+    folders = dict.fromkeys(
+        [*(runner.work_dir / (getattr(hook, "out_dir", None) or "") for hook in savers), runner.work_dir]
+    )
     found: list[tuple[Entry, Path]] = []
     errors: list[CheckpointError] = []
     for folder in folders:

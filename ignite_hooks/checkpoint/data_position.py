@@ -159,7 +159,7 @@ class Position:
         elif (mark.iteration, mark.epoch) != (finished_iterations(runner), finished_epochs(runner)):
             ended = finished_epochs(runner) == runner.trainer.state.epoch
             mark = self._mark_now(runner, "epoch" if ended else "iteration", self._doubt(runner, ended))
-        elif runner.evaluating is not None:
+        elif runner.state.evaluating is not None:
             return {**mark.data, "doubt": IN_EVALUATION}, mark.random
         return mark.data, mark.random
 
@@ -181,7 +181,7 @@ class Position:
             "length": length,
             "workers": getattr(data, "num_workers", 0) if _is_loader(data) else 0,
             "at": at,
-            "done": 0 if at == "epoch" else iteration - runner.epoch_began_at,
+            "done": 0 if at == "epoch" else iteration - runner.state.epoch_began_at,
             "drawn": drawn,
             "made": made and made.dice,
             "first": made and made.first,
@@ -197,11 +197,11 @@ class Position:
 
     def _doubt(self, runner: Runner, ended: bool) -> str | None:
         """Why a checkpoint that is made now cannot be gone on from exactly."""
-        if runner.evaluating is not None:
+        if runner.state.evaluating is not None:
             return IN_EVALUATION
         if str(getattr(runner.trainer.last_event_name, "name", "")) in _UNDER_WAY:
             return IN_ITERATION
-        if (ended or runner.trainer.should_terminate_single_epoch) and not runner.epoch_complete:
+        if (ended or runner.trainer.should_terminate_single_epoch) and not runner.state.epoch_complete:
             return "it was saved before everything was done that belongs to the end of its epoch"
         return "it was saved when the run failed, with what it was doing half done" if self._failed else None
 

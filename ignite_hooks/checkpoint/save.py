@@ -111,9 +111,11 @@ class Saves:
             new.path = store.save(order.name, state, **details)
             return
         # Between two iterations nothing but the optimizer changes weights; at the end of an epoch a script may.
-        hidden = runner.in_iteration and not self._at_once and self.watch(runner)
+        hidden = runner.state.in_iteration and not self._at_once and self.watch(runner)
         steady = steady_tensors(runner) if hidden else []
-        new.saving = self._copying = store.begin(order.name, state, **details, steady=steady, done=runner.wake)
+        new.saving = self._copying = store.begin(
+            order.name, state, **details, steady=steady, done=runner.installation.wake
+        )
 
     def watch(self, runner: Runner) -> bool:
         """Let the optimizer wait for a copy before each step, and note the step; False where it cannot."""

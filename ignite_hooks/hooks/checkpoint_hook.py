@@ -20,7 +20,7 @@ from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import among_best, is_better, rule_for
+from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
 from ignite_hooks.store.manifest import check_name
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class CheckpointHook(BaseHook):
         if is_main_process():
             # Taken now: a folder that cannot be written is found out before the training, not after.
             store = runner.store(self._folder(runner)).open()
-            earlier = store.start_afresh() if runner.global_step == 0 and not runner.resume_from else None
+            earlier = store.start_afresh() if runner.global_step == 0 and not runner.state.resume_from else None
             if earlier is not None:
                 runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
         if runner.model is None:
@@ -162,7 +162,7 @@ class CheckpointHook(BaseHook):
     def after_val_epoch(self, runner: Runner) -> None:
         for metric in list(self._ranked):
             try:
-                score = runner.fresh(metric)
+                score = fresh_score(runner, metric)
             except MetricError as error:
                 if "save_best" in self.given or "best_metric" in self.given:
                     raise
@@ -177,7 +177,7 @@ class CheckpointHook(BaseHook):
         if self._waits_for_epoch:
             self._waits_for_epoch = False
             self._save_periodic(runner, runner.global_step)
-        elif self.counts_epochs and runner.epoch_complete and self.when.due(runner.epoch + 1):
+        elif self.counts_epochs and runner.state.epoch_complete and self.when.due(runner.epoch + 1):
             self._save_periodic(runner, runner.epoch + 1)
 
     def after_train(self, runner: Runner) -> None:
@@ -333,7 +333,7 @@ class CheckpointHook(BaseHook):
                 runner.logger.error("%s; it is not published", error)
 
     def _folder(self, runner: Runner) -> Path:
-        return runner.folder(self.out_dir)
+        return runner.work_dir / (self.out_dir or "")
 
 
 def _overtaken(stays: Collection[str], entries: list[Entry]) -> list[Entry]:
@@ -366,7 +366,7 @@ def _why_not_good(runner: Runner) -> str | None:
 
 
 def _resumed_from(runner: Runner) -> set[str]:
-    return {runner.resumed_from.name} if runner.resumed_from else set()
+    return {runner.state.resumed_from.name} if runner.state.resumed_from else set()
 
 
 def check_template(template: str) -> None:

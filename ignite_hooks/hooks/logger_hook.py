@@ -17,7 +17,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settin
 from ignite_hooks.measure.losses import LossReporter, evaluated
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
-from ignite_hooks.run.runner import LOGGER_NAME
+from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.text import clock, columns, counted, number, padded
 from ignite_hooks.writers.console import evaluation_line, training_line
 

@@ -319,7 +319,7 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
     # A metric of the trainer that has the name of a loss would stand in a line twice.
     beside = losses_of(engine.output) if kind == "train" else {}
     metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
-    name = runner.evaluating or kind
+    name = runner.state.evaluating or kind
     scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
     return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)
 

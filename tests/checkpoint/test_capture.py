@@ -198,7 +198,7 @@ def test_a_damaged_newest_file_is_passed_over_with_a_warning(
             (tmp_path / name).unlink()
     resumed = script(tmp_path, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "epoch_2.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "epoch_2.pth"
     assert f"last.pth in {tmp_path} cannot be used" in caplog.text
     assert f"epoch_3.pth in {tmp_path} cannot be used" in caplog.text
 
@@ -219,12 +219,12 @@ def test_the_newest_of_several_folders_is_resumed_from(tmp_path: Path) -> None:
     script(tmp_path, hooks).run(3)
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "often/iter_12.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "often/iter_12.pth"
     for path in (tmp_path / "often").glob("*.pth"):
         path.unlink()
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "rarely/epoch_3.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "rarely/epoch_3.pth"
 
 
 def test_what_was_saved_by_hand_in_the_work_directory_is_found(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_was_saved_by_hand_in_the_work_directory_is_found(tmp_path: Path) -
     done.run(2)
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(2)
-    assert resumed.runner.resumed_from == tmp_path / "iter_6.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "iter_6.pth"
 
 
 @pytest.mark.parametrize("given", ["epoch_2.pth", "absolute", "relative"])
@@ -622,4 +622,4 @@ def test_both_ways_of_evaluating_are_published(tmp_path: Path) -> None:
     assert metrics["val_loss"] != metrics["val_raw_loss"]
     raw = create_supervised_evaluator(made.model, {"loss": Loss(nn.CrossEntropyLoss())}).run(made.loader)
     assert raw.metrics["loss"] == pytest.approx(metrics["val_raw_loss"], rel=1e-5)
-    assert made.runner.rehearsals == {}
+    assert made.runner.evaluation_options.extra == {}

@@ -101,13 +101,13 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, slow
 def test_a_checkpoint_is_heard_of_soon_after_it_is_there_and_not_at_the_end(tmp_path: Path) -> None:
     heard, done = Heard(), threading.Event()
     runner, trainer, _ = training(tmp_path, PERIODIC | {"start": 2, "interval": 100}, heard)
-    wake = runner.wake
+    wake = runner.installation.wake
 
     def waking() -> None:
         wake()
         done.set()
 
-    runner.wake = waking
+    runner.installation.wake = waking
 
     @trainer.on(Events.ITERATION_STARTED(once=4))
     def wait() -> None:
