@@ -28,7 +28,7 @@ from ignite_hooks.measure.losses import INTERVALS_KEPT, LossReporter, Window, le
         (torch.zeros(2), {}),
     ],
 )
-def test_losses_are_found_in_what_a_step_returns(output: Any, found: dict[str, Any]) -> None:
+def test_losses_are_found_in_the_output_of_a_step(output: Any, found: dict[str, Any]) -> None:
     assert losses_of(output) == found
 
 
@@ -80,7 +80,7 @@ def test_losses_may_change_their_kind(values: list[Any]) -> None:
     assert window.means() == {"loss": 2.0}
 
 
-def test_a_loss_that_comes_now_and_then_is_averaged_over_its_own() -> None:
+def test_a_rare_loss_is_averaged_over_its_own_values() -> None:
     window = Window()
     for output in ({"loss": 1.0}, {"loss": 2.0, "aux": torch.tensor(4.0)}, {"loss": torch.tensor(3.0)}):
         window.add(output)
@@ -142,7 +142,7 @@ def read_by(folder: Path, *hooks: Reads, iterations: int = 12, output: Any = flo
 
 
 @pytest.mark.parametrize("output", [float, torch.tensor, lambda n: {"loss": float(n)}], ids=["float", "tensor", "dict"])
-def test_hooks_of_one_run_have_each_their_own_interval(output: Any, tmp_path: Path) -> None:
+def test_each_hook_may_have_its_own_interval(output: Any, tmp_path: Path) -> None:
     seen = read_by(tmp_path, Reads("a", 4), Reads("b", 4), Reads("c", 6), Reads("d", 1), output=output)
     assert seen[0] == seen[1] == {4: 2.5, 8: 6.5, 12: 10.5}
     assert seen[2] == {6: 3.5, 12: 9.5}
@@ -169,7 +169,7 @@ def test_equal_means_are_fetched_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("broken", ["a", "b"])
-def test_a_hook_that_is_switched_off_leaves_the_losses_of_others_alone(broken: str, tmp_path: Path) -> None:
+def test_a_disabled_hook_does_not_stop_the_losses_of_others(broken: str, tmp_path: Path) -> None:
     a, b = (Reads(name, 4, fails_at=5 if name == broken else -1) for name in "ab")
     seen = dict(zip("ab", read_by(tmp_path, a, b), strict=True))
     assert seen.pop(broken) == {4: 2.5}
@@ -178,7 +178,7 @@ def test_a_hook_that_is_switched_off_leaves_the_losses_of_others_alone(broken: s
     assert (left[4], left[12]) == (2.5, 10.5)
 
 
-def test_losses_do_not_pile_up_for_a_hook_that_is_switched_off(tmp_path: Path) -> None:
+def test_losses_do_not_pile_up_for_a_disabled_hook(tmp_path: Path) -> None:
     off, on = Reads("off", 4, fails_at=6), Reads("on", 4)
     sizes: list[int] = []
     look = LambdaHook(after_train_iter=lambda: sizes.append(len(on.losses._rows)))

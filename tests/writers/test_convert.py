@@ -12,14 +12,14 @@ import torch
 from ignite_hooks.writers.convert import as_picture, binned, plain
 
 
-def test_a_histogram_counts_what_is_finite() -> None:
+def test_a_histogram_counts_finite_values() -> None:
     counts, edges = binned(torch.tensor([0.0, 0.0, 1.0, torch.inf]), bins=2)
     assert (counts, edges) == ([2, 1], [0.0, 0.5, 1.0])
     assert sum(binned(torch.tensor([torch.nan]))[0]) == 0
 
 
-def test_a_configuration_holds_nothing_but_names_numbers_and_texts(tmp_path: Path) -> None:
-    """W&B takes neither an object nor a number as a name, and would have no configuration at all."""
+def test_a_plain_configuration_has_only_names_numbers_and_texts(tmp_path: Path) -> None:
+    """W&B accepts neither objects nor numbers as names, and would drop the whole configuration."""
     assert plain({"net": {"path": tmp_path, 3: (1, None)}, "lr": 0.1, "on": True, "device": torch.device("cpu")}) == {
         "net": {"path": str(tmp_path), "3": [1, None]},
         "lr": 0.1,
@@ -45,6 +45,6 @@ def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], 
     assert (made.shape, made.dtype, made.max()) == (shape, numpy.uint8, largest)
 
 
-def test_what_is_no_picture_is_refused() -> None:
+def test_an_array_that_is_no_picture_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
         as_picture(numpy.zeros((2, 3, 4, 5)))

@@ -1,4 +1,4 @@
-"""What TensorBoard itself reads from the files that we write."""
+"""Event files as TensorBoard itself reads them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
     assert any("Linear" in node.name for node in read(tmp_path).Graph().node)
 
 
-def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> None:
+def test_values_that_are_no_numbers_do_not_disturb_the_numbers(tmp_path: Path) -> None:
     writer = TensorboardWriter(tmp_path)
     writer.write_scalars({"loss": 0.5, "note": "text", "vector": torch.zeros(3), "none": None, "bad": math.nan}, 1)
     writer.write_scalars({"note": "text"}, 2)
@@ -76,8 +76,8 @@ def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> No
     }
 
 
-def test_histograms_leave_out_what_is_not_finite(tmp_path: Path) -> None:
-    """TensorBoard itself refuses a histogram of nothing, as of gradients that are all NaN."""
+def test_histograms_leave_out_values_that_are_not_finite(tmp_path: Path) -> None:
+    """TensorBoard raises an error for a histogram without values, as of gradients that are all NaN."""
     writer = TensorboardWriter(tmp_path)
     writer.write_histogram("some", torch.tensor([1.0, 2.0, math.nan, math.inf]), 1)
     writer.write_histogram("all", torch.full((4,), math.nan), 1)
@@ -103,7 +103,7 @@ def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_resume_hides_the_steps_that_come_again(tmp_path: Path) -> None:
+def test_a_resume_hides_the_steps_that_are_repeated(tmp_path: Path) -> None:
     first = TensorboardWriter(tmp_path)
     for step in range(1, 7):
         first.write_scalar("loss", float(step), step)
@@ -118,8 +118,8 @@ def test_a_resume_hides_the_steps_that_come_again(tmp_path: Path) -> None:
     }
 
 
-def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None:
-    """The second run is the first one's again, from a checkpoint before its end."""
+def test_a_resumed_run_has_each_step_once_everywhere(tmp_path: Path) -> None:
+    """The second run repeats the first one from a checkpoint before its end."""
 
     def train(epochs: int, **more: Any) -> None:
         run = tiny_run()
@@ -139,7 +139,7 @@ def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None
 
 
 def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture is drawn in a thread while the loop writes the first numbers."""
+    """A thread draws a picture while the loop writes the first numbers."""
     import torch.utils.tensorboard as tensorboard
 
     class Slow(tensorboard.SummaryWriter):

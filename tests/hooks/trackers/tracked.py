@@ -1,4 +1,4 @@
-"""A run whose every place is compared with ``metrics.jsonl``."""
+"""A run whose trackers are compared with ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Patient(BaseHook):
 def train(
     folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = False, hooks: Sequence[Any] = (), **more: Any
 ) -> Runner:
-    """A real run of 4 iterations an epoch; the hook and LoggerHook write every second one."""
+    """Train for real, 4 iterations an epoch; the hook and LoggerHook write every second one."""
     run = tiny_run(batches=4)
 
     class Fails(BaseHook):
@@ -65,12 +65,12 @@ def train(
     except Exception:
         assert fail
     assert runner.report().failures.keys() <= {"Fails"}
-    assert runner.writer.failures() == {}  # type: ignore[attr-defined]
+    assert runner.writer.failures() == {}
     return runner
 
 
 def as_written(folder: Path) -> Series:
-    """What ``metrics.jsonl`` says, by the names that places have which know no kinds."""
+    """Return the numbers of ``metrics.jsonl`` by the names that trackers use."""
     found: Series = {}
     for line in read_jsonl(folder / "metrics.jsonl"):
         for name, value in line["scalars"].items():
@@ -80,13 +80,13 @@ def as_written(folder: Path) -> Series:
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """Width and height of a picture."""
+    """Return the width and height of a picture."""
     with Image.open(path) as picture:
         return picture.size
 
 
 def holding_the_canary(folder: Path) -> list[Path]:
-    """The files in which the secret of the configuration stands."""
+    """Return the files that contain the secret of the configuration."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files
     return [path for path in files if CANARY.encode() in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""Delivery: order, failures, full queues, ends. Events stand where a clock would: nothing here sleeps."""
+"""Delivery: order, failures, full queues, ends. Events take the place of a clock: nothing here sleeps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ignite_hooks.writers.trackers.spool import Record, Spool
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker
 
 SOON = 30.0
-"""Seconds after which something that should happen has not."""
+"""Seconds after which something that should happen has failed."""
 
 
 class Place(Tracker):
-    """Remembers what arrives; can be down, and can hang."""
+    """Keeps the records that arrive; can be down, and can hang."""
 
     def __init__(self) -> None:
         self.arrived: list[Record] = []
@@ -83,7 +83,7 @@ def test_everything_arrives_in_order(place: Place, deliver: Callable[..., Delive
     assert not delivery.spool.path.exists()
 
 
-def test_what_is_refused_is_told_and_costs_nothing_else(
+def test_a_refused_record_is_logged_and_skipped(
     place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = deliver()
@@ -94,7 +94,7 @@ def test_what_is_refused_is_told_and_costs_nothing_else(
 
 
 @pytest.mark.parametrize("error", [ValueError("no such key"), TypeError("no such key"), LookupError("no such key")])
-def test_a_record_of_which_the_client_can_make_nothing_blocks_no_other(
+def test_a_record_that_the_client_rejects_blocks_no_other(
     error: Exception, place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
 ) -> None:
     def text(record: Record) -> None:
@@ -109,9 +109,9 @@ def test_a_record_of_which_the_client_can_make_nothing_blocks_no_other(
     assert caplog.messages == ["the tracker does not take the text of step 1: no such key"]
 
 
-def test_an_answer_that_makes_no_sense_is_no_mistake_of_a_record(place: Place) -> None:
+def test_an_invalid_answer_is_no_mistake_of_a_record(place: Place) -> None:
     class NotJSON(ValueError, OSError):
-        """As `requests.exceptions.JSONDecodeError` is."""
+        """Has the parents of `requests.exceptions.JSONDecodeError`."""
 
     def text(record: Record) -> None:
         raise NotJSON
@@ -121,7 +121,7 @@ def test_an_answer_that_makes_no_sense_is_no_mistake_of_a_record(place: Place) -
         place.send([Record("text", 1, 1.0, {})])
 
 
-def test_a_failure_is_tried_again(place: Place, deliver: Callable[..., Delivery]) -> None:
+def test_a_failed_delivery_is_retried(place: Place, deliver: Callable[..., Delivery]) -> None:
     delivery = deliver(retries=(0.0, 0.0, 0.0))
     place.down = True
     place.answer.clear()
@@ -133,7 +133,7 @@ def test_a_failure_is_tried_again(place: Place, deliver: Callable[..., Delivery]
     assert place.steps == [1]
 
 
-def test_what_cannot_be_delivered_is_in_the_spool(
+def test_undelivered_records_are_in_the_spool(
     place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
 ) -> None:
     place.down = True
@@ -148,7 +148,7 @@ def test_what_cannot_be_delivered_is_in_the_spool(
     assert last.startswith("A: 100 records are not known to have arrived and lie in ")
 
 
-def test_after_an_outage_the_order_is_kept(place: Place, deliver: Callable[..., Delivery]) -> None:
+def test_an_outage_keeps_the_order_of_records(place: Place, deliver: Callable[..., Delivery]) -> None:
     delivery = deliver()
     put(delivery, 1)
     place.asked.acquire()
@@ -164,7 +164,7 @@ def test_after_an_outage_the_order_is_kept(place: Place, deliver: Callable[..., 
     assert not delivery.spool.path.exists()
 
 
-def test_the_end_does_not_wait_for_what_hangs(
+def test_close_does_not_wait_for_a_hanging_tracker(
     place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = deliver()
@@ -181,9 +181,7 @@ def test_the_end_does_not_wait_for_what_hangs(
     assert [record.step for record in delivery.spool] == [1, 2, 3], "what came after all does not touch the file"
 
 
-def test_a_full_queue_goes_to_the_spool_and_arrives_later_in_order(
-    place: Place, deliver: Callable[..., Delivery]
-) -> None:
+def test_records_of_a_full_queue_arrive_later_in_order(place: Place, deliver: Callable[..., Delivery]) -> None:
     delivery = deliver(limit=10)
     place.answer.clear()
     put(delivery, 1)
@@ -196,7 +194,7 @@ def test_a_full_queue_goes_to_the_spool_and_arrives_later_in_order(
     assert place.steps == [1, *range(20, 60)]
 
 
-def test_a_tracker_that_does_not_vouch_has_a_copy_until_the_end(place: Place, deliver: Callable[..., Delivery]) -> None:
+def test_copies_are_kept_until_a_tracker_is_closed(place: Place, deliver: Callable[..., Delivery]) -> None:
     place.vouches = False
     delivery = deliver()
     put(delivery, 1, 2, 3)
@@ -211,9 +209,7 @@ def test_a_tracker_that_does_not_vouch_has_a_copy_until_the_end(place: Place, de
     assert [record.step for record in second.spool] == [4, 5]
 
 
-def test_a_spool_that_cannot_be_written_costs_records_only(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_spool_costs_records_only(place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     place.down = True
     delivery = Delivery(place.connect, Spool(tmp_path / "file" / "a.spool"), "A", retries=())

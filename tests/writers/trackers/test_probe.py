@@ -15,7 +15,7 @@ def test_a_server_with_a_fault_does_not_answer(how: str) -> None:
         assert not answers(url, patience=1.0)
 
 
-def test_where_nobody_listens_nobody_answers() -> None:
+def test_a_port_without_a_server_does_not_answer() -> None:
     assert not answers(unreachable())
     assert not answers("no address at all")
     assert not answers("http://")

@@ -1,4 +1,4 @@
-"""What a writer for a tracker hands over, and what it leaves behind."""
+"""The records of a writer for a tracker, its spools and its threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ignite_hooks.writers.trackers.tracker import Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 SOON = 30.0
-"""Seconds after which something that should happen has not."""
+"""Seconds after which something that should happen has failed."""
 
 
 class ToPlace(TrackerWriter):
@@ -78,12 +78,12 @@ def test_a_disabled_writer_does_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mode_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_mode_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^mode: auto, online, offline or disabled is needed, not False$"):
         ToPlace(None, tmp_path, mode=False)
 
 
-def test_what_waits_for_an_earlier_run_stays_apart(tmp_path: Path) -> None:
+def test_each_run_has_its_own_spool(tmp_path: Path) -> None:
     class Down(Tracker):
         def send(self, records: Sequence[Record]) -> None:
             raise ConnectionError
@@ -112,7 +112,7 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def test_the_line_about_being_offline_says_what_to_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_message_about_being_offline_names_the_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     ToPlace(None, tmp_path).offline_because("http://x does not answer", tmp_path)
     assert caplog.messages == [
