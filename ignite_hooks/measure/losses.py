@@ -35,14 +35,12 @@ def losses_of(output: Any, *names: str, detached: bool = False) -> dict[str, Any
     found: dict[str, Any] = {}
     # A single loop, because this runs in every iteration.
     for name, value in output.items() if isinstance(output, Mapping) else (("loss", output),):
-        if names and name not in names:
-            continue
         kind = type(value)
         if kind is float or (kind is not bool and isinstance(value, (int, float))):
             found[name] = value
         elif hasattr(kind, "numel") and value.numel() == 1:
             found[name] = value.detach() if detached and value.requires_grad else value
-    return found
+    return {name: value for name, value in found.items() if name in names} if names else found
 
 
 def is_number(value: Any) -> bool:
