@@ -29,9 +29,10 @@ from ignite_hooks.run.services import ALWAYS_THERE, discover
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.text import below, one_line, shown
+from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
-from ignite_hooks.writers.many import ManyWriters, adapt
+from ignite_hooks.writers.many import ManyWriters
 
 
 def attach_hooks(

@@ -42,6 +42,16 @@ def out_of(now: int, last: int | None) -> str:
     return padded(now, last) if last is None else f"{padded(now, last)}/{last}"
 
 
+def progress(counts: Mapping[str, tuple[int, int | None]]) -> str:
+    """Return counts with their names and last numbers; the one without a name is in brackets.
+
+    Example:
+        >>> progress({"Epoch": (3, 10), "": (7, 8)})
+        'Epoch  3/10 [7/8]'
+    """
+    return " ".join([f"{name} {out_of(*count)}" if name else f"[{out_of(*count)}]" for name, count in counts.items()])
+
+
 def percent(share: float) -> str:
     """Return a share in percent.
 

@@ -22,8 +22,8 @@ from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.registry import HOOKS, WRITERS, without_scope
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.text import below, did_you_mean, one_line, shown
+from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
-from ignite_hooks.writers.many import adapt
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:

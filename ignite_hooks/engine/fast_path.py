@@ -160,23 +160,31 @@ class IterationBox:
                         for call in quick:
                             call()
                 except Exception as error:
-                    self._go_on_after(error, always[quick.index(call) :])
+                    first = quick.index(call)
+                    left = always[first:]
+                    given = [values[which] for _, which in quick[first:]] if readers else [c.arguments[:] for c in left]
+                    self._go_on_after(error, left, given)
                 state.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
 
         return on_iteration
 
-    def _go_on_after(self, error: Exception, calls: list[Call]) -> None:
-        """Treat the failure of a quick call, the first of these, then make the calls that come after it."""
+    def _go_on_after(self, error: Exception, calls: list[Call], arguments: list[Any]) -> None:
+        """Treat the failure of a quick call, the first of these, then make the other calls with their arguments."""
         failed, *rest = calls
         self.count()
         for call in rest:
             call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
         self._calls.fail(failed, error)
-        for call in rest:
+        for call, given in zip(rest, arguments[1:], strict=True):
             if call.slot.hook not in self._calls.off and self._calls.is_due(call, self._counted):
-                self._calls.call(call)
+                # The quick calls do not fill the lists of arguments.
+                before, call.arguments[:] = call.arguments[:], given
+                try:
+                    self._calls.call(call)
+                finally:
+                    call.arguments[:] = before
         self._make_quick()
 
     def _slowly(self, n: int) -> None:

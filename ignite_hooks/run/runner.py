@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.measure.losses import is_number
+from ignite_hooks.measure.losses import losses_of
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.logger import LOGGER_NAME, RunLogger
 from ignite_hooks.run.metrics import Metrics, TrainerMetrics
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.report import Report
     from ignite_hooks.store.interface import Store
-    from ignite_hooks.writers.interface import Writer
+    from ignite_hooks.writers.many import ManyWriters
 
 
 class Hooks(Mapping[str, Any]):
@@ -72,7 +72,7 @@ class Runner:
         trainer: Engine,
         *,
         work_dir: Path,
-        writer: Writer,
+        writer: ManyWriters,
         services: Mapping[str, Any],
     ) -> None:
         self._trainer = weakref.ref(trainer)
@@ -310,15 +310,3 @@ class Runner:
 
 
 _IN_ITERATION = ("ITERATION_STARTED", "ITERATION_COMPLETED")
-
-
-def losses_of(output: Any, *names: str) -> dict[str, Any]:
-    """The losses in what a training step returned: a number, a tensor, or the numbers of a mapping.
-
-    Example:
-        >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
-        ({'loss': 0.5}, {'loss': 1.0, 'aux': 2}, {})
-    """
-    found = output if isinstance(output, Mapping) else {"loss": output}
-    wanted = {name: value for name, value in found.items() if not names or name in names}
-    return {name: value for name, value in wanted.items() if is_number(value)}

@@ -136,8 +136,8 @@ class IterTimerHook(BaseHook):
         }
         if samples := self._batch_size():
             found["samples_per_s"] = samples * passed.iterations / passed.total
-        if self.log_eta and runner.max_iters is not None:
-            remaining = max(0, runner.max_iters - runner.global_step)
+        if self.log_eta and (last := runner.max_iters) is not None:
+            remaining = max(0, last - runner.global_step)
             # Only iterations of this process count: before a resume, the machine may have been another.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
         parts = passed.phases(self._times.known)

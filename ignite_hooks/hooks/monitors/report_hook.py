@@ -194,8 +194,8 @@ class ReportHook(BaseHook):
             self._history.series.clear()
         self._history.add(rows)
         shown_, besides = self._pictures(runner)
-        writers: dict[str, Any] = getattr(runner.writer, "failures", dict)()
-        lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in writers.items()]
+        failures = runner.writer.failures()
+        lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in failures.items()]
         return RunPage(
             name=mask(runner.work_dir.name),
             state=self._state,

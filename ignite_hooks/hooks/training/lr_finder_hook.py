@@ -300,7 +300,7 @@ def endless(data: Any) -> Iterator[Any]:
 
 def loss_of(output: Any) -> float:
     """The loss of a step, as the mean of all ranks."""
-    from ignite_hooks.run.runner import losses_of
+    from ignite_hooks.measure.losses import losses_of
 
     found = losses_of(output, "loss")
     if not found:
