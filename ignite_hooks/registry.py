@@ -15,7 +15,7 @@ SCOPES = ("mmengine", "mmcv", "mmdet", "mmdet3d", "mmseg", "mmcls", "mmpretrain"
 
 
 class Registry:
-    """Classes by name. All the usual spellings of registering work.
+    """Classes by name, with all the usual ways to register one.
 
     Example:
         >>> TOYS = Registry("toy", {})
@@ -36,9 +36,9 @@ class Registry:
         free: Collection[str] = (),
     ) -> None:
         self.kind = kind
-        # Names of ours that guides let scripts define: a script that follows one goes before.
+        # Names that published guides let scripts define: a script's class replaces ours.
         self._free = frozenset(free)
-        # What is left of a name that begins with that of another library.
+        # Removes the scope of another library from a name.
         self._plain = plain
         self._modules = dict(built_in)
         # Our aliases stay free: a script may register its own classes under them.

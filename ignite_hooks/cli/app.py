@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough; what is left must not fail again when Python exits.
+        # The reader of the pipe has gone; flushing at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

@@ -163,7 +163,7 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
     is_usual = name == usual
     head = "{}" if is_usual and not any(line.text for line in lines) else f"type: {name}"
     remark = f"{short} there" if name != short else ""
-    # Beside the name of a default hook its type need not be said; a blank holds the place of the first line.
+    # A default hook needs no type beside its name; a blank takes the place of the first line.
     yield Line(indent, " " if is_usual and head != "{}" else head, remark)
     yield from lines
 

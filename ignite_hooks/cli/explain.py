@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.cli.text import fits, wrapped
-from ignite_hooks.cli.validate import complain, print_notes, review_file
+from ignite_hooks.cli.validate import print_notes, print_problems, review_file
 from ignite_hooks.text import counted, table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     review = review_file(options.config)
     if review.problems:
-        complain(review)
+        print_problems(review)
         return 2
     plan = Plan(review.hooks)
     if options.timeline:
@@ -90,7 +90,7 @@ def _print_plan(plan: Plan, calls: list[str]) -> None:
     if fits(text):
         print(text)
         return
-    # Too wide: points become headings, and what hooks read, write and save comes after.
+    # Too wide: points become headings, and what hooks read, write and save follows the table.
     narrow = [{k: v for k, v in row.items() if k not in ("point", "reads", "writes", "saves")} for row in rows]
     head, *lines = table(narrow).splitlines()
     print(f"  {head}")

@@ -31,7 +31,7 @@ def _send(options: argparse.Namespace) -> int:
             found += 1
             try:
                 print(f"{path}: {send()}")
-            except Exception as error:  # whatever a tracker raises is said, and the next one is tried
+            except Exception as error:  # a tracker may raise anything: report it, and try the next one
                 words = masked(" ".join(str(error).split())[:300])
                 print(f"{path}: {type(error).__name__}: {words}", file=sys.stderr)
                 failed += 1

@@ -30,7 +30,7 @@ def _validate(options: argparse.Namespace) -> int:
         review = review_file(path)
         reviews.append(review)
         if review.problems:
-            complain(review)
+            print_problems(review)
         else:
             print(f"{path}: {counted(len(review.hooks) + review.unseen, 'hook')}, no problems")
             print_notes(review)
@@ -48,10 +48,11 @@ class Review:
     unseen: int = 0
     """Hooks that cannot be built without the script."""
     added: str = ""
-    """What a trainer does besides."""
+    """The hooks that a trainer adds, in words."""
 
 
 def review_file(path: str) -> Review:
+    """Check a file as far as possible without its script."""
     from ignite_hooks.config.build import build_all, validate_writer
     from ignite_hooks.config.read import default_set, read_config
     from ignite_hooks.hooks.base_hook import Situation
@@ -61,11 +62,11 @@ def review_file(path: str) -> Review:
         settings = read_config(path, defaults=default_set(), problems=found)
         trains = {"model", "dataset"} <= set(settings.everything)
         if trains:
-            # No script has to add anything, and where there is data there is an evaluation.
+            # A trainer needs no script, and evaluates the data it has.
             found.clear()
             settings = read_config(settings.everything, defaults=default_set(evaluates=True), problems=found)
     except ConfigError as error:
-        # The problems of a file that cannot be read begin with its name.
+        # Problems of a file that cannot be read already begin with its name.
         return Review(path, problems=[str(problem) for problem in error.problems])
     entries, strangers = _known(settings.entries)
     hooks, wrong = build_all(entries, {}, Situation(complete=False))
@@ -103,7 +104,7 @@ def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     known, notes = [], []
     for entry in entries:
         type_ = entry.wanted["type"]
-        # The ending alone makes names look alike: `MyHook` is not a misspelt `EMAHook`.
+        # The common ending makes all names similar: `MyHook` is not a misspelt `EMAHook`.
         is_slip = nearest(type_, HOOKS, cutoff=0.85) or nearest(type_.removesuffix("Hook"), stems, cutoff=0.75)
         if type_ in HOOKS or type_.startswith(PREFIX) or is_slip:
             known.append(entry)
@@ -117,7 +118,7 @@ def _waiting(entries: Sequence[Entry]) -> Iterator[str]:
     from ignite_hooks.config.ignite_handlers import PREFIX
 
     for entry in entries:
-        # What the handler's own arguments name is not needed before it is attached.
+        # The arguments of `attach` are not needed before the handler is attached.
         own = {name: value for name, value in entry.wanted.items() if name != "arguments"}
         services = ", ".join(dict.fromkeys(_references(own)))
         if entry.wanted["type"].startswith(PREFIX) and services:
@@ -136,7 +137,7 @@ def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
     read = _services_read(hooks) - needed
     if read:
         yield f"reads {', '.join(_in_order(read))} where the script has {'it' if len(read) == 1 else 'them'}"
-    # What would be wrong if the script gave every service and no evaluator.
+    # Check as if the script passed every service and no evaluator.
     services = frozenset({*KNOWN_SERVICES, *needed})
     for name, hook in hooks.items():
         if isinstance(hook, BaseHook) and not any(_references(list(vars(hook).values()))):
@@ -168,7 +169,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
         given = {*ALWAYS_THERE, *LIVE, *slot.point.payload, "config"}
         for index, parameter in enumerate(parameters_of(slot.call)):
             is_named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            # A first parameter of any name gets the runner.
+            # A first parameter that is no known service gets the runner.
             is_service = parameter.name in KNOWN_SERVICES or index > 0
             if is_named and is_service and parameter.default is parameter.empty and parameter.name not in given:
                 yield parameter.name
@@ -189,12 +190,14 @@ def _in_order(services: set[str]) -> list[str]:
     return [*(name for name in KNOWN_SERVICES if name in services), *sorted(services - set(KNOWN_SERVICES))]
 
 
-def complain(review: Review) -> None:
+def print_problems(review: Review) -> None:
+    """Print the problems of a file to stderr."""
     sys.stdout.flush()  # so that both streams keep their order in one terminal or file
     for problem in review.problems:
         print(problem, file=sys.stderr)
 
 
 def print_notes(review: Review) -> None:
+    """Print the notes on a file."""
     for note in review.notes:
         print(wrapped(f"note: {note}", "  ", width=one_line_width()))

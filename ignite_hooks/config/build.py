@@ -284,7 +284,7 @@ def build_all(
     # The hooks that could be built are checked even if others could not: only whether one of these evaluates matters.
     situation = replace(situation, hooks={**unbuilt, **hooks})
     for name, hook in hooks.items():
-        # A hook that still holds the name of a service, as a file gives it, can only be checked beside the script.
+        # A hook that still holds the name of a service can only be checked with the script.
         waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
         if isinstance(hook, BaseHook) and not waits:
             problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]

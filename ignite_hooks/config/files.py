@@ -195,7 +195,7 @@ _YAML_HINTS = {
 class StrictLoader(yaml.SafeLoader):
     """Composes nodes within limits, resolves scalars as YAML 1.2 does, and turns nodes into plain data."""
 
-    # A table of our own: PyYAML's is that of YAML 1.1, where `no` is False and `1e-4` is text.
+    # PyYAML's table is that of YAML 1.1, where `no` is False and `1e-4` is text.
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {
         None: [(_TAG + name, pattern) for name, (pattern, _) in _SCALARS.items()]
     }
@@ -308,7 +308,7 @@ def _json_constant(name: str) -> Problem:
     return Problem("", f"{name} is not JSON: write a number, or null")
 
 
-# tomllib needs memory in the square of the parts of a dotted key, so a long one must not reach it.
+# tomllib needs memory quadratic in the parts of a dotted key, so a long one must not reach it.
 _LONG_TOML_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}""", re.ASCII
 )

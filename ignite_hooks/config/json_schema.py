@@ -174,7 +174,7 @@ def _held_against(setting: Setting, definitions: dict[str, Schema]) -> Schema:
         return {}
     made: Schema = _sorted_enums(adapter.json_schema(ref_template="#/$defs/{model}"))
     definitions |= made.pop("$defs", {})
-    # Without anything said of it is a function, which a file can only name as a service.
+    # An empty schema stands for a function, which a file can only name as a service.
     if not made or {} in made.get("anyOf", ()):
         made = {"anyOf": [*(choice for choice in made.get("anyOf", ()) if choice), _reference("service")]}
     if setting.name == "every":

@@ -206,7 +206,7 @@ def _as_callable(value: Any) -> Any:
 
 
 def _as_one_of(choices: Sequence[Any], value: Any) -> Any:
-    # Without regard to the type, True is 1.
+    # Compare types as well: True equals 1.
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise ValueError(value)
     return value
@@ -217,7 +217,7 @@ def _checkable_typed_dict(annotation: Any) -> Any:
     from pydantic import AfterValidator, WithJsonSchema
 
     hints = typing.get_type_hints(annotation, include_extras=True)
-    # Not `__required_keys__`, which annotations that are still text have misled.
+    # Not `__required_keys__`, which is wrong for annotations that are still text.
     exception = typing.NotRequired if annotation.__total__ else typing.Required
     marked = {key for key, hint in hints.items() if get_origin(hint) is exception}
     required = hints.keys() - marked if annotation.__total__ else marked

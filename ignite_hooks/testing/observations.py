@@ -116,7 +116,7 @@ def process_resources() -> set[str]:
     folder = Path("/proc/self/fd")
     if folder.exists():
         for descriptor in os.listdir(folder):
-            # The descriptor of the listing itself is gone by now.
+            # The descriptor of the listing itself is closed by now.
             with contextlib.suppress(OSError):
                 found.add(f"the open file {os.readlink(folder / descriptor)} ({descriptor})")
     return found

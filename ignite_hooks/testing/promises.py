@@ -74,10 +74,10 @@ def check_hook(make: Callable[..., Any], services: Mapping[str, Any] | None = No
     """
     subject = Subject(make, dict(services or {}), settings)
     before, threads = random_state(), torch.get_num_threads()
-    # On tensors this small threads only wait for each other.
+    # Tensors this small gain nothing from several threads.
     torch.set_num_threads(1)
     try:
-        # Where nobody has set up logging, the failures that are provoked here would go to stderr.
+        # Without logging set up, the failures that are provoked here would go to stderr.
         with contextlib.redirect_stderr(io.StringIO()):
             for check in CHECKS:
                 check(subject)
@@ -178,7 +178,7 @@ def makes_a_second_run_as_the_first(subject: Subject) -> None:
     states: list[Any] = []
     script = Script()
     watch = call_last_at("before_train", lambda: states.append(state_of(subject, scene.hook)))
-    # A file that is written beside the training is there sooner or later.
+    # A background save ends at no fixed point.
     points = [point for point in POINTS if point != "after_save_checkpoint"]
     recorder = RecordingHook(name="check_hook's recorder", log=calls, points=points)
     with subject.attached(script, recorder, watch) as scene:
@@ -188,7 +188,7 @@ def makes_a_second_run_as_the_first(subject: Subject) -> None:
         first, end = list(calls), script.weights()
         calls.clear()
         script.restore(begin)
-        # A run that was stopped early would go on otherwise.
+        # Otherwise a run that was stopped early would continue.
         script.run.trainer.state.max_epochs = None
         scene.train()
     if difference := compare(states[0], states[1]):
@@ -259,7 +259,7 @@ def never_waits_for_the_device_when_not_due(subject: Subject) -> None:
         end_early(script.run.trainer, Enough())
         with subject.attached(script, settings=_almost_never(subject)) as scene:
             hook = scene.hook
-            # What waits at other points may do so: its failure there must not end the run.
+            # Waiting at other points is allowed: a failure there must not end the run.
             hook.on_error = "warn"
             for point in ITERATION_POINTS:
                 for slot in scene.runner.plan.at(point):

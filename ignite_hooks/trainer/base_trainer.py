@@ -77,7 +77,7 @@ class BaseTrainer:
             raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
         problems: list[Problem] = []
         content = with_overrides(content, overrides, problems)
-        # The first call into ignite.distributed is a collective where the process group was made outside of it.
+        # If the process group was made outside of ignite.distributed, the first call into it is a collective.
         idist.sync()
         self.sections, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
         self.config: dict[str, Any] = self.sections.effective
@@ -94,7 +94,7 @@ class BaseTrainer:
         for hook in self._own_hooks():
             self.runner.register_hook(hook)
 
-    # -- what a user does -------------------------------------------------------------------------------------
+    # -- what users call -------------------------------------------------------------------------------------
 
     def train(self) -> dict[str, float]:
         """Train to the end, and return the last value of every metric that is a number."""
@@ -130,14 +130,14 @@ class BaseTrainer:
     def __repr__(self) -> str:
         return f"BaseTrainer({type(unwrapped(self.model)).__name__}, {len(self.runner.hooks)} hooks)"
 
-    # -- the parts ----------------------------------------------------------------------------------------------
+    # -- making the components ----------------------------------------------------------------------------------
 
     def _read_and_build(self, content: dict[str, Any], problems: list[Problem]) -> tuple[Sections, Built]:
         """Read and build everything that needs no other process; problems of hooks are reported with all others."""
         sections = read_sections(content, problems)
         self.device = _device(sections.training.device, problems)
         if sections.training.seed is not None:
-            # Another one in each process: what is random is not to be the same in all of them.
+            # Each process has another seed, so that they do not draw the same random numbers.
             manual_seed(sections.training.seed + rank())
         built = build(sections, self.device, problems)
         if problems:
@@ -158,8 +158,8 @@ class BaseTrainer:
             "pin_memory": self.device.type == "cuda",
         }
         if not training:
-            # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. It has random
-            # separate random numbers, so that an additional evaluation does not change the training.
+            # Every rank gets all of it: the hook that evaluates shares it out, without padding. A separate generator
+            # keeps an additional evaluation from changing the training.
             return DataLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
         if not isinstance(dataset, IterableDataset):
             given["shuffle"] = True
@@ -179,7 +179,7 @@ class BaseTrainer:
             self.criterion,
             device=self.device,
             non_blocking=on_gpu,
-            # Not a number: asking for one would wait for the device in every iteration.
+            # A tensor, not a number, which would wait for the device in every iteration.
             output_transform=lambda *reader: reader[-1].detach(),
             amp_mode="amp" if training.amp and on_gpu else None,
             scaler=training.amp and on_gpu,
@@ -231,7 +231,7 @@ class BaseTrainer:
         except ConfigError as error:
             raise ConfigError(error.problems, self._source) from None
 
-    # -- what a trainer does besides ------------------------------------------------------------------------------
+    # -- hooks that a trainer adds ------------------------------------------------------------------------------
 
     def _own_hooks(self) -> Iterator[Any]:
         """Yield hooks that step the scheduler, evaluate and keep the configuration: the plan shows them."""
@@ -240,7 +240,7 @@ class BaseTrainer:
         if named and self.val_loader is not None and "val" not in evaluated:
             yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
         if self.test_loader is not None and "test" not in evaluated:
-            # At the end, within the run: the figures are in its logs and its report.
+            # At the end but within the run, so that its logs and its report have the results.
             at_end = {"interval": self.sections.training.epochs, "save_best": False}
             yield build_hook({"type": "EvalHook", "name": "test", **at_end})
         if self.scheduler is not None:
@@ -393,12 +393,12 @@ def _length_updater(scheduler: Any) -> Callable[[Runner], None]:
             return
         before = vars(scheduler)[changed]
         vars(scheduler).update(length)
-        # From the start, and not from the rate before, which may have come to an end at zero.
+        # Computed from the initial rate: the last rate may have reached zero.
         one_cycle = isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR)
         rates_now = scheduler.get_lr if one_cycle else getattr(scheduler, "_get_closed_form_lr", None)
         if rates_now is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that it is called outside of a step
+                warnings.simplefilter("ignore", UserWarning)  # about a call outside of `step`
                 scheduler._last_lr = rates_now()
             for group, rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
                 group["lr"] = rate

@@ -57,9 +57,9 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
             hint = ": leave it out" if "train" not in empty else ""
             problems.append(Problem("dataset", f"{sections.dataset.name}: its part {empty[0]!r} is empty{hint}"))
             return built
-        # Whatever fails here would fail in the first iteration.
+        # What fails here would fail in the first iteration.
         first = data.train[0] if hasattr(data.train, "__getitem__") else None
-    except Exception as error:  # a data set of the user's own may fail in any way
+    except Exception as error:  # a user's data set may fail in any way
         problems.append(Problem("dataset", f"{sections.dataset.name}: {type(error).__name__}: {error}"))
         return built
     if first is not None and not (isinstance(first, (tuple, list)) and len(first) == 2):
@@ -162,7 +162,7 @@ def _metrics(sections: Sections, data: Data, criterion: Any, problems: list[Prob
         problems.append(Problem("evaluation.metrics", message))
         return dict
     if criterion is None:
-        # What is wrong with it is told already, and the loss cannot be measured without it.
+        # Its problem is reported already, and the loss cannot be measured without it.
         wanted = {name: each for name, each in wanted.items() if name != "loss"}
     known = {**data.facts(), "criterion": criterion}
 
@@ -172,6 +172,6 @@ def _metrics(sections: Sections, data: Data, criterion: Any, problems: list[Prob
             for name, each in wanted.items()
         }
 
-    # Tried once, so that what a metric refuses is said with everything else.
+    # Tried once, so that what a metric refuses is reported with everything else.
     make(problems)
     return partial(make, [])

@@ -46,8 +46,8 @@ def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
 
 def exit_code_of(run: Callable[[], None]) -> int:
     """Run, and return the exit code of the process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
-    # As `python -m` does: modules of the user's own are found where the command is given. Behind all others, so that
-    # nothing that lies there by chance takes the place of an installed module.
+    # As `python -m` does, find the user's modules in the current folder; last, so that no file there
+    # replaces an installed module.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -192,7 +192,7 @@ def _say_result(trainer: BaseTrainer) -> None:
 def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
     import torch
 
-    # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
+    # One thread: images this small gain nothing from more, and sums have the same order everywhere.
     torch.set_num_threads(1)
     trainer = _make_trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
     trainer.train()
@@ -218,6 +218,6 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 def _say(text: str) -> None:
     if text and is_main_process():
-        # What was logged goes to stderr: first that, then this.
+        # The log goes to stderr: flush it first, to keep the order.
         sys.stderr.flush()
         print(masked(text), flush=True)

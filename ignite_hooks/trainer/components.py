@@ -42,7 +42,7 @@ class Component:
             return None
         except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
             text = one_line(error)
-            # The code of others says in its text which setting it means, if at all.
+            # Code that is not ours names the setting in its text, if at all.
             name = next((setting for setting in (*self.given, *takes) if text.startswith(f"{setting}:")), "")
             place = f"{self.place}.{name}" if name else self.place
             text = text.removeprefix(f"{name}:").strip()

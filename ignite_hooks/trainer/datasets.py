@@ -106,7 +106,7 @@ def _digits() -> dict[str, _Digits]:
     found = load_digits()
     images = torch.tensor(found.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(found.target, dtype=torch.int64)
-    # Always the same split, whatever the seed of a run: results can be compared, and no test digit is ever trained on.
+    # The same split for every seed: results can be compared, and no test digit is ever trained on.
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     parts = {"test": order[:TEST], "val": order[TEST : TEST + VAL], "train": order[TEST + VAL :]}
     return {name: _Digits(images[part], labels[part]) for name, part in parts.items()}
@@ -354,7 +354,7 @@ def _idx(path: Path) -> Images:
             if head[:3] != b"\0\0\x08" or not 1 <= head[3] <= 3:
                 raise SettingError("root", f"{path} is no IDX file of bytes")
             shape = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
-            # One byte more than there should be: what is packed can be of any size.
+            # One byte more than expected: a gzipped file can be of any size.
             content = file.read(math.prod(shape) + 1)
     except (OSError, EOFError) as error:
         raise SettingError("root", f"{path} cannot be read: {error}") from None

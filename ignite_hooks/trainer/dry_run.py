@@ -77,7 +77,7 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     changed = dict(wanted)
     type_ = changed["type"]
     if not isinstance(type_, str) or type_ not in registry:
-        # A class of the user's own: what is said in words that all hooks have can be understood.
+        # A user's class: only settings that every hook has are understood.
         return changed | {word: 1 for word in AT_ONCE if type(changed.get(word)) is int and changed[word] > 0}
     if _is_wrong(registry, entry):
         return changed  # as it is, so that the trainer finds it
@@ -86,14 +86,14 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     if "mode" in own and "disabled" in str(own["mode"].annotation):
         changed["mode"] = OFFLINE
     if "webhook" in own:
-        changed["at"] = []  # there is nothing yet to tell anybody of
+        changed["at"] = []  # nothing to notify of
     for word in WRITTEN:
         if word in own and isinstance(changed.get(word), (str, Path)):
             changed[word] = _within(changed[word])
     if "schedule" in own and "profile_iters" in own:
         changed |= {"schedule": PROFILED, "profile_iters": ITERATIONS}
     for word, value in {**AT_ONCE, **FROM_THE_START}.items():
-        # What is left at its default can be long, too; a setting that is common to all hooks is short then.
+        # A default may be too long as well; the defaults of settings that every hook has are short.
         said = word in changed or (word in own and word in AT_ONCE)
         if said and (word not in own or _counts(own[word])):
             changed[word] = value

@@ -129,7 +129,7 @@ def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:
     """
     right, wrong = (counts.double().flip(1).cumsum(1) for counts in (right, wrong))
     precision = right / (right + wrong).clamp(min=1)
-    # At every recall the best precision that this or a higher one has.
+    # At every recall, the best precision at this recall or a higher one.
     best = precision.flip(1).cummax(1).values.flip(1)
     gained = torch.diff(right / true[:, None], dim=1, prepend=torch.zeros(len(right), 1, dtype=right.dtype))
     return (best * gained).sum(1).float()

@@ -232,7 +232,7 @@ class Detector(nn.Module):
             layers += _convolution(before, after, stride=2 if i in (1, 2) else 1)
         self.features = nn.Sequential(*layers)
         self.head = nn.Conv2d(channels[-1], num_classes - 1 + 4, 1)
-        # Most places hold nothing, and a model that begins by saying so does not have to learn it first.
+        # Most places hold nothing: start with this prediction instead of learning it first.
         nn.init.constant_(self.head.bias[: num_classes - 1], -4.0)  # type: ignore[index]
 
     def forward(self, images: Tensor) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ignite_hooks.config.files import parse_yaml
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import did_you_mean, shown
 
@@ -17,7 +18,7 @@ def with_overrides(content: dict[str, Any], overrides: Sequence[str], problems: 
         >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
         {'hooks': [{'type': 'LoggerHook', 'interval': 10}], 'training': {'epochs': 3}}
     """
-    changed: dict[str, Any] = copy_of_tree(content)
+    changed: dict[str, Any] = copy_tree(content)
     for override in overrides:
         path, equals, text = override.partition("=")
         place = f"--set {path}"
@@ -71,10 +72,3 @@ def _no_entry(walked: str, key: str, entries: list[Any]) -> str:
     names = [str(entry.get("type", "?")) if isinstance(entry, dict) else shown(entry, 20) for entry in entries]
     numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names[:10]))
     return f"{walked} has no entry {key}: it has {numbered}"
-
-
-def copy_of_tree(value: Any) -> Any:
-    """Copy nested mappings and lists; other objects stay the same."""
-    if isinstance(value, dict):
-        return {key: copy_of_tree(item) for key, item in value.items()}
-    return [copy_of_tree(item) for item in value] if isinstance(value, list) else value
