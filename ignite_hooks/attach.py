@@ -22,8 +22,9 @@ from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.registry import WRITERS
-from ignite_hooks.run.discovery import discover
-from ignite_hooks.run.runner import ALWAYS_THERE, LOGGER_NAME, Runner
+from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.runner import Runner
+from ignite_hooks.run.services import ALWAYS_THERE, discover
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.text import below, one_line, shown
@@ -118,17 +119,17 @@ def attach_hooks(
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
     runner.checkpoints = Checkpoints(runner, FolderStore)
     runner.masks = masks
-    runner.rank_timeout = settings.rank_timeout
-    installation = Installation(runner, trainer, overhead_budget=settings.overhead_budget)
+    installation = Installation(
+        runner, trainer, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout
+    )
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)
-        for name, hook in hooks.items():
-            installation.register(hook, name=name)
+        installation.register_all(hooks.items())
     except BaseException:
         installation.detach()
         raise
-    runner.resume_from = resume
+    runner.state.resume_from = resume
     return runner
 
 

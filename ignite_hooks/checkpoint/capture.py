@@ -27,8 +27,8 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         optimizer: Whether the optimizer is part of it.
         scheduler: Whether the scheduler is part of it.
     """
-    objects, hooks, checkpoints = runner.services, runner.hooks.by_name, runner.checkpoints
-    trainer, progress = objects["trainer"], progress_of(runner)
+    trainer, objects, progress = runner.trainer, runner.services, progress_of(runner)
+    hooks, checkpoints = runner.hooks.registered, runner.checkpoints
     data, random = checkpoints.position.capture(progress)
     ranks = all_gather({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
     noted = {
@@ -128,7 +128,7 @@ def weights_of(runner: Runner) -> dict[str, Any]:
     """Return the weights of the model and those that hooks hold besides; they are not copied."""
     model = runner.model
     found = {} if model is None else {"state_dict": unwrapped(model).state_dict()}
-    for hook in runner.hooks.by_name.values():
+    for hook in runner.hooks.registered.values():
         found |= ask(hook, "weights") or {}
     return found
 

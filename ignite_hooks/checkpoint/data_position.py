@@ -179,7 +179,7 @@ class PositionTracker:
         elif (position.iteration, position.epoch) != (progress.iteration, progress.epoch):
             ended = progress.epoch == self._trainer.state.epoch
             position = self._position_now("epoch" if ended else "iteration", progress, self._doubt(ended))
-        elif self._runner.evaluating is not None:
+        elif self._runner.state.evaluating is not None:
             return {**position.data, "doubt": IN_EVALUATION}, position.random
         return position.data, position.random
 
@@ -208,7 +208,7 @@ class PositionTracker:
             "length": length,
             "workers": getattr(data, "num_workers", 0) if _is_loader(data) else 0,
             "at": at,
-            "done": 0 if at == "epoch" else iteration - runner.epoch_began_at,
+            "done": 0 if at == "epoch" else iteration - runner.state.epoch_began_at,
             "drawn": drawn,
             "made": origin and origin.rng,
             "first": origin and origin.first,
@@ -225,11 +225,11 @@ class PositionTracker:
     def _doubt(self, ended: bool) -> str | None:
         """Return why a run cannot continue exactly from a checkpoint made now, or None."""
         runner, engine = self._runner, self._trainer
-        if runner.evaluating is not None:
+        if runner.state.evaluating is not None:
             return IN_EVALUATION
         if str(getattr(engine.last_event_name, "name", "")) in _UNDER_WAY:
             return IN_ITERATION
-        if (ended or engine.should_terminate_single_epoch) and not runner.epoch_complete:
+        if (ended or engine.should_terminate_single_epoch) and not runner.state.epoch_complete:
             return "it was saved before everything was done that belongs to the end of its epoch"
         return "it was saved when the run failed, with what it was doing half done" if self._failed else None
 
@@ -314,7 +314,7 @@ class PositionTracker:
             if saved["drawn"]:
                 runner.logger.info("reading %d batches again to go on where the run was", saved["drawn"])
             for number in range(saved["drawn"]):
-                if runner.stop_reason is not None:
+                if runner.state.stop_reason is not None:
                     return
                 try:
                     next(batches)

@@ -53,7 +53,7 @@ def load_weights(runner: Runner, found: Mapping[str, Any]) -> None:
     """Give the model, and the hooks that hold weights besides, what `weights_of` returned."""
     runner.checkpoints.wait_for_staging()
     unwrapped(runner.model).load_state_dict(found["state_dict"])
-    for hook in runner.hooks.by_name.values():
+    for hook in runner.hooks.registered.values():
         if (ask(hook, "weights") or {}).keys() & found.keys():
             hook.load_weights(found)
 
@@ -140,7 +140,7 @@ def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping
         runner.best.load_state_dict(state["best"])
     if "metrics" in state:
         runner.metrics.load_state_dict(state["metrics"])
-    progress, trainer = state.get("trainer", {}), objects["trainer"]
+    progress, trainer = state.get("trainer", {}), runner.trainer
     trainer.state.iteration = int(progress.get("iteration", 0))
     trainer.state.epoch = int(progress.get("epoch", 0))
     for key, value in progress.get("user", {}).items():
@@ -160,7 +160,7 @@ def _restore_hooks(runner: Runner, state: Mapping[str, Any], path: Path) -> None
     unknown = []
     for name, saved in state.get("hooks", {}).items():
         # Also by the name of its class, where it is the only hook of this class.
-        hook = hooks.by_name[name] if name in hooks.by_name else hooks.get(name)
+        hook = hooks.registered[name] if name in hooks.registered else hooks.get(name)
         if hook is None:
             unknown.append(name)
         elif callable(getattr(type(hook), "load_state_dict", None)):
@@ -178,7 +178,7 @@ def _set_gradients(optimizer: Any, gradients: Mapping[int, Any]) -> None:
 def _differences(runner: Runner, before: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the settings that have changed, as text: a run keeps those of its configuration in any case."""
     found = []
-    for name, now in settings_of_hooks(runner.hooks.by_name).items():
+    for name, now in settings_of_hooks(runner.hooks.registered).items():
         then = before.get(name, {})
         for setting in now.keys() & then.keys():
             old, new = then[setting], now[setting]

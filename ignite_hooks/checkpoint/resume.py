@@ -33,7 +33,7 @@ def resume(runner: Runner, wanted: str | Path | bool) -> None:
     else:
         path = Path(wanted) if Path(wanted).exists() else runner.work_dir / str(wanted)
     loaded = checkpoints.load(path)
-    runner.resumed_from, runner.epoch_complete = path, True
+    runner.state.resumed_from, runner.state.epoch_complete = path, True
     state = runner.trainer.state
     logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
     runner.writer.resumed(int(state.iteration))
@@ -48,7 +48,7 @@ def newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
 
 
 def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
-    savers = [hook for hook in runner.hooks.by_name.values() if hasattr(type(hook), "out_dir")]
+    savers = [hook for hook in runner.hooks.registered.values() if hasattr(type(hook), "out_dir")]
     folders = [*(runner.work_dir / (getattr(hook, "out_dir", None) or "") for hook in savers), runner.work_dir]
     found: list[tuple[Entry, Path]] = []
     listed: list[Entry] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +91,6 @@ class Checkpoints:
         self._step_watch: Any = None
         self._stepped_at: int | None = None
         """The iteration in which the optimizer last began a step; None where that is not known."""
-        self.call_hooks: Callable[[str, Mapping[str, Any]], None] = _not_attached
-        self.wake: Callable[[], None] = lambda: None
         self.services_left_out: set[str] = set()
         """The services whose state cannot be in a checkpoint; each is reported once."""
         self.position = PositionTracker(runner, trainer)
@@ -111,15 +109,6 @@ class Checkpoints:
         if trainer is None:
             raise ReferenceError("the trainer of these checkpoints is gone")
         return trainer
-
-    def connect(self, call_hooks: Callable[[str, Mapping[str, Any]], None], wake: Callable[[], None]) -> None:
-        """Name what the engine does for us.
-
-        Args:
-            call_hooks: Calls the hooks at a point, with its payload.
-            wake: Lets the engine call `settle` after the running iteration; any thread may call it.
-        """
-        self.call_hooks, self.wake = call_hooks, wake
 
     def begin_run(self) -> None:
         """Forget the data position of the former run."""
@@ -155,7 +144,7 @@ class Checkpoints:
         state = capture(runner, optimizer=order.optimizer, scheduler=order.scheduler)
         runner.checkpoint = state
         try:
-            self.call_hooks("before_save_checkpoint", {"checkpoint": state})
+            self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
         finally:
             runner.checkpoint = None
         sharded = is_sharded(runner.model)
@@ -196,9 +185,11 @@ class Checkpoints:
             return
         runner = self._runner
         # Between two iterations only the optimizer changes weights; at the end of an epoch a script may.
-        overlap = runner.in_iteration and not self._copy_synchronously and self.watch_steps()
-        steady = steady_tensors(runner.optimizer, runner.hooks.by_name) if overlap else []
-        new.saving = self._staging = store.begin(order.name, state, **details, steady=steady, done=self.wake)
+        overlap = runner.state.in_iteration and not self._copy_synchronously and self.watch_steps()
+        steady = steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
+        new.saving = self._staging = store.begin(
+            order.name, state, **details, steady=steady, done=runner.installation.wake
+        )
 
     def _details(self, new: _Pending) -> dict[str, Any]:
         """Return what the store is given along with a state."""
@@ -209,7 +200,7 @@ class Checkpoints:
             "iteration": state["meta"]["iter"],
             "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
         }
-        resumed_from = self._runner.resumed_from
+        resumed_from = self._runner.state.resumed_from
         protected = {new.path.name} if resumed_from is None else {new.path.name, resumed_from.name}
         retire = retired_by(order.rules, protected)
         return details if retire is None else {**details, "retire": retire}
@@ -314,7 +305,7 @@ class Checkpoints:
             # A run that is killed continues from here: what was written before has to be in its files.
             runner.writer.flush()
             try:
-                self.call_hooks("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
+                self._runner.installation.call("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
             finally:
                 runner.checkpoint = None
         if ended.order.on_end is not None:
@@ -333,7 +324,7 @@ class Checkpoints:
         runner.checkpoint = state
         try:
             restore_progress(runner, objects, state, path)
-            self.call_hooks("after_load_checkpoint", {"checkpoint": state, "path": path})
+            self._runner.installation.call("after_load_checkpoint", {"checkpoint": state, "path": path})
         finally:
             runner.checkpoint = None
         return state
@@ -356,10 +347,6 @@ class Checkpoints:
         for store in self._stores.values():
             store.close()
         self._stores.clear()
-
-
-def _not_attached(point: str, _: Mapping[str, Any]) -> None:
-    raise ReferenceError(f"cannot call {point}: these checkpoints are not attached to a trainer")
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:

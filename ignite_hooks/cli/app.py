@@ -281,7 +281,7 @@ def _wrong_writers(entries: Sequence[Entry]) -> list[Problem]:
 def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
     """What a script has to supply, or may."""
     from ignite_hooks.hooks.base_hook import BaseHook, Situation
-    from ignite_hooks.run.runner import KNOWN_SERVICES
+    from ignite_hooks.run.services import KNOWN_SERVICES
 
     wanted = [entry.wanted for entry in (*settings.entries, *settings.writers)]
     needed = {*_references(wanted), *_required_services(hooks)}
@@ -316,7 +316,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
     """The services without which a method cannot be called."""
     from ignite_hooks.plan.arguments import parameters_of
     from ignite_hooks.plan.plan import Plan
-    from ignite_hooks.run.runner import ALWAYS_THERE, KNOWN_SERVICES, LIVE
+    from ignite_hooks.run.services import ALWAYS_THERE, KNOWN_SERVICES, LIVE
 
     for slot in Plan(hooks):
         given = {*ALWAYS_THERE, *LIVE, *slot.point.payload, "config"}
@@ -331,14 +331,14 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
 def _services_read(hooks: Mapping[str, Any]) -> set[str]:
     """The known services that the hooks say they read."""
     from ignite_hooks.plan.plan import notes_of
-    from ignite_hooks.run.runner import KNOWN_SERVICES
+    from ignite_hooks.run.services import KNOWN_SERVICES
 
     words = {word.strip(".,;()`") for hook in hooks.values() for word in notes_of(type(hook))["reads"].split()}
     return words & set(KNOWN_SERVICES) - {"config"}
 
 
 def _in_order(services: set[str]) -> list[str]:
-    from ignite_hooks.run.runner import KNOWN_SERVICES
+    from ignite_hooks.run.services import KNOWN_SERVICES
 
     return [*(name for name in KNOWN_SERVICES if name in services), *sorted(services - set(KNOWN_SERVICES))]
 

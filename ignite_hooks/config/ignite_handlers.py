@@ -165,7 +165,7 @@ def _attach(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Calla
 def _call(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[..., None]:
     def answer(self: BaseHook, runner: Any) -> None:
         # The points of an evaluation are met by every evaluator.
-        if runner.evaluating in (None, engine):
+        if runner.state.evaluating in (None, engine):
             handler(_engine(self, engine), **extra)
 
     return answer

@@ -190,7 +190,7 @@ def _never_interrupt_others() -> None:
 
 def open_studio(hook: Any, runner: Any) -> Studio:
     """The studio of a hook that has the settings save, show, out_dir, backend: files lie in the work directory."""
-    folder = runner.get_service("visualization_dir") if hook.out_dir is None else runner.folder(hook.out_dir)
+    folder = runner.get_service("visualization_dir") if hook.out_dir is None else runner.work_dir / hook.out_dir
     return Studio(
         hook.name or type(hook).__name__,
         folder=Path(folder) if hook.save else None,

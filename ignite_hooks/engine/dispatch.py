@@ -14,7 +14,8 @@ from ignite_hooks.plan.arguments import ArgumentSets, Available, CannotSupply, m
 from ignite_hooks.plan.plan import Plan, Slot
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock, When
-from ignite_hooks.run.runner import KNOWN_SERVICES, LIVE, Runner
+from ignite_hooks.run.runner import Runner
+from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked
 
 IN_A_ROW = 3
@@ -37,19 +38,16 @@ def on_error_of(hook: object) -> str:
     return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
 
 
-class Calls:
+class Dispatcher:
     """The calls of one run, point by point.
 
     Args:
-        runner: Supplies what the parameters of methods name.
         agree: Makes an answer of rank 0 the answer of all ranks.
         now: Seconds, for schedules in seconds.
     """
 
-    def __init__(
-        self, runner: Runner, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.runner = runner
+    def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
+        self.is_bound = False
         self.report = Report()
         self.off: set[str] = set()
         """The hooks that are switched off; they are only cleaned up."""
@@ -61,6 +59,10 @@ class Calls:
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
         self.next_weighing = NEVER
         """The next iteration after which somebody looks at what the hooks cost."""
+
+    def bind(self, runner: Runner) -> None:
+        """Hold the runner, which supplies the arguments of methods, until ``forget``."""
+        self.runner, self.is_bound = runner, True
 
     # -- making ready -----------------------------------------------------------------------------------------
 
@@ -79,6 +81,9 @@ class Calls:
         """Let go of everything that belongs to the run."""
         self._ready = {}
         self._payload = {}
+        if self.is_bound:
+            self.is_bound = False
+            del self.runner
 
     def at(self, point: str) -> tuple[list[Call], ArgumentSets]:
         """The calls of a point in order, and their arguments."""
@@ -110,7 +115,7 @@ class Calls:
 
     # -- calling ----------------------------------------------------------------------------------------------
 
-    def meet(
+    def run(
         self, point: str, payload: Mapping[str, Any] | None = None, *, quietly: bool = False, to_the_end: bool = False
     ) -> None:
         """Call the hooks of one point in order.
@@ -140,7 +145,7 @@ class Calls:
                     continue
                 sets.gather()
                 try:
-                    self.make(call, quietly=quietly)
+                    self.call(call, quietly=quietly)
                 except Exception as error:
                     if not to_the_end:
                         raise
@@ -161,11 +166,11 @@ class Calls:
         sets.gather()
         try:
             for call in calls:
-                self.make(call)
+                self.call(call)
         finally:
             sets.release()
 
-    def make(self, call: Call, *, quietly: bool = False) -> None:
+    def call(self, call: Call, *, quietly: bool = False) -> None:
         """Make one call and note its time."""
         outer, self._inner_seconds = self._inner_seconds, 0.0
         start = time.perf_counter()
@@ -184,7 +189,7 @@ class Calls:
         """Raise, warn or switch off, as the hook's ``on_error`` says."""
         if isinstance(error, HookError) and not quietly:
             raise error
-        slot, state, logger = call.slot, self.runner.trainer.state, self.runner.logger
+        slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
@@ -205,7 +210,7 @@ class Calls:
         slot = call.slot
         if slot.acts_always:
             return True
-        state = self.runner.trainer.state
+        state = self.runner.trainer_state
         when = slot.when or When()
         by_epoch = when.unit == "epoch" or slot.point.name in EPOCH_POINTS
         n = int(state.epoch if by_epoch else state.iteration)
@@ -226,7 +231,7 @@ class Calls:
 
     def start_clocks(self) -> None:
         """Begin to count time for the schedules in seconds."""
-        state = self.runner.trainer.state
+        state = self.runner.trainer_state
         for unit, points, done in (("iter", ITERATION_POINTS, state.iteration), ("epoch", EPOCH_POINTS, state.epoch)):
             slots = [call.slot for point in points for call in self.at(point)[0]]
             self._clocks[unit].start({s: s.when for s in slots if s.when and s.when.unit == "second"}, int(done))

@@ -1,167 +1,252 @@
-"""The points of an evaluation, around every run of an evaluator: seat, run, publish."""
+"""The life of an evaluation: around every run of an evaluator, in a run of the trainer or outside of one."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
-from ignite_hooks.engine.agreement import IN_EVALUATION
 from ignite_hooks.engine.fast_path import IterationBox
+from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.run_wrapper import RunWrapper
+from ignite_hooks.engine.stopping import IN_EVALUATION
+from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.dispatch import Calls
-    from ignite_hooks.engine.stopping import Stopping
+    from ignite_hooks.engine.installation import Installation
     from ignite_hooks.run.runner import Runner
 
 
-class Evaluations:
-    """Every evaluation, in a run or outside of one.
+class Evaluation:
+    """One evaluation. It exists for as long as the evaluator runs.
 
     Args:
-        runner: The run.
-        calls: How hooks are called.
-        stopping: Whether the run goes on; an evaluation is ended by a signal.
-        seats: Takes seats for handlers on an engine.
+        name: The name of the evaluator.
+        engine: The evaluator.
+        installation: The hooks, and how they are called.
+        runner: The run as hooks see it.
+        shared: How the ranks share it; None where each runs all of it.
     """
 
-    def __init__(self, runner: Runner, calls: Calls, stopping: Stopping, seats: Callable[[Engine], Any]) -> None:
-        self.runner, self._calls, self._stopping, self._seats = runner, calls, stopping, seats
+    def __init__(
+        self, name: str, engine: Engine, installation: Installation, runner: Runner, shared: SharedEvaluation | None
+    ) -> None:
+        self.name, self.engine, self.runner, self.shared = name, engine, runner, shared
+        self.kind = "test" if name == "test" else "val"
+        self._dispatcher, self._stopping = installation.dispatcher, installation.stopping
+        self._boxes = installation.boxes
+        self._handlers = Handlers(engine)
+        self._has_begun = False
+        self._before: IterationBox | None = None
+        self._after: IterationBox | None = None
+
+    def open(self) -> None:
+        """Register everything on the evaluator, before its first event."""
+        dispatcher, engine, kind = self._dispatcher, self.engine, self.kind
+        self._before = IterationBox(dispatcher, engine, f"before_{kind}_iter")
+        self._after = IterationBox(dispatcher, engine, f"after_{kind}_iter", self._end_iteration, self._next_vote)
+        self._handlers.add_table(EVALUATION, self)
+        if self.runner.plan.at(f"before_{kind}_iter"):
+            self._handlers.add(Events.ITERATION_STARTED, self._before.handler, Place.FIRST)
+        self._handlers.add(Events.ITERATION_COMPLETED, self._after.handler)
+        self._boxes.add(f"{self.name}.before", self._before)
+        self._boxes.add(f"{self.name}.after", self._after)
+
+    def start(self) -> None:
+        """Call ``before_val``."""
+        self._has_begun = True
+        for box in (self._before, self._after):
+            if box is not None:
+                box.start()
+        self._dispatcher.run(f"before_{self.kind}")
+
+    def start_epoch(self) -> None:
+        """Call ``before_val_epoch``."""
+        self._dispatcher.run(f"before_{self.kind}_epoch")
+
+    def end_epoch(self) -> None:
+        """Publish the metrics and call ``after_val_epoch``."""
+        runner = self.runner
+        evaluators = [name for name in runner.evaluators if name != "test"] or [self.name]
+        state = runner.trainer_state
+        runner.trainer_metrics.latest.publish_evaluation(
+            self.name,
+            dict(self.engine.state.metrics),
+            int(state.iteration),
+            first=self.name == evaluators[0],
+            taken={*(state.metrics or {}), "loss"},
+        )
+        self._dispatcher.run(f"after_{self.kind}_epoch")
+
+    def finish(self) -> None:
+        """Call ``after_val``, once, however the evaluation ends."""
+        self._finish()
+
+    def fail(self) -> None:
+        """Call ``after_val`` while an exception is on its way."""
+        # Ignite keeps the generator of a failed run, and the next run would return None at once.
+        self.engine._internal_run_generator = None
+        self._finish(quietly=True)
+
+    def _finish(self, quietly: bool = False) -> None:
+        if self._has_begun:
+            self._has_begun = False
+            self._dispatcher.run(f"after_{self.kind}", quietly=quietly)
+
+    def close(self) -> None:
+        """Leave the evaluator as it was."""
+        self._boxes.remove(f"{self.name}.before")
+        self._boxes.remove(f"{self.name}.after")
+        self._before = self._after = None
+        self._handlers.remove_all()
+
+    def _end_iteration(self) -> None:
+        """End the evaluation where a signal ends the run."""
+        step = int(self.engine.state.iteration)
+        # Where it is not known that all ranks reach this point, they learn of it at the end.
+        if self.shared is not None and self._votes_after(step, self.shared):
+            self._stopping.take_vote(self.runner.trainer, IN_EVALUATION, step)
+        if self.runner.state.aborting:
+            self.engine.terminate()
+
+    def _votes_after(self, step: int, shared: SharedEvaluation) -> bool:
+        """Return whether the ranks vote after this step, which all of them reach."""
+        vote = self._stopping.vote
+        return self.runner.state.running and vote.needed and vote.next_step <= step <= shared.common
+
+    def _next_vote(self) -> int:
+        vote = self._stopping.vote
+        return vote.next_step if vote.needed and self.shared is not None else NEVER
+
+
+EVALUATION = (
+    (Events.STARTED, Place.FIRST, Evaluation.start),
+    (Events.EPOCH_STARTED, Place.FIRST, Evaluation.start_epoch),
+    (Events.EPOCH_COMPLETED, Place.LAST, Evaluation.end_epoch),
+    (Events.COMPLETED, Place.LAST, Evaluation.finish),
+)
+"""Every event of an evaluator, where our handler stands among those of the script, and what it does."""
+
+
+class Evaluations:
+    """Every evaluation, in a run or outside of one."""
+
+    def __init__(self) -> None:
         self.count = 0
-        """How many evaluations there were."""
+        """The number of evaluations so far."""
+
+    def add(self, name: str, engine: Engine, runner: Runner) -> Callable[[], None]:
+        """Make the runs of an engine evaluations of this name; return the function that ends this."""
+        if not name.isidentifier():
+            raise ConfigError([Problem(f"evaluators.{name}", "a name of letters, digits and _ is needed")])
+        reference = weakref.ref(runner)
+
+        def open_run(running: Engine, data: object, run: Callable[[], object]) -> AbstractContextManager[None]:
+            runner = reference()
+            if runner is None:
+                return contextlib.nullcontext()
+            return self.around(name, running, data, run, runner)
+
+        remove = RunWrapper.wrap(engine, open_run, f"evaluator {name!r}")
+        runner.evaluators[name] = engine
+        return remove
 
     @contextlib.contextmanager
-    def around(self, name: str, engine: Engine, data: object, run: Callable[[], object]) -> Iterator[None]:
-        """Around ``evaluator.run``: seat, run, publish; ``after_val`` comes however it ends."""
-        runner = self.runner
-        if self._is_training_data(name, data):
+    def around(
+        self, name: str, engine: Engine, data: object, run: Callable[[], object], runner: Runner
+    ) -> Iterator[None]:
+        """Around ``evaluator.run``: the extra evaluations that hooks ask for, then this one."""
+        if _is_training_data(name, data, runner):
             # Scripts measure the training data with the same evaluator; that is no validation.
             yield
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
             return
-        shared, gathering = self._shared_by(engine), self._seats(engine)
+        shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
-            gathering.take(Events.EPOCH_COMPLETED, shared.put_together, "first")
-            gathering.take(Events.EPOCH_COMPLETED, shared.release, "after metrics")
+            merging.add(Events.EPOCH_COMPLETED, shared.put_together, Place.FIRST)
+            merging.add(Events.EPOCH_COMPLETED, shared.release, Place.AFTER_METRICS)
         try:
-            self._rehearse(name, engine, run)
-            with self._evaluation(name, engine):
+            _run_extra_evaluations(name, engine, run, runner)
+            with self._evaluation(name, engine, runner):
                 yield
         finally:
-            gathering.leave()
+            merging.remove_all()
             if shared is not None:
                 shared.release()
 
     @contextlib.contextmanager
-    def _evaluation(self, name: str, engine: Engine) -> Iterator[None]:
-        runner, shared = self.runner, self._shared_by(engine)
-        if not self._stopping.running:
-            self._calls.prepare(self.runner.plan)
-        kind = "test" if name == "test" else "val"
-        seats = self._seats(engine)
-        self.count += 1
-        outer = runner.evaluating, runner.in_iteration
-        runner.evaluating, runner.in_iteration = name, False
-        begun = False
-
-        def on_started() -> None:
-            nonlocal begun
-            begun = True
-            for box in boxes.values():
-                box.start()
-            self._calls.meet(f"before_{kind}")
-
-        def on_epoch_completed() -> None:
-            runner.publish_evaluation(name, engine)
-            self._calls.meet(f"after_{kind}_epoch")
-
-        def finish(quietly: bool = False) -> None:
-            nonlocal begun
-            if begun:
-                begun = False
-                self._calls.meet(f"after_{kind}", quietly=quietly)
-
-        def abort_if_wanted() -> None:
-            step = int(engine.state.iteration)
-            # Where it is not known that all ranks come by here, they hear of it at the end.
-            if shared is not None and self._votes_in(shared, step):
-                self._stopping.vote(IN_EVALUATION, step)
-            if self.runner.aborting:
-                engine.terminate()
-
-        boxes = {
-            f"{name}.before": IterationBox(self._calls, engine, f"before_{kind}_iter"),
-            f"{name}.after": IterationBox(
-                self._calls, engine, f"after_{kind}_iter", abort_if_wanted, self._next_step(shared)
-            ),
-        }
-        seats.take(Events.STARTED, on_started, "first")
-        seats.take(Events.EPOCH_STARTED, lambda: self._calls.meet(f"before_{kind}_epoch"), "first")
-        if self.runner.plan.at(f"before_{kind}_iter"):
-            seats.take(Events.ITERATION_STARTED, boxes[f"{name}.before"].handler, "first")
-        seats.take(Events.ITERATION_COMPLETED, boxes[f"{name}.after"].handler)
-        seats.take(Events.EPOCH_COMPLETED, on_epoch_completed)
-        # Without a parameter, or Ignite passes the engine in its place.
-        seats.take(Events.COMPLETED, lambda: finish())
-        self._stopping.boxes.update(boxes)
-        try:
+    def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:
+        installation, state = runner.installation, runner.state
+        with installation.ready_outside_a_run(runner):
+            evaluation = Evaluation(name, engine, installation, runner, _shared_by(engine, runner))
+            self.count += 1
+            outer = state.evaluating, state.in_iteration
+            state.evaluating, state.in_iteration = name, False
+            evaluation.open()
             try:
-                yield
-            except BaseException:
-                engine._internal_run_generator = None
-                finish(quietly=True)
-                raise
-            finish()
-        finally:
-            for key, box in boxes.items():
-                self._stopping.boxes.pop(key, None)
-                box.close()
-            seats.leave()
-            self._stopping.agreement.soon()
-            self._stopping.come_by()
-            runner.evaluating, runner.in_iteration = outer
-            if not self._stopping.running:
-                self._calls.forget()
-                runner.writer.close()
-                runner.checkpoints.close()
+                try:
+                    yield
+                except BaseException:
+                    evaluation.fail()
+                    raise
+                evaluation.finish()
+            finally:
+                evaluation.close()
+                installation.stopping.vote.vote_next_iteration()
+                installation.stopping.schedule_vote()
+                state.evaluating, state.in_iteration = outer
+                if not state.running:
+                    runner.writer.close()
+                    runner.checkpoints.close()
 
-    def _shared_by(self, engine: Engine) -> SharedEvaluation | None:
-        """How the ranks share the evaluation of this engine: another one may go on around it."""
-        shared = self.runner.shared_evaluation
-        return shared if shared is not None and shared.engine is engine else None
 
-    def _votes_in(self, shared: SharedEvaluation, step: int) -> bool:
-        """Whether the ranks vote after this step of an evaluation; all have so many."""
-        agreement = self._stopping.agreement
-        return self._stopping.running and agreement.needed and agreement.next_step <= step <= shared.common
-
-    def _next_step(self, shared: SharedEvaluation | None) -> Callable[[], int]:
-        agreement = self._stopping.agreement
-        return lambda: agreement.next_step if agreement.needed and shared is not None else NEVER
-
-    def _rehearse(self, name: str, engine: Engine, run: Callable[[], object]) -> None:
-        """Do an evaluation in the ways that hooks ask for besides; the engine keeps the metrics of the plain one."""
-        for ending, around in self.runner.rehearsals.items():
-            random_before = random_state()
-            with around():
-                run()
-            set_random_state(random_before)
-            found = {f"{name}_{ending}_{key}": value for key, value in engine.state.metrics.items()}
-            self.runner.metrics.publish(found, self.runner.global_step)
-
-    def _is_training_data(self, name: str, data: object) -> bool:
-        """Whether the data is known to be for training; nothing is guessed where the script named no loaders."""
-        runner = self.runner
-        train, mine = runner.get_service("train_loader"), runner.get_service(f"{name}_loader")
-        train = runner.trainer.state.dataloader if train is None and mine is not None else train
-        chosen = any(
-            getattr(hook, "evaluates", None) == name and getattr(hook, "loader", None) is data
-            for hook in runner.hooks.values()
+def evaluate(name: str, runner: Runner) -> dict[str, Any]:
+    """Run the evaluation of this name now and return its metrics."""
+    for hook in runner.hooks.values():
+        if getattr(hook, "evaluates", None) == name:
+            return dict(hook.evaluate(runner))
+    engine, loader = runner.evaluators.get(name), runner.get_service(f"{name}_loader")
+    if engine is None or loader is None:
+        missing = f"evaluators={{{name!r}: ...}}" if engine is None else f"{name}_loader=..."
+        raise ConfigError(
+            f"cannot evaluate {name!r}: pass {missing} to attach_hooks(), or add an EvalHook of this name"
         )
-        return data is not None and data is train and data is not mine and not chosen
+    engine.run(loader)
+    return dict(engine.state.metrics)
+
+
+def _shared_by(engine: Engine, runner: Runner) -> SharedEvaluation | None:
+    """Return how the ranks share the evaluation of this engine: another one may go on around it."""
+    shared = runner.evaluation_options.shared
+    return shared if shared is not None and shared.engine is engine else None
+
+
+def _run_extra_evaluations(name: str, engine: Engine, run: Callable[[], object], runner: Runner) -> None:
+    """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the plain one."""
+    for suffix, around in runner.evaluation_options.extra.items():
+        random_before = random_state()
+        with around():
+            run()
+        set_random_state(random_before)
+        found = {f"{name}_{suffix}_{key}": value for key, value in engine.state.metrics.items()}
+        runner.metrics.publish(found, runner.global_step)
+
+
+def _is_training_data(name: str, data: object, runner: Runner) -> bool:
+    """Return whether the data is known to be for training; nothing is guessed where the script named no loaders."""
+    services: Mapping[str, Any] = runner.services
+    train, mine = services.get("train_loader"), services.get(f"{name}_loader")
+    train = runner.trainer_state.dataloader if train is None and mine is not None else train
+    chosen = any(
+        getattr(hook, "evaluates", None) == name and getattr(hook, "loader", None) is data
+        for hook in runner.hooks.values()
+    )
+    return data is not None and data is train and data is not mine and not chosen

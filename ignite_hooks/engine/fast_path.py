@@ -11,7 +11,7 @@ from ignite_hooks.plan.schedule import NEVER
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
-    from ignite_hooks.engine.dispatch import Call, Calls
+    from ignite_hooks.engine.dispatch import Call, Dispatcher
     from ignite_hooks.plan.arguments import Source
 
 TIMED_EVERY = 100
@@ -37,7 +37,7 @@ class IterationBox:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: Dispatcher,
         engine: Engine,
         point: str,
         afterwards: Callable[[], None] | None = None,
@@ -130,7 +130,7 @@ class IterationBox:
         return ask
 
     def _make_handler(self) -> Callable[[], None]:
-        engine, runner = self._engine, self._calls.runner
+        engine, state = self._engine, self._calls.runner.state
 
         def on_iteration() -> None:
             n = engine.state.iteration
@@ -139,7 +139,7 @@ class IterationBox:
             elif self._quick:
                 # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
                 always, quick, readers = self._always, self._quick, self._readers
-                runner.in_iteration = True
+                state.in_iteration = True
                 if readers:
                     values = self._values.copy()
                     for which, read in readers:
@@ -154,7 +154,7 @@ class IterationBox:
                             call()
                 except Exception as error:
                     self._go_on_after(error, always[quick.index(call) :])
-                runner.in_iteration = False
+                state.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
 
@@ -169,24 +169,24 @@ class IterationBox:
         self._calls.fail(failed, error)
         for call in rest:
             if call.slot.hook not in self._calls.off and self._is_due(call, self._counted, frozenset()):
-                self._calls.make(call)
+                self._calls.call(call)
         self._make_quick()
 
     def _slowly(self, n: int) -> None:
         calls, runner = self._calls, self._calls.runner
         self._count(n - 1 - self._counted)
         self._counted = n
-        runner.in_iteration = True
+        runner.state.in_iteration = True
         fired = calls.fired("iter", n) if self._engine is runner.trainer else frozenset[object]()
         before, sets = self._all, self._sets
         sets.gather()
         try:
             for call in before:
                 if call.slot.hook not in calls.off and self._is_due(call, n, fired):
-                    calls.make(call)
+                    calls.call(call)
         finally:
             sets.release()
-            runner.in_iteration = False
+            runner.state.in_iteration = False
         if before is self._all:
             if calls.off:
                 self._make_quick()
@@ -209,3 +209,52 @@ class IterationBox:
             return False
         call.next_due = slot.when.following(n)
         return True
+
+
+class IterationBoxes:
+    """The iteration events that are handled now, by name."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, IterationBox] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._boxes
+
+    def add(self, name: str, box: IterationBox) -> None:
+        """Add a box; it stays until it is removed."""
+        self._boxes[name] = box
+
+    def remove(self, name: str) -> None:
+        """Close a box and forget it."""
+        self._boxes.pop(name).close()
+
+    def remove_all(self) -> None:
+        """Close every box and forget it."""
+        while self._boxes:
+            self._boxes.popitem()[1].close()
+
+    def start(self) -> None:
+        """Start counting at the iterations the engines are at now."""
+        for box in self._boxes.values():
+            box.start()
+
+    def fill(self) -> None:
+        """Take over the calls of a plan that has changed."""
+        for box in self._boxes.values():
+            box.fill()
+
+    def wake(self) -> None:
+        """Look at everything in the running iteration; any thread may call this."""
+        for box in list(self._boxes.values()):
+            box.next_due = 0
+
+    def look_at(self, name: str, iteration: int) -> None:
+        """Look at everything in this iteration of a box."""
+        if name in self._boxes:
+            box = self._boxes[name]
+            box.next_due = min(box.next_due, iteration)
+
+    def count(self, unfinished: bool = False) -> None:
+        """Record the calls that were made without being timed; in an unfinished iteration none after its step."""
+        for name, box in self._boxes.items():
+            box.count(unfinished and name.startswith("after_"))

@@ -1,4 +1,4 @@
-"""Stands in for ``engine.run`` while hooks are attached."""
+"""Wraps ``engine.run`` while hooks are attached."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ignite_hooks.errors import ConfigError
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
-Opened = Callable[["Engine", object, Callable[[], object]], AbstractContextManager[None]]
+OpenRun = Callable[["Engine", object, Callable[[], object]], AbstractContextManager[None]]
 
 
-class Guard:
-    """Every way in which a run can begin or end passes through here, so nothing of it is missed.
+class RunWrapper:
+    """Stands in for the ``run`` of an engine, so that no start and no end of a run is missed.
 
     Listening to events alone would not do: an exception listener makes Ignite swallow exceptions,
-    ``terminate(skip_completed=True)`` fires no last event, and handlers are to be seated before the first.
+    ``terminate(skip_completed=True)`` fires no last event, and handlers must be added before the first.
 
     Args:
         engine: The engine whose ``run`` is wrapped; it is held weakly.
-        opened: Gives the context in which a run happens, from the engine, its data, and a function that runs
-            it once more as it is.
+        open_run: Returns the context in which a run happens, from the engine, its data, and a function that runs it
+            once more as it is.
     """
 
-    def __init__(self, engine: Engine, opened: Opened) -> None:
+    def __init__(self, engine: Engine, open_run: OpenRun) -> None:
         self._engine = weakref.ref(engine)
-        self._opened = opened
+        self._open_run = open_run
         # Never through vars(engine): once Python 3.11 has made the dictionary of an object, each look-up of one of its
         # attributes is slower for good, and an iteration of an engine costs a quarter more.
         own = MethodType(type(engine).run, engine)
@@ -40,32 +40,32 @@ class Guard:
         self.__doc__ = type(engine).run.__doc__
 
     @classmethod
-    def put(cls, engine: Engine, opened: Opened, role: str) -> Callable[[], None]:
-        """Guard an engine, which must not be guarded yet; returns what takes the guard away again."""
-        if isinstance(engine.run, Guard):
+    def wrap(cls, engine: Engine, open_run: OpenRun, role: str) -> Callable[[], None]:
+        """Wrap the ``run`` of an engine that is not wrapped yet; return the function that unwraps it."""
+        if isinstance(engine.run, RunWrapper):
             raise ConfigError(
                 f"the {role} already has hooks attached: "
                 "call runner.detach() first, or runner.register_hook(...) to add one"
             )
-        engine.run = cls(engine, opened)  # type: ignore[method-assign]
+        engine.run = cls(engine, open_run)  # type: ignore[method-assign]
         reference = weakref.ref(engine)
 
-        # It must not hold the guard: the guard of a trainer holds what will call this.
-        def take_away() -> None:
-            guard = getattr(reference(), "run", None)
-            if isinstance(guard, Guard):
-                guard.remove()
+        # It must not hold the wrapper, which holds the runner, which holds this function.
+        def unwrap() -> None:
+            wrapper = getattr(reference(), "run", None)
+            if isinstance(wrapper, RunWrapper):
+                wrapper.remove()
 
-        return take_away
+        return unwrap
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         engine = self._engine()
         if engine is None:
-            raise ReferenceError("this engine is gone")
+            raise ReferenceError("this engine no longer exists")
         data = args[0] if args else kwargs.get("data")
         own = self._shadowed or functools.partial(type(engine).run, engine)
         run = functools.partial(own, *args, **kwargs)
-        with self._opened(engine, data, run):
+        with self._open_run(engine, data, run):
             return run()
 
     def remove(self) -> None:
@@ -77,6 +77,6 @@ class Guard:
                 engine.run = self._shadowed  # type: ignore[method-assign]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # A copy of an engine is a plain engine: this guard would run the original.
+        # A copy of an engine is a plain engine: this wrapper would run the original.
         copy = memo.get(id(self._engine()))
         return self if copy is None else type(copy).run.__get__(copy)

@@ -1,76 +1,224 @@
-"""The end of a run that somebody asks for: a hook, a signal, another rank."""
+"""The end of a run that is asked for: by a hook, by a signal, on any rank."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import MutableMapping
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ignite_hooks.engine.agreement import Agreement, Verdict
+from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
+from ignite_hooks.errors import RankError
+from ignite_hooks.plan.schedule import NEVER
+from ignite_hooks.run.state import Phase, RunState
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.fast_path import IterationBox
+    from ignite.engine import Engine
+
+    from ignite_hooks.engine.fast_path import IterationBoxes
     from ignite_hooks.engine.signals import Signals
-    from ignite_hooks.run.runner import Runner
+    from ignite_hooks.plan.plan import Plan, Slot
+
+SECONDS_BETWEEN_VOTES = 0.05
+"""The ranks vote about this often for the sake of signals, where no hook that may end the run was called."""
+
+AT_START, AT_EPOCH, IN_EPOCH, AT_EPOCH_END, IN_EVALUATION = range(5)
+PLACES = ("at the start of the run", "at the start of", "in", "at the end of", "in an evaluation in")
+"""Where ranks vote, and the words for it in messages."""
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """The wish to end the run, or its absence."""
+
+    reason: str | None = None
+    signal: int = 0
+    """The number of the signal that ends the run."""
 
 
 class Stopping:
-    """Takes wishes at any time, and ends the run where all ranks come by and agree.
+    """The one state of how a run ends: ``RUNNING``, ``REQUESTED`` here, ``AGREED`` by all ranks, ``CLOSING``.
+
+    A process alone agrees with itself at once.
 
     Args:
-        runner: Has the reason once it is decided.
-        agreement: What the ranks agree about; alone, nobody is asked.
+        state: The phase of the run and the reason of its end are written to it.
+        vote: The vote of the ranks; it is not taken in a process alone.
         boxes: The iterations that are going on, so that the next one is looked at.
     """
 
-    def __init__(self, runner: Runner, agreement: Agreement, boxes: MutableMapping[str, IterationBox]) -> None:
-        self.runner, self.agreement, self.boxes = runner, agreement, boxes
-        self.running = False
-        """Whether a run has begun that has not ended."""
+    def __init__(self, state: RunState, vote: StopVote, boxes: IterationBoxes) -> None:
+        self.vote = vote
         self.signals: Signals | None = None
+        self._state, self._boxes = state, boxes
+        self._request = StopRequest()
 
-    def ask(self, reason: str) -> None:
-        """Ask for the end of the run; the running iteration is finished."""
-        if self.running and self.agreement.needed:
-            self.agreement.wish(reason)
-        elif self.running and self.runner.stop_reason is None:
-            self.runner.stop_reason = reason
-        for box in self.boxes.values():
-            box.next_due = 0
+    def reset(self) -> None:
+        """Forget how the run before this one ended."""
+        self._state.stop_reason, self._state.aborting = None, False
+        self._request = StopRequest()
+
+    def begin(self) -> None:
+        """Take requests from now on."""
+        self._state.phase = Phase.RUNNING
+
+    def request(self, reason: str) -> None:
+        """Ask for the end of the run after the running iteration; the first reason is kept."""
+        if self._state.running:
+            if self.vote.needed:
+                self._keep(StopRequest(self._request.reason or reason, self._request.signal))
+            elif self._state.stop_reason is None:
+                self._agree(reason)
+        self._boxes.wake()
 
     def on_signal(self, name: str) -> None:
         """Ask for the end because of a signal, which also ends an evaluation."""
-        if self.agreement.needed:
-            self.agreement.wish(f"{name} received", int(signal.Signals[name]))
+        reason = f"{name} received"
+        if self.vote.needed:
+            self._keep(StopRequest(self._request.reason or reason, self._request.signal or int(signal.Signals[name])))
         else:
-            self.runner.aborting = True
-            self.ask(f"{name} received")
+            self._state.aborting = True
+            self.request(reason)
 
-    def if_wanted(self, place: int) -> None:
-        """Here all ranks come by: end the run if any of them has asked for it."""
-        if self.agreement.needed and self.runner.stop_reason is None:
-            self.vote(place)
-        self.terminate_if_stopped()
+    def _keep(self, request: StopRequest) -> None:
+        self._request = request
+        if self._state.phase is Phase.RUNNING:
+            self._state.phase = Phase.REQUESTED
 
-    def vote(self, place: int, step: int = 0) -> None:
-        """Hear what the ranks want; all call this at the same place."""
-        state = self.runner.trainer.state
-        verdict: Verdict = self.agreement.vote(place, int(state.epoch), int(state.iteration), step)
-        if verdict.reason is not None and self.runner.stop_reason is None:
-            self.runner.stop_reason = verdict.reason
-        if verdict.signal:
-            self.runner.aborting = True
+    def _agree(self, reason: str) -> None:
+        self._state.stop_reason, self._state.phase = reason, Phase.AGREED
+
+    def stop_if_agreed(self, trainer: Engine, place: int) -> None:
+        """End the run if any rank has asked for it; every rank calls this at the same place."""
+        if self.vote.needed and self._state.stop_reason is None:
+            self.take_vote(trainer, place)
+        self.terminate_if_stopped(trainer)
+
+    def take_vote(self, trainer: Engine, place: int, step: int = 0) -> None:
+        """Learn what the ranks want; every rank calls this at the same place."""
+        state = trainer.state
+        agreed = self.vote.take(self._request, place, int(state.epoch), int(state.iteration), step)
+        if agreed.reason is not None and self._state.stop_reason is None:
+            self._agree(agreed.reason)
+        if agreed.signal:
+            self._state.aborting = True
             if self.signals is not None:
-                self.signals.share(verdict.signal)
-        self.come_by()
+                self.signals.share(agreed.signal)
+        self.schedule_vote()
 
-    def come_by(self) -> None:
-        """Let the iteration of the next vote not be passed over, on whatever rank."""
-        if self.agreement.needed and "after_train_iter" in self.boxes:
-            box = self.boxes["after_train_iter"]
-            box.next_due = min(box.next_due, self.agreement.next_vote)
+    def schedule_vote(self) -> None:
+        """Look at the iteration of the next vote on every rank."""
+        if self.vote.needed:
+            self._boxes.look_at("after_train_iter", self.vote.next_iteration)
 
-    def terminate_if_stopped(self) -> None:
-        """Let Ignite end the run where that is decided."""
-        if self.runner.stop_reason is not None:
-            self.runner.trainer.terminate()
+    def terminate_if_stopped(self, trainer: Engine) -> None:
+        """Let Ignite end the run where that is agreed."""
+        if self._state.stop_reason is not None:
+            trainer.terminate()
+
+
+class StopVote:
+    """The votes of the ranks of one run: each is one small collective, at a place that every rank reaches.
+
+    There is a vote in an iteration in which a hook that may end the run has been called, and about twenty times a
+    second for the sake of signals; there is none where no hook of the plan cares how a run ends.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._slots: list[Slot] = []
+        self._every_iteration = False
+        self._last: tuple[int, float] | None = None
+        self.needed = False
+        """Whether there are several ranks, and a hook that cares how a run ends."""
+        self.next_iteration = NEVER
+        """The next iteration with a vote because of the time that has passed."""
+        self.next_step = 0
+        """The next step of an evaluation with a vote."""
+
+    def begin(self, plan: Plan) -> None:
+        """Start with the plan of a new run."""
+        self._last = None
+        self.use_plan(plan)
+
+    def use_plan(self, plan: Plan) -> None:
+        """Use a plan that has changed."""
+        self.needed = world_size() > 1 and any(may_end_a_run(hook) for hook in plan.hooks.values())
+        slots = [*plan.at("before_train_iter"), *plan.at("after_train_iter")]
+        self._slots = [slot for slot in slots if may_end_a_run(slot.owner)]
+        self._every_iteration = any(_may_act_in_any_iteration(slot) for slot in self._slots)
+        self.next_iteration = 0 if self.needed else NEVER
+
+    def is_due(self, iteration: int) -> bool:
+        """Return whether there is a vote in this iteration: the same answer on all ranks."""
+        if not self.needed:
+            return False
+        if self._every_iteration or iteration >= self.next_iteration:
+            return True
+        return any(slot.when and slot.when.due(iteration) for slot in self._slots)
+
+    def vote_next_iteration(self) -> None:
+        """Vote in the next iteration: something that may end the run was done on all ranks."""
+        if self.needed:
+            self.next_iteration = 0
+
+    def take(self, request: StopRequest, kind: int, epoch: int, iteration: int, step: int = 0) -> StopRequest:
+        """Return what the ranks agree on; raise a RankError where they are at different places."""
+        place = ((iteration << 20) + step) * 8 + kind
+        wanted, number, pause, first, last = all_reduce_max(
+            [int(request.reason is not None), request.signal, self._pause(step or iteration), place, -place]
+        )
+        if step:
+            self.next_step = step + pause
+        else:
+            self.next_iteration, self.next_step = iteration + pause, 0
+        if first != -last:
+            places = all_gather([kind, epoch, iteration])
+            raise RankError(
+                "the ranks of this run are at different places: "
+                + ", ".join(f"rank {r} {place_in_words(*place)}" for r, place in enumerate(places))
+                + ": give all of them the same number of batches, and evaluate and stop on all of them alike"
+            )
+        if not wanted:
+            return StopRequest()
+        return StopRequest(agreed_reason(all_gather(request.reason)), number)
+
+    def _pause(self, count: int) -> int:
+        """Return the number of iterations until the next vote is due by time."""
+        if self._every_iteration:
+            return 1
+        now, before = self._now(), self._last
+        self._last = (count, now)
+        if before is None or now <= before[1] or count <= before[0]:
+            return 1
+        return max(1, min(1000, int(SECONDS_BETWEEN_VOTES * (count - before[0]) / (now - before[1]))))
+
+
+def may_end_a_run(hook: object) -> bool:
+    """Return whether a hook may end a run, or acts when one ends early."""
+    cls = type(hook)
+    said = getattr(cls, "may_end_a_run", None)
+    return bool(getattr(cls, "on_error", "raise") == "raise" if said is None else said)
+
+
+def _may_act_in_any_iteration(slot: Slot) -> bool:
+    """Return whether a slot acts in every iteration, or in some that the ranks do not know alike."""
+    return slot.acts_always or slot.decides or slot.when is None or slot.when.unit == "second"
+
+
+def agreed_reason(reasons: Sequence[str | None]) -> str:
+    """Return the reason of the first rank that has one, with its number where others have none or another."""
+    first = next(index for index, reason in enumerate(reasons) if reason is not None)
+    same = all(reason == reasons[first] for reason in reasons)
+    return str(reasons[first]) if same else f"{reasons[first]} on rank {first}"
+
+
+def place_in_words(kind: int, epoch: int, iteration: int) -> str:
+    """Return the words for a place.
+
+    Example:
+        >>> place_in_words(2, 1, 30), place_in_words(3, 2, 40)
+        ('in epoch 1, iteration 30', 'at the end of epoch 2, iteration 40')
+    """
+    return PLACES[kind] if kind == 0 else f"{PLACES[kind]} epoch {epoch}, iteration {iteration}"

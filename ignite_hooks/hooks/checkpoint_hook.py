@@ -18,7 +18,7 @@ from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import among_best, is_better, rule_for
+from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
 from ignite_hooks.run.progress import finished_iterations
 from ignite_hooks.store.manifest import check_name
 
@@ -139,8 +139,8 @@ class CheckpointHook(BaseHook):
             self.state = Progress()
         if is_main_process():
             # Now: a folder that cannot be written is found out before the training, not after.
-            folder = runner.folder(self.out_dir)
-            runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.resume_from)
+            folder = runner.work_dir / (self.out_dir or "")
+            runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.state.resume_from)
         if runner.model is None:
             runner.logger.warning("checkpoints will hold no weights: pass model=... to attach_hooks()")
         if self.async_save or self.save_on_exception:
@@ -160,7 +160,7 @@ class CheckpointHook(BaseHook):
     def after_val_epoch(self, runner: Runner) -> None:
         for metric in list(self._ranked):
             try:
-                score = runner.fresh(metric)
+                score = fresh_score(runner, metric)
             except MetricError as error:
                 if "save_best" in self.given or "best_metric" in self.given:
                     raise
@@ -175,7 +175,7 @@ class CheckpointHook(BaseHook):
         if self._save_deferred_to_epoch_end:
             self._save_deferred_to_epoch_end = False
             self._save_periodic(runner, runner.global_step)
-        elif self.counts_epochs and runner.epoch_complete and self.when.due(epoch := runner.epoch + 1):
+        elif self.counts_epochs and runner.state.epoch_complete and self.when.due(epoch := runner.epoch + 1):
             self._save_periodic(runner, epoch)
 
     def after_train(self, runner: Runner) -> None:
@@ -188,7 +188,7 @@ class CheckpointHook(BaseHook):
             best = {file["name"] for files in self.state.best.values() for file in files}
             names = {*best, runner.checkpoints.name_for("last.pth")}
             keys = [self.published_keys] if isinstance(self.published_keys, str) else self.published_keys
-            self.state.failed += runner.checkpoints.publish(runner.folder(self.out_dir), names, keys)
+            self.state.failed += runner.checkpoints.publish(runner.work_dir / (self.out_dir or ""), names, keys)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         """Save what was reached, unless it is torn, broken or saved already."""
@@ -276,7 +276,7 @@ class CheckpointHook(BaseHook):
         runner.checkpoints.save(replace(order, background=background, on_end=report))
 
     def _order(self, runner: Runner, name: str, kind: Kind, *rules: Rule) -> Order:
-        folder = runner.folder(self.out_dir)
+        folder = runner.work_dir / (self.out_dir or "")
         return Order(name, kind, folder, optimizer=self.save_optimizer, scheduler=self.save_scheduler, rules=rules)
 
 

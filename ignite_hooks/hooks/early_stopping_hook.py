@@ -16,7 +16,7 @@ from ignite_hooks.checkpoint.restore import load_weights
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.points import Priority
-from ignite_hooks.run.best import Rule, is_better, rule_for
+from ignite_hooks.run.best import Rule, fresh_score, is_better, rule_for
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class EarlyStoppingHook(BaseHook):
 
     def after_val_epoch(self, runner: Runner) -> None:
         state, step, epoch = self.state, runner.global_step, int(runner.trainer.state.epoch)
-        score = runner.fresh(self.monitor)
+        score = fresh_score(runner, self.monitor)
         if score is None or state.judged_step == step:
             return
         state.judged_step = step
@@ -148,7 +148,7 @@ class EarlyStoppingHook(BaseHook):
         self._stop_if(runner, reason, epoch)
 
     def after_train(self, runner: Runner) -> None:
-        if self.state.judged_step == -1 and not runner.aborting:
+        if self.state.judged_step == -1 and not runner.state.aborting:
             runner.logger.warning("no evaluation published %r: there was nothing to judge", self.monitor)
         if self._stopped and self.restore_best_weights and self.state.best_score is not None:
             self._restore(runner)

@@ -131,19 +131,19 @@ class EMAHook(BaseHook):
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
             self.state, self._averages = Progress(), None
         if self.evaluate == "both":
-            runner.rehearsals["raw"] = contextlib.nullcontext
+            runner.evaluation_options.extra["raw"] = contextlib.nullcontext
 
     def before_train(self, runner: Runner) -> None:
         """After a checkpoint has been loaded, so that a resumed run needs no file to begin with."""
         self._skipped_before = self.state.skipped
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
-            self._take_from(runner, runner.folder(self.resume_from))
+            self._take_from(runner, (runner.work_dir / (self.resume_from or "")))
         if self.overlap:
             self._prepare_overlap(runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         # One that is resumed in its middle has begun before.
-        if self._averages is None and runner.global_step == runner.epoch_began_at and self._may_begin(runner):
+        if self._averages is None and runner.global_step == runner.state.epoch_began_at and self._may_begin(runner):
             self._begin(runner)
 
     @scheduled
@@ -180,11 +180,11 @@ class EMAHook(BaseHook):
     def before_val_epoch(self, runner: Runner) -> None:
         self._synchronise(runner)
         if self.evaluate != "raw" and self.state_now(runner).differs and self._put_in():
-            self._evaluation = runner.evaluating
+            self._evaluation = runner.state.evaluating
 
     def after_val_epoch(self, runner: Runner) -> None:
         """Give the raw weights back, unless somebody else has put the averages in."""
-        if self._evaluation is not None and self._evaluation == runner.evaluating:
+        if self._evaluation is not None and self._evaluation == runner.state.evaluating:
             self._take_out()
 
     before_test_epoch = before_val_epoch
@@ -228,7 +228,7 @@ class EMAHook(BaseHook):
 
     def cleanup(self, runner: Runner) -> None:
         self._take_out()
-        runner.rehearsals.pop("raw", None)
+        runner.evaluation_options.extra.pop("raw", None)
         try:
             self._join(runner)
         finally:

@@ -17,8 +17,8 @@ from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, sett
 from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import rule_for
-from ignite_hooks.run.runner import KNOWN_SERVICES
+from ignite_hooks.run.best import fresh_score, rule_for
+from ignite_hooks.run.services import KNOWN_SERVICES
 from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -153,15 +153,15 @@ class EvalHook(BaseHook):
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
-        if runner.epoch_complete and not runner.aborting:
+        if runner.state.epoch_complete and not runner.state.aborting:
             self.evaluate(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        if runner.evaluating != self.evaluates or not self.save_best:
+        if runner.state.evaluating != self.evaluates or not self.save_best:
             return
         metric = self._published_metric(runner)
         try:
-            score = runner.fresh(metric)
+            score = fresh_score(runner, metric)
         except MetricError:
             if "metric" in self.given or "save_best" in self.given:
                 raise
@@ -172,7 +172,7 @@ class EvalHook(BaseHook):
 
     def after_train(self, runner: Runner) -> None:
         done = runner.trainer.state.epoch if self.when.unit == "epoch" else runner.global_step
-        if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.aborting:
+        if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.state.aborting:
             self.evaluate(runner)
 
     def foreseen(self, method: str, run: Foreseen) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class EvalHook(BaseHook):
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-        if runner.aborting:
+        if runner.state.aborting:
             # Perhaps cut short: it is done again, with the same random numbers, when the run is resumed.
             self.state.evaluated_at = -1
             set_random_state(random_before)
@@ -224,7 +224,7 @@ class EvalHook(BaseHook):
         if sharded is None:
             yield loader
             return
-        data, before = sharded.share_out(), runner.shared_evaluation
+        data, before = sharded.share_out(), runner.evaluation_options.shared
         from ignite_hooks.distributed.batch_sharing import without_syncs
 
         # Where weights are spread over the ranks, every forward needs all of them.
@@ -234,12 +234,12 @@ class EvalHook(BaseHook):
         if shared.left_alone and not self._told:
             self._told = True
             runner.logger.info("metrics that gather for themselves: %s", ", ".join(shared.left_alone))
-        runner.shared_evaluation = shared
+        runner.evaluation_options.shared = shared
         try:
             with without_syncs(runner.model):
                 yield data
         finally:
-            runner.shared_evaluation = before
+            runner.evaluation_options.shared = before
 
     def _shard_of(self, runner: Runner, loader: Any) -> Sharded | None:
         if not self.shard or (self.test_fn is not None and self.gather == "first"):

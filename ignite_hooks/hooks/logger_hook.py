@@ -17,7 +17,8 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settin
 from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
 from ignite_hooks.plan.points import Priority
 from ignite_hooks.plan.schedule import When, scheduled
-from ignite_hooks.run.runner import LOGGER_NAME, losses_of
+from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.runner import losses_of
 from ignite_hooks.text import clock, columns, number, out_of, padded
 
 if TYPE_CHECKING:

@@ -281,7 +281,7 @@ class ProfilerHook(BaseHook):
         seconds = {name: now[i] - self._before[i] for i, name in enumerate(NAMES) if name in known}
         operators, functions = read(profiler.events(), stacks=self.with_stack)
         if self.export_chrome_trace:
-            path = runner.folder(FOLDER) / f"trace_{len(self._profile.traces) + 1}.json.gz"
+            path = runner.work_dir / FOLDER / f"trace_{len(self._profile.traces) + 1}.json.gz"
             path.parent.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(path))
             self._profile.traces.append(path.name)
@@ -303,7 +303,7 @@ class ProfilerHook(BaseHook):
         parts = sections(self._profile, others, report.costs())
         title = f"Profile of {self._profile.iterations} iterations"
         figure = self._drawn()
-        folder = runner.folder(FOLDER)
+        folder = runner.work_dir / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         text = as_markdown(title, parts)
         (folder / "profile_report.md").write_text(text, encoding="utf-8")

@@ -57,7 +57,7 @@ class _Pictures(BaseHook):
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any, outputs: Any) -> None:
         if When(self.interval, start=1).due(batch_idx + 1):
-            where = runner.evaluating or "val"
+            where = runner.state.evaluating or "val"
             self._look(runner, f"{where}/batch_{batch_idx + 1}" if batch_idx else where, data_batch, outputs)
 
     after_test_iter = after_val_iter

@@ -127,7 +127,7 @@ def scalars_of(runner: Runner, kind: str, beside: Mapping[str, Any]) -> tuple[st
     """
     metrics = numbers_of(runner.engine.state.metrics or {})
     metrics = {name: value for name, value in metrics.items() if name not in beside}
-    name = runner.evaluating or kind
+    name = runner.state.evaluating or kind
     scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
     return name, metrics, scalars
 

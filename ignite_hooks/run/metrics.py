@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -120,6 +120,40 @@ class Metrics(Mapping[str, Any]):
         near = nearest(name, names)
         hint = f" (did you mean {near!r}?)" if near else ""
         return f"there are {', '.join(names[:NAMES_SHOWN])}{more}{hint}"
+
+
+class TrainerMetrics:
+    """The metrics of a run, taken from the trainer's state when somebody reads them.
+
+    Args:
+        losses_of: Returns the losses of these names in the output of a step.
+    """
+
+    def __init__(self, losses_of: Callable[..., Mapping[str, Any]]) -> None:
+        self.latest = Metrics()
+        """Everything published so far."""
+        self._losses_of = losses_of
+        self._seen: dict[str, Any] = {}
+        self._loss_of = -1
+
+    def read(self, state: Any) -> Metrics:
+        """Publish the new values of a trainer's state and return all metrics."""
+        iteration = int(state.iteration)
+        if self._loss_of != iteration and state.output is not None:
+            self._loss_of = iteration
+            self.latest.publish(self._losses_of(state.output, "loss"), iteration)
+        # A value that is the same object as before was not computed again and keeps its step.
+        current = state.metrics or {}
+        new = {name: value for name, value in current.items() if self._seen.get(name, self) is not value}
+        if new:
+            self._seen.update(new)
+            self.latest.publish(new, iteration)
+        return self.latest
+
+    def forget_seen(self) -> None:
+        """Publish the values of the trainer again when they are read next, even where they did not change."""
+        self._seen.clear()
+        self._loss_of = -1
 
 
 def _is_tensor(value: Any) -> bool:

@@ -25,7 +25,7 @@ def progress_of(runner: Runner) -> Progress:
     """Return how far a run has come."""
     state, in_step = runner.trainer.state, runner.in_step
     iteration, length = int(state.iteration) - in_step, state.epoch_length
-    ended = runner.epoch_complete or (length is not None and iteration - runner.epoch_began_at >= length)
+    ended = runner.state.epoch_complete or (length is not None and iteration - runner.state.epoch_began_at >= length)
     epoch = int(state.epoch) if ended else max(0, int(state.epoch) - 1)
     return Progress(int(state.iteration), iteration, epoch, in_step)
 

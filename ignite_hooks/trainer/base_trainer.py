@@ -27,6 +27,7 @@ from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import shown
@@ -256,7 +257,7 @@ class BaseTrainer:
             monitor = wanted.get("monitor", "val_loss") if isinstance(wanted, Mapping) else "val_loss"
 
             def by_metric(runner: Runner) -> None:
-                score = runner.fresh(monitor) if runner.epoch_complete else None
+                score = fresh_score(runner, monitor) if runner.state.epoch_complete else None
                 if score is not None:
                     scheduler.step(score)
 
@@ -264,7 +265,7 @@ class BaseTrainer:
         if counts_epochs(self.recipe):
 
             def by_epoch(runner: Runner) -> None:
-                if runner.epoch_complete:
+                if runner.state.epoch_complete:
                     scheduler.step()
 
             return LambdaHook(after_epoch=by_epoch, **common)

@@ -105,7 +105,7 @@ def _trainer(config: Any, **given: Any) -> BaseTrainer:
 def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Sequence[str]) -> None:
     _ask_for_secrets(config, overrides)
     trainer = _trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
-    if wanted not in (None, "auto") and not Path(wanted).exists() and not trainer.runner.folder(wanted).exists():
+    if wanted not in (None, "auto") and not Path(wanted).exists() and not (trainer.runner.work_dir / wanted).exists():
         message = f"there is no {wanted}, neither in {Path.cwd()} nor in {trainer.runner.work_dir}"
         raise ConfigError([Problem("--resume", message)], config)
     trainer.train()

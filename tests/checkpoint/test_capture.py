@@ -225,4 +225,4 @@ def test_both_ways_of_evaluating_are_published(tmp_path: Path) -> None:
     assert metrics["val_loss"] != metrics["val_raw_loss"]
     raw = create_supervised_evaluator(made.model, {"loss": Loss(nn.CrossEntropyLoss())}).run(made.loader)
     assert raw.metrics["loss"] == pytest.approx(metrics["val_raw_loss"], rel=1e-5)
-    assert made.runner.rehearsals == {}
+    assert made.runner.evaluation_options.extra == {}

@@ -136,7 +136,7 @@ class Taker(BaseHook):
             self.take(runner)
 
     def after_epoch(self, runner: Any) -> None:
-        if runner.global_step == self.at and runner.epoch_complete:
+        if runner.global_step == self.at and runner.state.epoch_complete:
             self.take(runner)
 
     def take(self, runner: Any) -> None:
@@ -536,5 +536,5 @@ def test_handlers_are_removed_after_a_run_and_batches_have_none() -> None:
     made = script(EXACT["shuffled"], [], extra=extra)
     made.run()
     assert set(seen) == {0}
-    ours = [h for handlers in made.trainer._event_handlers.values() for h, *_ in handlers if "Installation" in repr(h)]
+    ours = [h for handlers in made.trainer._event_handlers.values() for h, *_ in handlers if "Lifecycle" in repr(h)]
     assert ours == []

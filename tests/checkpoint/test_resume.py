@@ -89,7 +89,7 @@ def test_a_damaged_newest_file_is_skipped_with_a_warning(
             (tmp_path / name).unlink()
     resumed = script(tmp_path, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "epoch_2.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "epoch_2.pth"
     assert f"last.pth in {tmp_path} cannot be used" in caplog.text
     assert f"epoch_3.pth in {tmp_path} cannot be used" in caplog.text
 
@@ -110,12 +110,12 @@ def test_the_newest_of_several_folders_is_resumed_from(tmp_path: Path) -> None:
     script(tmp_path, hooks).run(3)
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "often/iter_12.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "often/iter_12.pth"
     for path in (tmp_path / "often").glob("*.pth"):
         path.unlink()
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(4)
-    assert resumed.runner.resumed_from == tmp_path / "rarely/epoch_3.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "rarely/epoch_3.pth"
 
 
 def test_a_checkpoint_saved_manually_is_found(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_checkpoint_saved_manually_is_found(tmp_path: Path) -> None:
     done.run(2)
     resumed = script(tmp_path, hooks, resume="auto")
     resumed.run(2)
-    assert resumed.runner.resumed_from == tmp_path / "iter_6.pth"
+    assert resumed.runner.state.resumed_from == tmp_path / "iter_6.pth"
 
 
 @pytest.mark.parametrize("given", ["epoch_2.pth", "absolute", "relative"])

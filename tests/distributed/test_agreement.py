@@ -92,9 +92,9 @@ def everything() -> dict[str, Any]:
     found["stop"] = [trainer.state.iteration, runner.stop_reason]
 
     trainer, runner = attached(["RuntimeInfoHook"])
-    found["votes of hooks that cannot stop"] = runner._host._agreement.needed
+    found["votes of hooks that cannot stop"] = runner.installation.stopping.vote.needed
     trainer.run(range(3))
-    found["votes of hooks that cannot stop"] |= runner._host._agreement.needed
+    found["votes of hooks that cannot stop"] |= runner.installation.stopping.vote.needed
 
     extra = [{"type": "LoggerHook"}] if rank() == 0 else []
     trainer, runner = attached(["RuntimeInfoHook", *extra])

@@ -280,7 +280,7 @@ def test_with_a_display_a_window_opens(backend: Any, monkeypatch: pytest.MonkeyP
 def test_files_of_a_hook_lie_in_the_work_directory() -> None:
     runner = SimpleNamespace(
         get_service=lambda name: Path("/work") / name,
-        folder=lambda path: Path("/work") / path,
+        work_dir=Path("/work"),
         writer=None,
         logger=None,
     )

@@ -235,7 +235,7 @@ def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path)
     with pytest.raises(RuntimeError, match="shapes"):
         evaluator.run([(torch.zeros(2, 5), torch.zeros(2).long())])
     assert [at for _, at, *_ in log] == ["before_val", "before_val_epoch", "before_val_iter", "after_val"]
-    assert runner.evaluating is None
+    assert runner.state.evaluating is None
     evaluator.run(val_data)
     assert runner.metrics["val_accuracy"] == evaluator.state.metrics["accuracy"]
 
@@ -369,7 +369,7 @@ def test_should_trigger_decides_alone_and_sees_steps_from_zero(tmp_path: Path) -
 
 
 def test_schedules_in_seconds_fire_by_the_clock_and_survive_a_fake_one(tmp_path: Path) -> None:
-    from ignite_hooks.engine.dispatch import Calls
+    from ignite_hooks.engine.dispatch import Dispatcher
 
     hand = [0.0]
     fired: list[int] = []
@@ -383,8 +383,8 @@ def test_schedules_in_seconds_fire_by_the_clock_and_survive_a_fake_one(tmp_path:
 
     trainer = Engine(step)
     runner = attach_hooks(trainer, [Slow(every="10 s")], work_dir=tmp_path)
-    host = runner._host
-    host.calls = Calls(runner, lambda mask, pause: (mask, pause), now=lambda: hand[0])
+    host = runner.installation
+    host.dispatcher = Dispatcher(lambda mask, pause: (mask, pause), now=lambda: hand[0])
     trainer.run(range(200))
     seconds = [n * 0.25 for n in fired]
     gaps = [b - a for a, b in zip([0.0, *seconds], seconds, strict=False)]

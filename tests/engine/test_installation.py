@@ -532,10 +532,10 @@ def test_an_epoch_that_is_cut_short_is_not_a_finished_one(data: Any, tmp_path: P
                 runner.stop("enough")
 
         def after_train_epoch(self, runner: Any) -> None:
-            seen.append(("closing", runner.epoch, runner.epoch_complete))
+            seen.append(("closing", runner.epoch, runner.state.epoch_complete))
 
         def after_run(self, runner: Any) -> None:
-            seen.append(("after", runner.epoch, runner.epoch_complete))
+            seen.append(("after", runner.epoch, runner.state.epoch_complete))
 
     trainer = echo_trainer()
     attach_hooks(trainer, [Looker()], work_dir=tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from ignite.engine import Engine
 
 from ignite_hooks import ConfigError
-from ignite_hooks.engine.run_wrapper import Guard
+from ignite_hooks.engine.run_wrapper import RunWrapper
 from tests.tools import echo_trainer
 
 
@@ -25,7 +25,7 @@ def watched(engine: Engine, log: list[object]) -> object:
         finally:
             log.append("close")
 
-    return Guard.put(engine, opened, "trainer")
+    return RunWrapper.wrap(engine, opened, "trainer")
 
 
 def test_a_run_happens_inside_with_its_arguments_and_result() -> None:
@@ -76,5 +76,5 @@ def test_it_does_not_keep_its_engine_alive_and_a_copy_has_none() -> None:
     run = trainer.run
     del trainer
     assert gone() is None
-    with pytest.raises(ReferenceError, match="gone"):
+    with pytest.raises(ReferenceError, match="no longer exists"):
         run([1])

@@ -248,7 +248,7 @@ def test_a_run_resumes_from_the_newest_whole_file_or_does_not_start(
         else:
             # Nothing but white space of the manifest may change unnoticed.
             assert left
-            assert runner.resumed_from == copy / expected
+            assert runner.state.resumed_from == copy / expected
             assert same(arrival.state, files.states[expected])
             assert trainer.state.epoch == 5
             for name in victims:

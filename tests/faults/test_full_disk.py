@@ -187,7 +187,7 @@ def test_when_not_even_the_last_state_can_be_saved_the_run_ends_with_an_error_th
     ballast.throw_out()
     runner, trainer = attached(disk, resume="auto", async_save=async_save)
     train(trainer)
-    assert runner.resumed_from == disk / "iter_3.pth"
+    assert runner.state.resumed_from == disk / "iter_3.pth"
     assert newest_in(disk) == ("last.pth", LAST)
 
 

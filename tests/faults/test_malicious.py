@@ -183,7 +183,7 @@ class Stage:
             return escaped(error)
         finally:
             runner.detach()
-        assert runner.resumed_from == path
+        assert runner.state.resumed_from == path
         return "resumed"
 
 

@@ -557,7 +557,7 @@ def test_a_failed_run_resumes_there_and_leaves_one_exception_file(tmp_path: Path
 
     with pytest.raises(Broken):
         trainer.run([1] * 9, max_epochs=1)
-    assert runner.resumed_from == tmp_path / "exception_iter_5.pth"
+    assert runner.state.resumed_from == tmp_path / "exception_iter_5.pth"
     assert names(tmp_path) == ["exception_iter_5.pth", "exception_iter_8.pth"]
 
 
@@ -836,7 +836,7 @@ def test_a_new_run_sets_earlier_checkpoints_aside(tmp_path: Path) -> None:
     train(2)
     assert names(tmp_path) == {"epoch_1.pth", "epoch_2.pth", "last.pth"}
     assert names(tmp_path / "earlier-1") == {"epoch_1.pth", "epoch_2.pth", "epoch_3.pth", "epoch_4.pth", "last.pth"}
-    assert train(3, resume="auto").resumed_from.parent == tmp_path
+    assert train(3, resume="auto").state.resumed_from.parent == tmp_path
     assert not (tmp_path / "earlier-2").exists(), "a run that is resumed goes on in its folder"
     earlier = FolderStore(tmp_path / "earlier-1")
     assert [earlier.verify(entry) for entry in earlier.entries()] == [None] * 5

@@ -344,7 +344,7 @@ def test_both_evaluates_the_raw_weights_first_and_names_their_metrics(tmp_path: 
         net = Net()
         net.load_state_dict(state)
         assert found[0][name] == pytest.approx(nn.functional.mse_loss(net.eval()(x), y).item(), rel=1e-5)
-    assert training.runner.rehearsals == {}
+    assert training.runner.evaluation_options.extra == {}
 
 
 def test_an_evaluation_before_the_first_update_sees_the_raw_weights(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Log(BaseHook):
         self.points.append("before_val")
 
     def after_val_epoch(self, runner: Any) -> None:
-        self.seen.append((runner.evaluating, runner.global_step))
+        self.seen.append((runner.state.evaluating, runner.global_step))
 
     def after_val(self) -> None:
         self.points.append("after_val")
@@ -386,7 +386,7 @@ def test_an_evaluator_that_raises_reaches_the_caller_after_after_val_and_the_nex
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert log.points == ["before_val", "after_val"]
     assert model.training
-    assert runner.evaluating is None
+    assert runner.state.evaluating is None
     broken = False
     trainer.run(DATA, max_epochs=2)
     assert log.points[-1] == "after_val"
@@ -436,7 +436,9 @@ def test_test_uses_the_evaluator_of_that_name_and_is_no_validation(by_hook: bool
 
 def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -> None:
     runner, _, _ = attached(tmp_path)
-    with pytest.raises(ConfigError, match=r"cannot evaluate 'val': give attach_hooks an evaluator called 'val', or"):
+    with pytest.raises(
+        ConfigError, match=r"cannot evaluate 'val': pass evaluators=\{'val': \.\.\.\} to attach_hooks\(\), or"
+    ):
         runner.validate()
 
 

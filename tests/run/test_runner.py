@@ -84,7 +84,7 @@ def test_batch_outputs_and_counters_are_those_of_the_engine_that_runs(tmp_path: 
             assert data_batch is val_data[batch_idx]
             assert outputs[1] is data_batch[1]
             assert runner.engine is evaluator
-            seen.append((runner.evaluating, batch_idx, epoch))
+            seen.append((runner.state.evaluating, batch_idx, epoch))
 
         def after_train_iter(self, runner: Any, data_batch: Any, outputs: float) -> None:
             assert data_batch is data[runner.batch_idx]
@@ -189,11 +189,11 @@ def test_validate_works_outside_of_training_and_says_what_is_missing(tmp_path: P
     trainer, evaluator, val_data = tiny.trainer, tiny.evaluator, tiny.val_data
     log: Log = []
     runner = attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path)
-    with pytest.raises(ConfigError, match="service 'val_loader'"):
+    with pytest.raises(ConfigError, match="pass val_loader="):
         runner.validate()
     runner.register_service("val_loader", val_data)
     assert runner.validate() == evaluator.state.metrics
-    with pytest.raises(ConfigError, match="evaluator called 'test'"):
+    with pytest.raises(ConfigError, match=r"pass evaluators=\{'test'"):
         runner.test()
     assert "after_val_epoch" in [at for _, at, *_ in log]
 

@@ -45,7 +45,7 @@ def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence
 
     class Look(BaseHook):
         def before_train(self, runner: Any) -> None:
-            found.update(training.holds(), iteration=runner.global_step, resumed=str(runner.resumed_from.name))
+            found.update(training.holds(), iteration=runner.global_step, resumed=str(runner.state.resumed_from.name))
 
     hooks = EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2), Look()
     training = Training(work_dir, *hooks, sharded=sharded, mesh=mesh, resume="auto")

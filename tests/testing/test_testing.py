@@ -20,7 +20,7 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, HookError, attach_hooks, scheduled, testing
 from ignite_hooks.checkpoint.rng_state import random_state
-from ignite_hooks.engine.dispatch import Calls
+from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.store.memory import MemoryStore as StoreInMemory
@@ -570,7 +570,7 @@ class LeavesALoggingHandlerWhenTerminated(BaseHook):
         LEFT.callback(logger.removeHandler, self.handler)
 
     def after_run(self, runner: Any) -> None:
-        if runner.epoch_complete:
+        if runner.state.epoch_complete:
             logging.getLogger("some.logger").removeHandler(self.handler)
 
 
@@ -699,10 +699,10 @@ def test_check_hook_makes_every_check(cls: type) -> None:
 
 
 def test_a_failure_of_an_observer_that_ends_the_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_always(self: Calls, call: Any, error: Exception, *, quietly: bool = False) -> None:
+    def raise_always(self: Dispatcher, call: Any, error: Exception, *, quietly: bool = False) -> None:
         raise error
 
-    monkeypatch.setattr(Calls, "fail", raise_always)
+    monkeypatch.setattr(Dispatcher, "fail", raise_always)
     with pytest.raises(AssertionError, match="ends the training by a failure"):
         check_hook(Counter)
 

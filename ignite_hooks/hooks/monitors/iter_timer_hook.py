@@ -70,7 +70,7 @@ class IterTimerHook(BaseHook):
 
     def before_run(self) -> None:
         self._forget()
-        self._waited_before = self.runner.waited_for_ranks
+        self._waited_before = self.runner.state.waited_for_ranks
 
     def before_train(self, runner: Runner) -> None:
         self._workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
@@ -148,7 +148,7 @@ class IterTimerHook(BaseHook):
     def _now(self) -> Window:
         seconds = self._times.seconds()
         # What comes after the last hook is the wait for data, but for what the ranks say to each other.
-        if waited := min(self.runner.waited_for_ranks - self._waited_before, seconds[DATA]):
+        if waited := min(self.runner.state.waited_for_ranks - self._waited_before, seconds[DATA]):
             seconds[DATA] -= waited
             seconds[OTHER] += waited
         return Window(self._iterations, seconds, self._times.device_seconds())

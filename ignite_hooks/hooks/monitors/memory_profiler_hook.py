@@ -78,7 +78,7 @@ class MemoryProfilerHook(BaseHook):
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         if self._recording and is_out_of_memory(exception):
-            path = runner.folder(SNAPSHOT)
+            path = runner.work_dir / SNAPSHOT
             path.parent.mkdir(parents=True, exist_ok=True)
             cuda().memory._dump_snapshot(str(path))
             runner.logger.info("out of memory: open %s at https://pytorch.org/memory_viz", path)

@@ -57,7 +57,7 @@ class OOMObserverHook(BaseHook):
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         if not is_out_of_memory(exception):
             return
-        path = runner.folder(self.out_dir) / f"rank{rank()}.txt"
+        path = runner.work_dir / self.out_dir / f"rank{rank()}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(report(runner, exception, self.largest), encoding="utf-8")
         runner.logger.error("out of memory in iteration %d: %s says what was there", runner.global_step, path)

@@ -129,7 +129,7 @@ class ProgressBarHook(BaseHook):
     def _open_below(self, runner: Runner) -> None:
         if self._bar is not None and self._below is None:
             length = runner.engine.state.epoch_length
-            self._below = self._make(total=length, desc=runner.evaluating or "val", leave=False)
+            self._below = self._make(total=length, desc=runner.state.evaluating or "val", leave=False)
 
     def _advance_below(self, runner: Runner) -> None:
         now = self.clock()

@@ -21,7 +21,7 @@ from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import History
 from ignite_hooks.report.page import BestScore, HookCost, RunPage, Said, State, render
 from ignite_hooks.report.pictures import Album
-from ignite_hooks.run.runner import LOGGER_NAME
+from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.text import one_line, shown
 
@@ -107,7 +107,7 @@ class ReportHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         # What an earlier run left in the folder does not belong to this one, unless this one goes on with it.
-        if runner.resumed_from:
+        if runner.state.resumed_from:
             self._history.since = 0.0
         elif runner.global_step == 0:
             self._history.since = self._began
@@ -178,7 +178,7 @@ class ReportHook(BaseHook):
     def _write(self, runner: Runner) -> None:
         began = self.clock()
         text = render(self._page(runner))
-        path = runner.folder(REPORT)
+        path = runner.work_dir / REPORT
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode("utf-8", "replace"))
         ended = self.clock()
@@ -209,7 +209,7 @@ class ReportHook(BaseHook):
             max_epochs=runner.max_epochs,
             iteration=runner.iter,
             max_iters=runner.max_iters,
-            resumed_from="" if runner.resumed_from is None else mask(str(runner.resumed_from)),
+            resumed_from="" if runner.state.resumed_from is None else mask(str(runner.state.resumed_from)),
             best=[BestScore(n, one.score, one.epoch, one.step, one.file) for n, one in runner.best.items()],
             history=self._history,
             costs=list(costs_of(report, runner)),
@@ -237,7 +237,7 @@ class ReportHook(BaseHook):
         if not self.pictures:
             return [], 0
         others = (getattr(hook, "out_dir", None) for hook in runner.hooks.values())
-        folders = [runner.services["visualization_dir"], *(runner.folder(path) for path in others if path)]
+        folders = [runner.services["visualization_dir"], *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
         return self._album.look(folders, runner.work_dir, self.pictures, self._history.since - 1)
 
@@ -298,7 +298,7 @@ def costs_of(report: Report, runner: Runner) -> Iterator[HookCost]:
     """What each hook has cost, the dearest first."""
     for name, tally in report.hooks().items():
         if tally.calls:
-            evaluates = bool(getattr(runner.hooks.by_name.get(name), "evaluates", None))
+            evaluates = bool(getattr(runner.hooks.registered.get(name), "evaluates", None))
             p99 = tally.percentile(0.99)
             yield HookCost(name, tally.calls, tally.total, tally.mean, p99, tally.worst, evaluates)
 

@@ -64,7 +64,7 @@ class TimeTrackingHook(BaseHook):
         """After a checkpoint has been loaded."""
         self._started = self._epoch_began = self.clock()
         self._before, self._done_before = self.state.seconds, runner.iter
-        if runner.resumed_from is not None:
+        if runner.state.resumed_from is not None:
             self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {clock(self._before)}")
 
     def before_epoch(self) -> None:
@@ -77,7 +77,7 @@ class TimeTrackingHook(BaseHook):
         epoch = int(runner.trainer.state.epoch)
         found = {"time/epoch": self.clock() - self._epoch_began, "time/total": self._total()}
         words = [f"epoch {epoch}" if runner.max_epochs is None else f"epoch {epoch}/{runner.max_epochs}"]
-        if not runner.epoch_complete:
+        if not runner.state.epoch_complete:
             words = [f"{words[0]}, cut short"]
         words += [f"took {clock(found['time/epoch'])}", f"total {clock(found['time/total'])}"]
         done, wanted = runner.global_step - self._done_before, runner.max_iters
@@ -109,7 +109,7 @@ class TimeTrackingHook(BaseHook):
             return
         runner.logger.info("%s", line)
         if self.log_to_file:
-            path = runner.folder(self.log_path)
+            path = runner.work_dir / self.log_path
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a", encoding="utf-8") as file:
                 file.write(f"{self.now():%Y-%m-%d %H:%M:%S}  {line}\n")

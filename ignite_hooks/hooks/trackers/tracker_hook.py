@@ -67,7 +67,7 @@ class TrackerHook(BaseHook):
         self._writer = self.make_writer(runner.work_dir)
         pictures_every = self.image_interval if self.log_images else None
         self._place = runner.writer.join(self._writer, pictures_every=pictures_every)  # type: ignore[attr-defined]
-        if not runner.resume_from and not runner.global_step:
+        if not runner.state.resume_from and not runner.global_step:
             # The other writers were told before this one was there.
             self._place.began_anew()
         if isinstance(config, Mapping) and config:

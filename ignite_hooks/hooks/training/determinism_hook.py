@@ -74,7 +74,7 @@ class DeterminismHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         """Forget the digests of what a resumed run does again."""
         if is_main_process():
-            path = runner.folder(FILE)
+            path = runner.work_dir / FILE
             kept = {n: parts for n, parts in read(path).items() if n <= runner.global_step} if path.exists() else {}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(map(line, kept.items())) if runner.global_step else "", encoding="utf-8")
@@ -133,7 +133,7 @@ class DeterminismHook(BaseHook):
             self._compare_ranks(runner, all_gather(digests_of(dict(module.named_parameters()))))
         if not is_main_process():
             return
-        with runner.folder(FILE).open("a", encoding="utf-8") as file:
+        with (runner.work_dir / FILE).open("a", encoding="utf-8") as file:
             file.write(line((step, found)))
         runner.logger.info("iteration %d: weights %s", step, found["all"])
         other = self._others.get(step)

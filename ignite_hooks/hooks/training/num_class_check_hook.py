@@ -47,7 +47,7 @@ class NumClassCheckHook(BaseHook):
         self._compare(runner, model, "train")
 
     def before_val(self, runner: Runner, model: Any) -> None:
-        self._compare(runner, model, runner.evaluating or "val")
+        self._compare(runner, model, runner.state.evaluating or "val")
 
     def _compare(self, runner: Runner, model: Any, use: str) -> None:
         names, kind = class_names(runner.engine.state.dataloader)

@@ -11,6 +11,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.progress import finished_epochs
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class ParamSchedulerHook(BaseHook):
     @scheduled
     def before_train_epoch(self, runner: Runner) -> None:
         # One that is resumed in its middle has its value.
-        if runner.global_step == runner.epoch_began_at:
+        if runner.global_step == runner.state.epoch_began_at:
             self._set_values(runner)
 
     @scheduled
@@ -194,7 +195,7 @@ class ParamSchedulerHook(BaseHook):
         if is_of_ignite(scheduler):
             scheduler(runner.engine)
         else:
-            score = runner.fresh(metric)
+            score = fresh_score(runner, metric)
             if score is None:
                 return
             scheduler.step(score)
@@ -239,7 +240,9 @@ def is_measured(metric: str, scheduler: Any, runner: Runner) -> bool:
     measured = set(runner.engine.state.metrics)
     if is_of_ignite(scheduler):
         return metric in measured
-    names = {f"{runner.evaluating}_{name}" for name in measured} | (measured - {"loss", *runner.trainer.state.metrics})
+    names = {f"{runner.state.evaluating}_{name}" for name in measured} | (
+        measured - {"loss", *runner.trainer.state.metrics}
+    )
     return metric.replace("/", "_") in {name.replace("/", "_") for name in names}
 
 

@@ -106,7 +106,7 @@ class SWAHook(BaseHook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         taken = When(self.interval, "epoch", start=self._begins_after(runner) + 1)
-        if runner.epoch_complete and taken.due(runner.epoch + 1):
+        if runner.state.epoch_complete and taken.due(runner.epoch + 1):
             self._take(runner)
 
     def before_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ class SWAHook(BaseHook):
     def after_train(self, runner: Runner) -> None:
         """Complete the mean: the statistics of batch norms are of the weights that were trained."""
         self._norms = {}
-        if self._averages is None or not self.state.taken or runner.aborting:
+        if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         module = unwrapped(runner.model)
         norms = norms_of(module)
@@ -151,7 +151,7 @@ class SWAHook(BaseHook):
 
     def after_training(self, runner: Runner) -> None:
         """The same point by its other name, as the last of all: nothing is saved or evaluated after it."""
-        if self._averages is None or not self.state.taken or runner.aborting:
+        if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         runner.checkpoints.wait_for_staging()
         module = unwrapped(runner.model)

@@ -103,7 +103,7 @@ class SyncRandomSizeHook(BaseHook):
     @scheduled
     def before_train_epoch(self, runner: Runner) -> None:
         # One that is resumed in its middle has its size.
-        if runner.global_step == runner.epoch_began_at:
+        if runner.global_step == runner.state.epoch_began_at:
             self._draw(runner)
 
     @scheduled

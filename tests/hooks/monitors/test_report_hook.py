@@ -227,7 +227,7 @@ def test_warnings_failures_and_findings_are_there_without_secrets(tmp_path: Path
 def test_a_resumed_run_goes_on_with_its_curves_and_a_new_one_does_not(tmp_path: Path) -> None:
     trained(tmp_path, epochs=2)
     text, runner = trained(tmp_path, epochs=3, resume="auto")
-    assert f"resumed from {runner.resumed_from}" in visible(text)
+    assert f"resumed from {runner.state.resumed_from}" in visible(text)
     assert re.findall(r"<title>(loss|lr) .* at iteration 1</title>", text.replace("<circle", "\n")) == ["loss", "lr"]
     text, _ = trained(tmp_path, epochs=1)
     assert "at iteration 4</title>" not in text

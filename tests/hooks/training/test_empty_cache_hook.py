@@ -37,7 +37,7 @@ def test_memory_is_given_back_when_it_was_asked_for(settings: dict[str, Any], ti
         val_loader=[0, 1],
         work_dir=tmp_path,
     )
-    hook.empty = lambda: seen.append(f"{runner.evaluating or 'train'} {trainer.state.iteration}")
+    hook.empty = lambda: seen.append(f"{runner.state.evaluating or 'train'} {trainer.state.iteration}")
     trainer.run(range(3), max_epochs=2)
     assert seen == times
 

@@ -113,7 +113,7 @@ def in_each_process(folder: str) -> list[Any]:
         hook.clock = lambda: 0.0
     runner = attach_hooks(trainer, [hook], work_dir=folder, model=torch.nn.Linear(1, 1))
     needed = []
-    trainer.add_event_handler(Events.STARTED, lambda: needed.append(runner._host._agreement.needed))
+    trainer.add_event_handler(Events.STARTED, lambda: needed.append(runner.installation.stopping.vote.needed))
     trainer.run(range(10**9), max_epochs=1)
     files = sorted(path.name for path in Path(folder).glob("*.pth"))
     return [trainer.state.iteration, runner.stop_reason, files, needed]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ignite_hooks import BaseHook, build_hook
-from ignite_hooks.engine.agreement import Agreement, agreed_reason, differences, in_words, may_end_a_run
+from ignite_hooks.engine.same_plan import differences
+from ignite_hooks.engine.stopping import StopVote, agreed_reason, may_end_a_run, place_in_words
 from ignite_hooks.plan.plan import Plan
 
 
@@ -28,14 +29,14 @@ def test_the_reason_is_that_of_the_first_rank_that_has_one(wishes: list[str | No
     ],
 )
 def test_places_have_words(place: tuple[int, int, int], words: str) -> None:
-    assert in_words(*place) == words
+    assert place_in_words(*place) == words
 
 
 def test_alone_there_is_nothing_to_agree_about() -> None:
-    agreement = Agreement()
+    agreement = StopVote()
     agreement.begin(Plan({"hook": BaseHook()}))
     assert not agreement.needed
-    assert not agreement.due(1)
+    assert not agreement.is_due(1)
 
 
 def test_hooks_that_only_look_on_have_no_interest_in_the_end() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ignite.engine import Engine, create_supervised_trainer
 
-from ignite_hooks.run.discovery import discover
+from ignite_hooks.run.services import discover
 
 
 @pytest.mark.parametrize(

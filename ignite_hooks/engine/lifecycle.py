@@ -1,0 +1,360 @@
+"""The life of a training run: which event of the trainer does what, from the start to the cleanup."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ignite.engine import Engine, Events
+
+from ignite_hooks.distributed.collectives import all_reduce_max, world_size
+from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
+from ignite_hooks.engine.accounting import BudgetController, Report
+from ignite_hooks.engine.dispatch import on_error_of
+from ignite_hooks.engine.fast_path import IterationBox
+from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.same_plan import compare_plans
+from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.run.state import Phase
+from ignite_hooks.text import counted
+
+if TYPE_CHECKING:
+    from ignite_hooks.engine.installation import Installation
+    from ignite_hooks.run.runner import Runner
+
+
+class Lifecycle:
+    """One run of the trainer. It exists for as long as the run goes on.
+
+    Args:
+        installation: The hooks, and how they are called.
+        trainer: The engine that trains.
+        runner: The run as hooks see it.
+        now: Seconds.
+    """
+
+    def __init__(self, installation: Installation, trainer: Engine, runner: Runner, now: Callable[[], float]) -> None:
+        self.installation, self.trainer, self.runner, self.state = installation, trainer, runner, runner.state
+        self.dispatcher, self.stopping = installation.dispatcher, installation.stopping
+        self.budget: BudgetController | None = None
+        self._boxes = installation.boxes
+        self._now = now
+        self._started_at = now()
+        self._hooks_have_run = False
+        self._failed_with: BaseException | None = None
+        self._handlers = Handlers(trainer)
+        self._first_batch = Handlers(trainer)
+        self._watchdog: Vigil | None = None
+
+    # -- around the run ---------------------------------------------------------------------------------------
+
+    def open(self, overhead_budget: float | None, rank_timeout: float) -> None:
+        """Prepare the hooks and register everything on the trainer, before its first event."""
+        runner, dispatcher = self.runner, self.dispatcher
+        self.stopping.reset()
+        dispatcher.off.clear()
+        dispatcher.report = Report()
+        runner.trainer_metrics.forget_seen()
+        if overhead_budget is not None:
+            self.budget = BudgetController(overhead_budget, runner, dispatcher, self._now)
+            self.budget.begin()
+        runner.plan = self.installation.make_plan()
+        dispatcher.prepare(runner.plan)
+        self._join_ranks(rank_timeout)
+        runner.checkpoints.begin_run()
+        self._handlers.add_table(TRAINING, self)
+        if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
+            # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
+            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Place.FIRST)
+        self.stopping.begin()
+        self.handle_iterations()
+
+    def _join_ranks(self, rank_timeout: float) -> None:
+        """Make sure that all ranks run the same hooks, and watch the other ranks while the run goes on."""
+        runner = self.runner
+        self.stopping.vote.begin(runner.plan)
+        if world_size() == 1:
+            return
+        compare_plans(runner.plan)
+        for name, hook in runner.hooks.registered.items():
+            wanted = getattr(hook, "on_error", None) or "raise"
+            if on_error_of(hook) != wanted:
+                runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
+        if rank_timeout:
+            self._watchdog = Vigil(rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._watchdog.begin()
+
+    def blame_dead_rank(self, error: BaseException) -> None:
+        """Name the rank that has died where an error is only its echo here; tell the other ranks of the error."""
+        if self._watchdog is None:
+            return
+        if is_of_another_rank(error) and (explanation := self._watchdog.explanation()) is not None:
+            error.add_note(f"{explanation}: this rank cannot go on without it")
+            self.runner.logger.error("%s: this rank cannot go on without it", explanation)
+        self._watchdog.end(error)
+        self._watchdog = None
+
+    def handle_iterations(self) -> None:
+        """Handle the iterations of the trainer; their start only while a hook answers it."""
+        trainer, boxes = self.trainer, self._boxes
+        if "after_train_iter" not in boxes:
+            vote = self.stopping.vote
+            box = IterationBox(
+                self.dispatcher, trainer, "after_train_iter", self.end_iteration, lambda: vote.next_iteration
+            )
+            boxes.add("after_train_iter", box)
+            self._handlers.add(Events.ITERATION_COMPLETED, box.handler)
+        if "before_train_iter" not in boxes and self.runner.plan.at("before_train_iter"):
+            box = IterationBox(self.dispatcher, trainer, "before_train_iter")
+            boxes.add("before_train_iter", box)
+            self._handlers.add(Events.ITERATION_STARTED, box.handler, Place.FIRST)
+
+    # -- the events, in the order in which a run meets them ---------------------------------------------------
+
+    def start(self) -> None:
+        """Call ``before_run``, resume, call ``before_train``."""
+        self._hooks_have_run = True
+        runner, state = self.runner, self.state
+        if not self.trainer.state.iteration:
+            # The measurements of an earlier run of this engine belong to steps that this run has yet to reach.
+            runner.metrics.clear()
+            runner.best.load_state_dict({})
+            runner.trainer_metrics.forget_seen()
+            if not state.resume_from:
+                runner.writer.began_anew()
+        runner.checkpoints.position.run_started()
+        self.dispatcher.run("before_run")
+        if wanted := state.resume_from:
+            state.resume_from = None
+            runner.checkpoints.resume(wanted)
+        self._begin_epoch_at(self.trainer.state.iteration)
+        self.dispatcher.start_clocks()
+        if self.budget is not None:
+            # Here, because the time before belongs to no iteration.
+            self.budget.begin()
+            self.budget.schedule_next()
+        self._boxes.start()
+        evaluated = self.installation.evaluations.count
+        self.dispatcher.run("before_train")
+        if self.installation.evaluations.count != evaluated:
+            # A hook has redone an evaluation that a signal had prevented.
+            runner.checkpoints.position.redo_evaluation()
+        self.stopping.stop_if_agreed(self.trainer, AT_START)
+
+    def _begin_epoch_at(self, iteration: int) -> None:
+        # An epoch that is resumed in its middle began earlier.
+        self.state.epoch_began_at = iteration - self.runner.checkpoints.position.iterations_done()
+
+    def start_epoch(self) -> None:
+        """Call ``before_epoch`` and ``before_train_epoch``."""
+        self.close_epoch()
+        state, iteration = self.state, self.trainer.state.iteration
+        if self.trainer._dataloader_iter is None:
+            self._begin_epoch_at(iteration)
+        else:
+            # The epoch before may have ended early: this one has its full length all the same.
+            state.epoch_began_at = iteration
+        state.in_epoch, state.epoch_complete = True, False
+        self.runner.checkpoints.position.epoch_started()
+        self.dispatcher.run("before_epoch")
+        self.dispatcher.run("before_train_epoch")
+        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH)
+
+    def watch_iterator(self) -> None:
+        """Note where the data stands when a new iterator is about to be made."""
+        if self.runner.checkpoints.position.iterator_due():
+            self._watch_first_batch()
+
+    def restart_data(self, *_: Any, **__: Any) -> None:
+        """Note that Ignite makes a new iterator, as the old one has ended."""
+        self.runner.checkpoints.position.iterator_made()
+
+    def drop_data(self, *_: Any, **__: Any) -> None:
+        """Note that Ignite makes a new iterator, as the script has ended the epoch."""
+        self.runner.checkpoints.position.iterator_made()
+        self._watch_first_batch()
+
+    def _watch_first_batch(self) -> None:
+        """Act around the first batch of an iterator; later batches are not slowed down."""
+        self._first_batch.remove_all()
+        # Without data Ignite fetches no batches.
+        event = Events.ITERATION_STARTED if self.trainer.state.dataloader is None else Events.GET_BATCH_STARTED
+        self._first_batch.add(event, self._before_first_batch, Place.FIRST)
+        self._first_batch.add(event, self._at_first_batch)
+
+    def _before_first_batch(self) -> None:
+        self.runner.checkpoints.position.skip_to_position()
+        self.stopping.terminate_if_stopped(self.trainer)
+
+    def _at_first_batch(self) -> None:
+        self._first_batch.remove_all()
+        self.runner.checkpoints.position.first_batch_comes()
+
+    def end_iteration(self) -> None:
+        """Do what is due after the hooks of an iteration: finished saves, the overhead budget, the vote."""
+        runner, stopping = self.runner, self.stopping
+        # A process alone learns of a save as soon as it can; several do so at a point that every rank reaches.
+        if self.installation.recheck_requested:
+            self.installation.recheck_requested = False
+            self.installation.clean_up_removed_hooks()
+            if world_size() == 1:
+                runner.checkpoints.settle(wait=False)
+        iteration = self.trainer.state.iteration
+        if iteration >= self.dispatcher.next_weighing:
+            self._check_budget()
+        # After the last iteration the end of the epoch comes at once, and the script may act on it.
+        if runner.at_last_batch:
+            return
+        if not stopping.vote.needed:
+            stopping.terminate_if_stopped(self.trainer)
+        elif stopping.vote.is_due(iteration):
+            began = time.perf_counter()
+            stopping.stop_if_agreed(self.trainer, IN_EPOCH)
+            self.state.waited_for_ranks += time.perf_counter() - began
+
+    def _check_budget(self) -> None:
+        """Slow down the hooks that only observe and take more of the time than they may."""
+        self._boxes.count()
+        slowed = {} if self.budget is None else self.budget.slow_down()
+        if self.budget is not None and slowed:
+            self.installation.refresh()
+            self.budget.report(slowed)
+
+    def end_training(self) -> None:
+        """Call ``after_train_epoch`` of an epoch that came to its end."""
+        self.state.epoch_complete = True
+        self._end_train_epoch()
+
+    def _end_train_epoch(self) -> None:
+        self.runner.trainer_metrics.forget_seen()
+        self.dispatcher.run("after_train_epoch")
+
+    def end_epoch(self) -> None:
+        """Call ``after_epoch``, hear of saves, vote."""
+        self.dispatcher.run("after_epoch")
+        self.installation.clean_up_removed_hooks()
+        self.runner.checkpoints.settle(wait=world_size() > 1)
+        self.state.in_epoch = False
+        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH_END)
+
+    def close_epoch(self) -> None:
+        """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
+        if self.state.in_epoch:
+            self._end_train_epoch()
+            self.end_epoch()
+
+    def note_end(self) -> None:
+        """Note where the data stands before anything that is done only because the run ends."""
+        self.runner.checkpoints.position.run_ends()
+
+    def complete(self) -> None:
+        """Call ``after_train`` and ``after_run``; every save has ended before and after."""
+        self.close_epoch()
+        self.runner.checkpoints.wait_until_finished()
+        self.dispatcher.run("after_train")
+        self.runner.checkpoints.wait_until_finished()
+        self.dispatcher.run("after_run")
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Call ``on_exception``, once for an exception."""
+        if self._failed_with is error or isinstance(error, GeneratorExit) or not self._hooks_have_run:
+            return
+        self._failed_with = error
+        self.runner.checkpoints.position.run_fails()
+        self.count(unfinished=True)
+        self.state.in_iteration = False
+        self._wait_for_saves(failed=True)
+        self.dispatcher.run("on_exception", {"exception": error}, quietly=True)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Call ``cleanup`` and leave the trainer as it was. Ends every run that was opened, exactly once."""
+        if not self.state.running:
+            return
+        self.dispatcher.report.seconds = self.seconds
+        self.state.phase, self.state.in_iteration = Phase.CLOSING, False
+        self.count()
+        try:
+            if self._hooks_have_run:
+                try:
+                    self._wait_for_saves(failed)
+                    self.installation.clean_up_removed_hooks()
+                finally:
+                    self._log_summary(failed)
+                    self.dispatcher.run("cleanup", quietly=failed, to_the_end=True)
+        finally:
+            self.state.phase, self.state.in_epoch = Phase.IDLE, False
+            self.runner.keep_trainer_state()
+            self._boxes.remove_all()
+            self._failed_with = None
+            self.dispatcher.forget()
+            self.runner.checkpoints.position.close()
+            self._first_batch.remove_all()
+            self._handlers.remove_all()
+            try:
+                self._leave_ranks()
+            finally:
+                self.runner.writer.close()
+                self.runner.checkpoints.close()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the run was opened."""
+        return self._now() - self._started_at
+
+    def count(self, unfinished: bool = False) -> None:
+        """Record the calls of iterations that were made without being timed."""
+        self._boxes.count(unfinished and self.trainer.last_event_name == Events.ITERATION_STARTED)
+
+    def _leave_ranks(self) -> None:
+        """End the watchdog when every rank is here: one that has left before would look like one that has died."""
+        if self._watchdog is None:
+            return
+        watchdog, self._watchdog = self._watchdog, None
+        try:
+            all_reduce_max([0])
+        except RuntimeError as error:
+            watchdog.end(error)
+            raise
+        watchdog.end()
+
+    def _wait_for_saves(self, failed: bool) -> None:
+        """Wait for every save; a failure must not hide the exception that ends a run."""
+        try:
+            self.runner.checkpoints.wait_until_finished(alone=failed)
+        except Exception as error:
+            if not failed:
+                raise
+            self.runner.logger.warning("%s", error)
+
+    def _log_summary(self, failed: bool) -> None:
+        runner, report = self.runner, self.dispatcher.report
+        if report.rows():
+            runner.logger.info("what the hooks cost:\n%s", self.installation.report().brief())
+        how = "failed" if failed else "stopped" if self.state.stop_reason else "ended"
+        epochs, iterations = finished_epochs(runner), self.trainer.state.iteration
+        words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
+        words += [self.state.stop_reason] if self.state.stop_reason else []
+        runner.logger.info("; ".join([*words, *report.failure_lines()]))
+
+
+TRAINING = (
+    (Events.STARTED, Place.FIRST, Lifecycle.start),
+    (Events.EPOCH_STARTED, Place.FIRST, Lifecycle.start_epoch),
+    (Events.EPOCH_STARTED, Place.LAST, Lifecycle.watch_iterator),
+    (Events.DATALOADER_STOP_ITERATION, Place.LAST, Lifecycle.restart_data),
+    (Events.TERMINATE_SINGLE_EPOCH, Place.LAST, Lifecycle.drop_data),
+    (Events.EPOCH_COMPLETED, Place.AFTER_METRICS, Lifecycle.end_training),
+    (Events.EPOCH_COMPLETED, Place.LAST, Lifecycle.end_epoch),
+    (Events.TERMINATE, Place.FIRST, Lifecycle.note_end),
+    (Events.TERMINATE, Place.LAST, Lifecycle.close_epoch),
+    (Events.COMPLETED, Place.FIRST, Lifecycle.note_end),
+    (Events.COMPLETED, Place.LAST, Lifecycle.complete),
+)
+"""Every event of the trainer, where our handler stands among those of the script, and what it does.
+
+Iterations have their own, faster way: ``Lifecycle.handle_iterations``.
+"""

@@ -1,0 +1,36 @@
+"""The logger of a run, which also writes numbers."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.secrets import MASKING
+
+if TYPE_CHECKING:
+    from ignite_hooks.writers.interface import Writer
+
+LOGGER_NAME = "ignite_hooks"
+
+
+class RunLogger(logging.Logger):
+    """A standard logger that also carries the methods of the run's writer."""
+
+    def __init__(self, parent: logging.Logger, writer: Writer) -> None:
+        super().__init__(f"{parent.name}.run")
+        self.parent = parent
+        self.writer = writer
+        self.addFilter(MASKING)
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Return whether a level is logged, never from the cache.
+
+        Python clears the caches of the loggers in its own table only, and this one is not in it.
+        """
+        self._cache.clear()
+        return super().isEnabledFor(level)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("write_"):
+            return getattr(self.writer, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

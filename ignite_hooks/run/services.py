@@ -1,0 +1,87 @@
+"""The named objects that hooks may ask for, and those that are found in the trainer's step."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.run.logger import LOGGER_NAME
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+KNOWN_SERVICES = (
+    "model",
+    "optimizer",
+    "scheduler",
+    "train_loader",
+    "val_loader",
+    "test_loader",
+    "criterion",
+    "device",
+    "logger",
+    "visualizer",
+    "config",
+)
+"""The services a script may give under a name of ours."""
+
+ALWAYS_THERE = ("trainer", "runner", "experiment_dir", "checkpoints_dir", "logs_dir", "visualization_dir")
+"""The services every run has."""
+
+LIVE = ("epoch", "iter", "step", "global_step", "metrics", "outputs", "data_batch", "batch_idx", "loss_dict")
+"""What changes during a run and can be a parameter of any method, besides the services."""
+
+_IN_STEPS_OF_IGNITE = {"model": "model", "optimizer": "optimizer", "loss_fn": "criterion", "device": "device"}
+
+
+class Services:
+    """The objects a script has given, and the directories of the run.
+
+    Args:
+        given: The objects by name; None counts as not given.
+        work_dir: The work directory.
+    """
+
+    def __init__(self, given: Mapping[str, Any], work_dir: Path) -> None:
+        self.given = dict(given)
+        self._directories = {
+            "experiment_dir": work_dir,
+            "checkpoints_dir": work_dir,
+            "logs_dir": work_dir / "logs",
+            "visualization_dir": work_dir / "visualization",
+        }
+
+    def register(self, name: str, thing: Any) -> None:
+        """Add or replace a named object."""
+        if name in ALWAYS_THERE:
+            raise ValueError(f"{name!r} is a service of every run and cannot be replaced")
+        if not name.isidentifier():
+            raise ValueError(f"a service is asked for by parameter name, and {name!r} cannot be one")
+        self.given[name] = thing
+
+    def all(self, **always: Any) -> dict[str, Any]:
+        """Return every named object, with the ones of the run itself; None is left out."""
+        found = {**self._directories, **self.given, **always}
+        return {name: thing for name, thing in found.items() if thing is not None}
+
+
+def discover(trainer: Engine, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given services, and those found in the closure of the trainer's step.
+
+    Only steps made by ``create_supervised_trainer`` are searched: in any other function a variable called ``model``
+    could be anything.
+    """
+    services = dict(given)
+    step = trainer._process_function
+    if not getattr(step, "__module__", "").startswith("ignite."):
+        return services
+    inside = inspect.getclosurevars(step).nonlocals
+    found = {service: inside[name] for name, service in _IN_STEPS_OF_IGNITE.items() if inside.get(name) is not None}
+    new = {service: thing for service, thing in found.items() if service not in services}
+    if new:
+        names = ", ".join(f"{name} ({type(thing).__name__})" for name, thing in new.items())
+        logging.getLogger(LOGGER_NAME).info("found in the trainer's step: %s", names)
+    return services | new

@@ -1,0 +1,70 @@
+"""Where a run is: what the engine writes down as it goes, and everybody else reads."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ignite_hooks.distributed.metric_merging import SharedEvaluation
+
+
+class Phase(enum.Enum):
+    """The phase of a run."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    REQUESTED = "requested"
+    """This rank has asked for the end of the run, the others have not heard of it."""
+    AGREED = "agreed"
+    """All ranks end the run after the running iteration."""
+    CLOSING = "closing"
+    """The run has ended, and the hooks clean up."""
+
+
+@dataclass
+class RunState:
+    """The state of one run. Only ``engine/`` and ``checkpoint/`` assign it."""
+
+    phase: Phase = Phase.IDLE
+    evaluating: str | None = None
+    """The name of the evaluator that is running."""
+    in_iteration: bool = False
+    """Whether the hooks of an iteration are being called."""
+    in_epoch: bool = False
+    epoch_complete: bool = True
+    """Whether the last epoch came to its end: False within one, and where a run was stopped within one."""
+    epoch_began_at: int = 0
+    """The number of iterations before the running epoch."""
+    stop_reason: str | None = None
+    """Why the run was stopped before its end."""
+    aborting: bool = False
+    """Whether a signal ends the run, which then has no time for anything but saving."""
+    resume_from: Path | str | bool | None = None
+    """The checkpoint to resume from at the start of the next run."""
+    resumed_from: Path | None = None
+    """The checkpoint this run was resumed from."""
+    waited_for_ranks: float = 0.0
+    """Seconds spent in votes after iterations, until the slowest rank took part."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a run has begun that has not ended."""
+        return self.phase in _RUNNING
+
+
+_RUNNING = (Phase.RUNNING, Phase.REQUESTED, Phase.AGREED)
+
+
+@dataclass
+class EvaluationOptions:
+    """How hooks want evaluations to be run."""
+
+    extra: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
+    """The extra evaluations before each: the suffix of the name, and the context to run it in."""
+    shared: SharedEvaluation | None = None
+    """How the ranks share the evaluation that is about to begin; None where each rank runs all of it."""
