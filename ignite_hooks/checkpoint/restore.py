@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import ask, services_with_state
+from ignite_hooks.checkpoint.capture import ask, has_method, services_with_state
 from ignite_hooks.checkpoint.rng_state import set_random_state
 from ignite_hooks.distributed.collectives import fail_on_all_ranks, rank, world_size
 from ignite_hooks.errors import CheckpointError
@@ -163,7 +163,7 @@ def _restore_hooks(runner: Runner, state: Mapping[str, Any], path: Path) -> None
         hook = hooks.registered[name] if name in hooks.registered else hooks.get(name)
         if hook is None:
             unknown.append(name)
-        elif callable(getattr(type(hook), "load_state_dict", None)):
+        elif has_method(hook, "load_state_dict"):
             hook.load_state_dict(saved)
     if unknown:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(unknown))

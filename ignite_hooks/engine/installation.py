@@ -270,6 +270,12 @@ class Installation:
         if point in CHECKPOINT_POINTS:
             _fire(runner.trainer, HookEvents[point.upper()])
 
+    def hook_states(self) -> dict[str, dict[str, Any]]:
+        """Return what each hook saves in checkpoints; hooks without a state are left out."""
+        hooks = self.runner.hooks.registered
+        states = {name: ask(hook) for name, hook in hooks.items() if (ask := method_of(hook, "state_dict"))}
+        return {name: dict(state) for name, state in states.items() if state}
+
     def evaluate(self, name: str) -> dict[str, Any]:
         """Run the evaluation of this name now and return its metrics."""
         return evaluate(name, self.runner)

@@ -596,7 +596,7 @@ def test_after_save_checkpoint_comes_when_the_file_is_there(tmp_path: Path) -> N
 def test_explicit_save_best_without_evaluation_is_refused_before_attaching(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path, {"type": "CheckpointHook", "save_best": True})
-    message = "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
+    message = "nothing evaluates: pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
     assert str(caught.value) == f"hooks[0].save_best: {message}"
 
 
