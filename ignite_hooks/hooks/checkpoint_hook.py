@@ -268,7 +268,7 @@ class CheckpointHook(BaseHook):
             if error is not None:
                 self.state.failed += 1
                 self.state.saved_at = saved_before
-                runner.logger.error("%s; the run goes on without it", error)
+                runner.logger.error("%s; the run continues without it", error)
 
         if kind != "best":
             self.state.saved_at = finished_iterations(runner)

@@ -11,7 +11,7 @@ import torch
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing here survives the machine, and threads only slow down models as small as these."""
+    """Skip syncs, as no file here has to survive the machine, and threads, which slow down small models."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

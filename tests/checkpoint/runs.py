@@ -25,7 +25,7 @@ STOPPING = {"type": "EarlyStoppingHook", "monitor": "val_loss", "patience": 50}
 
 
 class Counter(BaseHook):
-    """A hook of a user: default priority, progress of its own, and a taste for random numbers."""
+    """A hook of a user: it has the default priority and a state, and draws random numbers."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -53,7 +53,7 @@ def script(
     fail_at: int = -1,
     **options: Any,
 ) -> SimpleNamespace:
-    """A script with all that makes resuming hard: shuffling, dropout, statistics, momentum, its own handlers."""
+    """Return a script with all that makes resuming hard: shuffling, dropout, statistics, momentum, own handlers."""
     random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
     x = torch.randn(32, 4)
     data = TensorDataset(x, (x.sum(1) > 0).long())
@@ -93,7 +93,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, tensors and NaN included."""
+    """Return whether two states are equal to the bit, tensors and NaN included."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and torch.equal(one, other)
     if isinstance(one, dict):
@@ -108,7 +108,7 @@ def names(folder: Path) -> list[str]:
 
 
 class Remembers:
-    """An object of the script with progress of its own."""
+    """An object of the script with a state."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -156,7 +156,7 @@ def script(
     engine: type[Engine] = Engine,
     **limits: Any,
 ) -> SimpleNamespace:
-    """A script that writes down what its step sees and draws, and whose handlers draw numbers too."""
+    """Return a script that logs what its step sees and draws, and whose handlers draw numbers too."""
     random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
     data = make()
 
@@ -182,7 +182,7 @@ def script(
 
 
 def run_in_parts(make: Callable[[], Any], stops: list[int], **options: Any) -> list[Any]:
-    """What the steps of a run see that is stopped and resumed in new objects several times."""
+    """Return what the steps see in a run that is stopped and resumed in new objects several times."""
     log: list[Any] = []
     shelf, source = Shelf(), None
     for number, at in enumerate([*stops, -1]):
@@ -509,7 +509,7 @@ def test_skipping_batches_is_logged_once_and_never_at_epoch_ends(
 ) -> None:
     run_in_parts(EXACT["shuffled"], [5, 7, 10])
     told = [line for line in caplog.messages if "again" in line]
-    assert told == ["reading 2 batches again to go on where the run was"]
+    assert told == ["reading 2 batches again to get back to the saved position"]
 
 
 def test_a_file_holds_the_position_at_constant_size() -> None:

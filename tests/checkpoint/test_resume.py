@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("own_evaluation", [False, True], ids=["EvalHook", "evaluation by the script"])
 @pytest.mark.parametrize("crash", [1, 4, 8, 11, 20])
 def test_a_resumed_crashed_run_equals_one_that_never_crashed(crash: int, own_evaluation: bool, tmp_path: Path) -> None:
-    # What a failing run saves is good but not exact: it is gone on from only where there is nothing else.
+    # What a failing run saves is good but not exact: a run resumes from it only where there is nothing else.
     hooks = [CHECKPOINT | {"save_on_exception": crash > LENGTH}, STOPPING]
     whole = script(tmp_path / "whole", hooks, own_evaluation=own_evaluation)
     whole.run(5)
@@ -73,7 +73,7 @@ def test_resuming_without_checkpoints_starts_from_the_beginning_and_logs_it(
     caplog.set_level(logging.INFO)
     state = script(tmp_path, resume=resume).run(1)
     assert state.iteration == LENGTH
-    assert f"nothing to resume from in {tmp_path}: starting anew" in caplog.text
+    assert f"nothing to resume from in {tmp_path}: starting from the beginning" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit flipped", "missing"])

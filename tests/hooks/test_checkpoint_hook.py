@@ -722,7 +722,7 @@ def test_a_failed_periodic_save_is_reported_and_the_run_continues(
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, epochs=3)
     assert names(tmp_path) == ["last.pth", "epoch_1.pth"]
     assert "cannot save epoch_2.pth: disk full, needs " in caplog.text
-    assert "; the run goes on without it" in caplog.text
+    assert "; the run continues without it" in caplog.text
     assert "checkpoints that could not be saved: 2" in caplog.text
 
 
