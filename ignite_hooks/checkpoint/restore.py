@@ -127,6 +127,7 @@ def _restore_objects(runner: Runner, objects: Mapping[str, Any], state: Mapping[
 
 
 def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[str, Any], path: Path) -> None:
+    trainer = runner.trainer
     _restore_hooks(runner, state, path)
     if "optimizer" in state and "optimizer" in objects:
         _set_gradients(objects["optimizer"], state.get("gradients", {}))
@@ -140,7 +141,7 @@ def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping
         runner.best.load_state_dict(state["best"])
     if "metrics" in state:
         runner.metrics.load_state_dict(state["metrics"])
-    progress, trainer = state.get("trainer", {}), runner.trainer
+    progress = state.get("trainer", {})
     trainer.state.iteration = int(progress.get("iteration", 0))
     trainer.state.epoch = int(progress.get("epoch", 0))
     for key, value in progress.get("user", {}).items():

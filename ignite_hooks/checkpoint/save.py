@@ -260,6 +260,19 @@ class Checkpoints:
         progress = progress_of(self._runner)
         return progress.in_step and self._stepped_at in (progress.begun, None)
 
+    def why_not_good(self) -> str | None:
+        """Return why the state of a run that has just failed is not one to resume from, or None."""
+        import torch
+
+        if world_size() > 1:
+            return "the other ranks may have failed elsewhere"
+        if self.step_has_begun():
+            return "the run failed after the optimizer had begun to change it"
+        weights = [weight for weight in self._runner.model.parameters() if weight.is_floating_point()]
+        if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
+            return "its weights are not finite"
+        return None
+
     def is_accumulating(self, progress: Progress) -> bool:
         """Return whether the last iteration has left gradients that the optimizer has yet to use."""
         return not progress.in_step and self._stepped_at not in (progress.begun, None)

@@ -198,7 +198,7 @@ class CheckpointHook(BaseHook):
         done = finished_iterations(runner)
         if done == 0 or self.state.saved_at == done:
             return
-        if reason := _why_not_good(runner):
+        if reason := runner.checkpoints.why_not_good():
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
         self._try_to_save(runner, f"exception_iter_{done}.pth", "exception", Replace("exception"))
@@ -291,21 +291,6 @@ class CheckpointHook(BaseHook):
 def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
     """Return files of one metric, the best first."""
     return sorted(files, key=lambda file: float(file["score"]), reverse=rule == "greater")
-
-
-def _why_not_good(runner: Runner) -> str | None:
-    """Return why the state of a run that has just failed must not be saved, or None."""
-    import ignite.distributed as idist
-    import torch
-
-    if idist.get_world_size() > 1:
-        return "the other ranks may have failed elsewhere"
-    if runner.checkpoints.step_has_begun():
-        return "the run failed after the optimizer had begun to change it"
-    weights = [weight for weight in runner.model.parameters() if weight.is_floating_point()]
-    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
-        return "its weights are not finite"
-    return None
 
 
 def check_template(template: str) -> None:
