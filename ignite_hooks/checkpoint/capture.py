@@ -27,8 +27,8 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         optimizer: Whether the optimizer is part of it.
         scheduler: Whether the scheduler is part of it.
     """
-    objects, hooks, checkpoints = runner.services, runner.hooks.registered, runner.checkpoints
-    trainer, progress = objects["trainer"], progress_of(runner)
+    trainer, objects, progress = runner.trainer, runner.services, progress_of(runner)
+    hooks, checkpoints = runner.hooks.registered, runner.checkpoints
     data, random = checkpoints.position.capture(progress)
     ranks = all_gather({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
     noted = {
@@ -46,7 +46,7 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
             "epoch_length": trainer.state.epoch_length,
             "user": {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys},
         },
-        "hooks": {name: dict(saved) for name, hook in hooks.items() if (saved := hook_state(hook))},
+        "hooks": runner.installation.hook_states(),
         "services": _states_of_services(runner, objects),
     }
     found: dict[str, Any] = {
@@ -92,8 +92,7 @@ def services_with_state(objects: Mapping[str, Any]) -> dict[str, Any]:
         if name.endswith("loader") or any(thing is other for other in mine):
             continue
         frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
-        # Looked up on the class: an Ignite Metric answers hasattr for any name.
-        both = all(callable(getattr(type(thing), method, None)) for method in ("state_dict", "load_state_dict"))
+        both = has_method(thing, "state_dict", "load_state_dict")
         if both and not frozen and not isinstance(thing, Engine):
             found[name] = thing
     return found
@@ -119,9 +118,13 @@ def hook_state(hook: object) -> Mapping[str, Any]:
 
 def ask(hook: object, method: str) -> Any:
     """Return what an optional method of a hook returns; None where it has no such method."""
-    # Looked up on the class: an Ignite Metric answers hasattr for any name.
-    function = getattr(type(hook), method, None)
-    return function(hook) if callable(function) else None
+    return getattr(type(hook), method)(hook) if has_method(hook, method) else None
+
+
+def has_method(thing: object, *names: str) -> bool:
+    """Return whether the class of a thing has all these methods."""
+    # Not looked up on the thing itself: an Ignite Metric answers hasattr for any name.
+    return all(callable(getattr(type(thing), name, None)) for name in names)
 
 
 def weights_of(runner: Runner) -> dict[str, Any]:

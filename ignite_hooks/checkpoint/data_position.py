@@ -254,7 +254,7 @@ class PositionTracker:
                 self._length = saved["length"]
             doubts = list(_doubts(saved, data))
         if doubts:
-            self._runner.logger.warning("going on from %s is approximate: %s", path.name, "; ".join(doubts))
+            self._runner.logger.warning("resuming from %s is approximate: %s", path.name, "; ".join(doubts))
 
     def redo_evaluation(self) -> None:
         """Take over the random state after an evaluation that was due before the checkpoint and is done only now."""
@@ -312,9 +312,9 @@ class PositionTracker:
             if saved["first"] is not None:
                 restore_rng(origin.data, saved["first"])
             if saved["drawn"]:
-                runner.logger.info("reading %d batches again to go on where the run was", saved["drawn"])
+                runner.logger.info("reading %d batches again to get back to the saved position", saved["drawn"])
             for number in range(saved["drawn"]):
-                if runner.stop_reason is not None:
+                if runner.state.stop_reason is not None:
                     return
                 try:
                     next(batches)

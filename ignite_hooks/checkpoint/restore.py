@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import ask, services_with_state
+from ignite_hooks.checkpoint.capture import ask, has_method, services_with_state
 from ignite_hooks.checkpoint.rng_state import set_random_state
 from ignite_hooks.distributed.collectives import fail_on_all_ranks, rank, world_size
 from ignite_hooks.errors import CheckpointError
@@ -127,6 +127,7 @@ def _restore_objects(runner: Runner, objects: Mapping[str, Any], state: Mapping[
 
 
 def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[str, Any], path: Path) -> None:
+    trainer = runner.trainer
     _restore_hooks(runner, state, path)
     if "optimizer" in state and "optimizer" in objects:
         _set_gradients(objects["optimizer"], state.get("gradients", {}))
@@ -140,7 +141,7 @@ def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping
         runner.best.load_state_dict(state["best"])
     if "metrics" in state:
         runner.metrics.load_state_dict(state["metrics"])
-    progress, trainer = state.get("trainer", {}), objects["trainer"]
+    progress = state.get("trainer", {})
     trainer.state.iteration = int(progress.get("iteration", 0))
     trainer.state.epoch = int(progress.get("epoch", 0))
     for key, value in progress.get("user", {}).items():
@@ -163,7 +164,7 @@ def _restore_hooks(runner: Runner, state: Mapping[str, Any], path: Path) -> None
         hook = hooks.registered[name] if name in hooks.registered else hooks.get(name)
         if hook is None:
             unknown.append(name)
-        elif callable(getattr(type(hook), "load_state_dict", None)):
+        elif has_method(hook, "load_state_dict"):
             hook.load_state_dict(saved)
     if unknown:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(unknown))

@@ -27,7 +27,7 @@ def resume(runner: Runner, wanted: str | Path | bool) -> None:
     if isinstance(wanted, bool) or wanted == "auto":
         path = checkpoints.newest()
         if path is None:
-            logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
+            logger.info("nothing to resume from in %s: starting from the beginning", runner.work_dir)
             runner.writer.began_anew()
             return
     else:
@@ -72,7 +72,7 @@ def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
     for other in listed:
         if other.kind == "exception" and other.iteration > chosen.iteration:
             runner.logger.info(
-                "%s is %d iterations further than %s, but a failing run saved it: name it to go on from it",
+                "%s is %d iterations further than %s, but a failing run saved it: name it to resume from it",
                 other.name,
                 other.iteration - chosen.iteration,
                 chosen.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +91,6 @@ class Checkpoints:
         self._step_watch: Any = None
         self._stepped_at: int | None = None
         """The iteration in which the optimizer last began a step; None where that is not known."""
-        self.call_hooks: Callable[[str, Mapping[str, Any]], None] = _not_attached
-        self.wake: Callable[[], None] = lambda: None
         self.services_left_out: set[str] = set()
         """The services whose state cannot be in a checkpoint; each is reported once."""
         self.position = PositionTracker(runner, trainer)
@@ -111,15 +109,6 @@ class Checkpoints:
         if trainer is None:
             raise ReferenceError("the trainer of these checkpoints is gone")
         return trainer
-
-    def connect(self, call_hooks: Callable[[str, Mapping[str, Any]], None], wake: Callable[[], None]) -> None:
-        """Name what the engine does for us.
-
-        Args:
-            call_hooks: Calls the hooks at a point, with its payload.
-            wake: Lets the engine call `settle` after the running iteration; any thread may call it.
-        """
-        self.call_hooks, self.wake = call_hooks, wake
 
     def begin_run(self) -> None:
         """Forget the data position of the former run."""
@@ -155,7 +144,7 @@ class Checkpoints:
         state = capture(runner, optimizer=order.optimizer, scheduler=order.scheduler)
         runner.checkpoint = state
         try:
-            self.call_hooks("before_save_checkpoint", {"checkpoint": state})
+            self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
         finally:
             runner.checkpoint = None
         sharded = is_sharded(runner.model)
@@ -198,7 +187,9 @@ class Checkpoints:
         # Between two iterations only the optimizer changes weights; at the end of an epoch a script may.
         overlap = runner.state.in_iteration and not self._copy_synchronously and self.watch_steps()
         steady = steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
-        new.saving = self._staging = store.begin(order.name, state, **details, steady=steady, done=self.wake)
+        new.saving = self._staging = store.begin(
+            order.name, state, **details, steady=steady, done=runner.installation.wake
+        )
 
     def _details(self, new: _Pending) -> dict[str, Any]:
         """Return what the store is given along with a state."""
@@ -269,6 +260,19 @@ class Checkpoints:
         progress = progress_of(self._runner)
         return progress.in_step and self._stepped_at in (progress.begun, None)
 
+    def why_not_good(self) -> str | None:
+        """Return why the state of a run that has just failed is not one to resume from, or None."""
+        import torch
+
+        if world_size() > 1:
+            return "the other ranks may have failed elsewhere"
+        if self.step_has_begun():
+            return "the run failed after the optimizer had begun to change it"
+        weights = [weight for weight in self._runner.model.parameters() if weight.is_floating_point()]
+        if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
+            return "its weights are not finite"
+        return None
+
     def is_accumulating(self, progress: Progress) -> bool:
         """Return whether the last iteration has left gradients that the optimizer has yet to use."""
         return not progress.in_step and self._stepped_at not in (progress.begun, None)
@@ -314,7 +318,7 @@ class Checkpoints:
             # A run that is killed continues from here: what was written before has to be in its files.
             runner.writer.flush()
             try:
-                self.call_hooks("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
+                self._runner.installation.call("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
             finally:
                 runner.checkpoint = None
         if ended.order.on_end is not None:
@@ -333,7 +337,7 @@ class Checkpoints:
         runner.checkpoint = state
         try:
             restore_progress(runner, objects, state, path)
-            self.call_hooks("after_load_checkpoint", {"checkpoint": state, "path": path})
+            self._runner.installation.call("after_load_checkpoint", {"checkpoint": state, "path": path})
         finally:
             runner.checkpoint = None
         return state
@@ -356,10 +360,6 @@ class Checkpoints:
         for store in self._stores.values():
             store.close()
         self._stores.clear()
-
-
-def _not_attached(point: str, _: Mapping[str, Any]) -> None:
-    raise ReferenceError(f"cannot call {point}: these checkpoints are not attached to a trainer")
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:

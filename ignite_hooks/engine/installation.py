@@ -73,11 +73,7 @@ class Installation:
         events, reference = list(trainer._allowed_events), weakref.ref(trainer)
         trainer.register_events(*HookEvents)
         self._on_detach.append(lambda: _restore_events(reference(), events))
-        runner.installation, me = self, weakref.ref(self)
-        runner.checkpoints.connect(
-            call_hooks=lambda point, payload: _present(me()).call(point, payload),
-            wake=lambda: None if (present := me()) is None else present.wake(),
-        )
+        runner.installation = self
 
     @property
     def runner(self) -> Runner:
@@ -258,6 +254,12 @@ class Installation:
         if point in CHECKPOINT_POINTS:
             _fire(runner.trainer, HookEvents[point.upper()])
 
+    def hook_states(self) -> dict[str, dict[str, Any]]:
+        """Return what each hook saves in checkpoints; hooks without a state are left out."""
+        hooks = self.runner.hooks.registered
+        states = {name: ask(hook) for name, hook in hooks.items() if (ask := method_of(hook, "state_dict"))}
+        return {name: dict(state) for name, state in states.items() if state}
+
     def evaluate(self, name: str) -> dict[str, Any]:
         """Run the evaluation of this name now and return its metrics."""
         return evaluate(name, self.runner)
@@ -308,12 +310,6 @@ class Installation:
             self._on_detach.pop()()
         for hook in self.runner.hooks.values():
             hook.runner = None
-
-
-def _present(installation: Installation | None) -> Installation:
-    if installation is None:
-        raise ReferenceError("the runner of these checkpoints no longer exists")
-    return installation
 
 
 def _fire(trainer: Engine, event: HookEvents) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """What this hook saves in checkpoints."""
 
     best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Of each metric the files that hold its best, the best first: name, score and step."""
+    """For each metric the files that hold its best, the best first: name, score and step."""
     saved_at: int = -1
     """The iteration whose state was last given to the store for resuming."""
     failed: int = 0
@@ -110,7 +110,8 @@ class CheckpointHook(BaseHook):
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if "save_best" in self.given and self.save_best and situation.complete and not situation.evaluates:
-            yield "save_best", "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
+            remedy = "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
+            yield "save_best", f"nothing evaluates: {remedy}"
         for metric in self.ranked_metrics:
             try:
                 rule_for(metric, self.rule, setting="rule")
@@ -197,10 +198,10 @@ class CheckpointHook(BaseHook):
         done = finished_iterations(runner)
         if done == 0 or self.state.saved_at == done:
             return
-        if reason := _why_not_good(runner):
+        if reason := runner.checkpoints.why_not_good():
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
-        self._try_to_save(runner, self._order(runner, f"exception_iter_{done}.pth", "exception", Replace("exception")))
+        self._try_to_save(runner, f"exception_iter_{done}.pth", "exception", Replace("exception"))
 
     def how_often(self, method: str) -> str | None:
         if method != "after_epoch":
@@ -218,7 +219,7 @@ class CheckpointHook(BaseHook):
         }
         if not due.get(method):
             return ()
-        # Beside the training, the second comes when the file is there.
+        # In the background, the second comes when the file is there.
         return ("before_save_checkpoint",) if self.async_save else ("before_save_checkpoint", "after_save_checkpoint")
 
     def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
@@ -250,15 +251,14 @@ class CheckpointHook(BaseHook):
                     runner.best.name_file(metric, None)
 
         keep = KeepBest(tuple(file["name"] for file in ranking), self.keep_best)
-        self._try_to_save(runner, self._order(runner, file_name, "best", keep), on_end)
+        self._try_to_save(runner, file_name, "best", keep, on_end=on_end)
 
     def _save_periodic(self, runner: Runner, number: int) -> None:
         # What another hook saves in this folder is for that hook to delete.
         keep = KeepLast(self.max_keep_ckpts, self.filename_tmpl, by_epoch=self.counts_epochs)
-        name = self.filename_tmpl.format(number)
-        self._try_to_save(runner, self._order(runner, name, "periodic", keep, DropFailures()))
+        self._try_to_save(runner, self.filename_tmpl.format(number), "periodic", keep, DropFailures())
 
-    def _try_to_save(self, runner: Runner, order: Order, on_end: OnEnd | None = None) -> None:
+    def _try_to_save(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> None:
         """Save without stopping the run if that fails: a failure is logged, and the end says how many there were."""
         saved_before = self.state.saved_at
 
@@ -268,36 +268,29 @@ class CheckpointHook(BaseHook):
             if error is not None:
                 self.state.failed += 1
                 self.state.saved_at = saved_before
-                runner.logger.error("%s; the run goes on without it", error)
+                runner.logger.error("%s; the run continues without it", error)
 
-        if order.kind != "best":
+        if kind != "best":
             self.state.saved_at = finished_iterations(runner)
-        background = self.async_save and order.kind != "exception"
-        runner.checkpoints.save(replace(order, background=background, on_end=report))
+        runner.checkpoints.save(self._order(runner, name, kind, *rules, on_end=report))
 
-    def _order(self, runner: Runner, name: str, kind: Kind, *rules: Rule) -> Order:
-        folder = runner.work_dir / (self.out_dir or "")
-        return Order(name, kind, folder, optimizer=self.save_optimizer, scheduler=self.save_scheduler, rules=rules)
+    def _order(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> Order:
+        """Return an order for this hook's folder; the last file and that of a failed run are waited for."""
+        return Order(
+            name,
+            kind,
+            folder=runner.work_dir / (self.out_dir or ""),
+            optimizer=self.save_optimizer,
+            scheduler=self.save_scheduler,
+            background=self.async_save and kind in ("periodic", "best"),
+            rules=rules,
+            on_end=on_end,
+        )
 
 
 def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
     """Return files of one metric, the best first."""
     return sorted(files, key=lambda file: float(file["score"]), reverse=rule == "greater")
-
-
-def _why_not_good(runner: Runner) -> str | None:
-    """Why the state of a run that has just failed is not one to go on from, or None."""
-    import ignite.distributed as idist
-    import torch
-
-    if idist.get_world_size() > 1:
-        return "the other ranks may have failed elsewhere"
-    if runner.checkpoints.step_has_begun():
-        return "the run failed after the optimizer had begun to change it"
-    weights = [weight for weight in runner.model.parameters() if weight.is_floating_point()]
-    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
-        return "its weights are not finite"
-    return None
 
 
 def check_template(template: str) -> None:

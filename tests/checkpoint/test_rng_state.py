@@ -53,7 +53,7 @@ def shuffled() -> DataLoader[int]:
     return DataLoader(data, sampler=RandomSampler(data, generator=torch.Generator()))
 
 
-def test_the_generator_of_a_sampler_belongs_to_the_state_of_its_loader() -> None:
+def test_the_generator_of_a_sampler_is_restored() -> None:
     loader = shuffled()
     state = through_a_file(rng_state(loader))
     expected = [batch.item() for batch in loader], draw()
@@ -61,7 +61,7 @@ def test_the_generator_of_a_sampler_belongs_to_the_state_of_its_loader() -> None
     assert ([batch.item() for batch in loader], draw()) == expected
 
 
-def test_drawing_in_a_block_that_preserves_changes_nothing_after_it() -> None:
+def test_preserve_rng_undoes_what_a_block_draws() -> None:
     loader = shuffled()
     state = rng_state(loader)
     expected = [batch.item() for batch in loader], draw()

@@ -161,7 +161,7 @@ def test_a_full_disk_costs_the_saves_of_its_time_and_nothing_else(
     assert witness.saved == [(f"iter_{n}.pth", n) for n in (1, 2, 3, 7, 8, 9)] + [("last.pth", LAST)]
     assert witness.seen_while_full == [("iter_3.pth", 3)] * 3
     for number, line in zip((4, 5, 6), reports(caplog), strict=True):
-        found = re.fullmatch(rf"cannot save iter_{number}\.pth: {NEEDED}{disk}; the run goes on without it", line)
+        found = re.fullmatch(rf"cannot save iter_{number}\.pth: {NEEDED}{disk}; the run continues without it", line)
         assert found, line
         assert STATE <= float(found[1]) < STATE + 0.5
         assert free - 0.2 <= float(found[2]) <= free + 0.05
