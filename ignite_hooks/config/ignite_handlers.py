@@ -26,11 +26,11 @@ EVENTS = {
 """The point at which a plain handler of a trainer's event is called."""
 
 OUR_WORDS: dict[str, Any] = {"engine": str, "event": Any, "arguments": Mapping[str, Any]}
-"""The settings of an entry that are ours, not the handler's, with their types."""
+"""The settings of an entry that are for the hook and not for the handler, with their types."""
 
 
 def handler_class(name: str) -> type:
-    """Return the class of this name under ``ignite.handlers``; no other module is looked into."""
+    """Return the class of this name under ``ignite.handlers``, and nowhere else."""
     import ignite.handlers
 
     short = name.removeprefix(PREFIX)
@@ -147,7 +147,7 @@ class IgniteHandlerHook(BaseHook):
 
 
 def _known(engines: Sequence[str]) -> str:
-    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": give attach_hooks evaluators=..."
+    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": pass evaluators=... to attach_hooks()"
 
 
 def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.arguments import Source
 
 TIMED_EVERY = 100
-"""Of the calls that come at every iteration, one in this many is timed."""
+"""Of the calls made at every iteration, one in this many is timed."""
 
 OF_STATE = {"outputs": "output", "data_batch": "batch"}
-"""What most hooks want of an iteration, and where the running engine has it."""
+"""The names that most hooks ask for in an iteration, and the attributes of the engine's state that hold them."""
 
 
 class IterationBox:
-    """Everything hooks do at one iteration event of one engine.
+    """The calls of hooks at one iteration event of one engine.
 
-    Below ``next_due`` only the hooks are called that act at every iteration. At it, all are gone through in
-    order, calls are timed, and the next such iteration is found.
+    Before iteration ``next_due`` only the hooks are called that act at every iteration. At ``next_due`` all are
+    checked in order, their calls are timed, and the next such iteration is found.
 
     Args:
         calls: The calls of the run.
         engine: The engine whose iterations are counted.
         point: The point of this event.
         afterwards: Called after everything that was due; the place to stop a run.
-        wakes: Tells the next iteration in which it has to be called for a reason that the plan does not know.
+        wakes: Returns the next iteration in which ``afterwards`` has to be called for reasons outside of the plan.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class IterationBox:
         self.fill()
 
     def fill(self) -> None:
-        """Take up the calls of the plan as it is now."""
+        """Take over the calls of the current plan."""
         self.count()
         n = int(self._engine.state.iteration)
         self._all, self._sets = self._calls.at(self.point)
@@ -68,9 +68,9 @@ class IterationBox:
         self.next_due = 0
 
     def _make_quick(self) -> None:
-        """What is left to do in an iteration in which nothing is due: functions, and which arguments each receives.
+        """Prepare an iteration in which nothing is due: functions, and the arguments each receives.
 
-        The arguments of those that share them are read once per event, and those that never change not even then.
+        Arguments that several share are read once per event, those that never change only here.
         """
         off = self._calls.off
         self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
@@ -103,12 +103,12 @@ class IterationBox:
         self.fill()
 
     def close(self) -> None:
-        """Count for the last time, and let go of the engine: the handler and this box hold each other."""
+        """Count for the last time, and release the engine: the handler and this box refer to each other."""
         self.count()
         del self.handler
 
     def count(self, unfinished: bool = False) -> None:
-        """Enter the calls that were made without being timed; an unfinished iteration had none."""
+        """Record the calls that were made without being timed; an unfinished iteration had none."""
         passed = int(self._engine.state.iteration) - self._counted - unfinished
         if passed > 0:
             self._count(passed)
@@ -144,7 +144,7 @@ class IterationBox:
             if n >= self.next_due:
                 self._slowly(n)
             elif self._quick:
-                # A hook may add or remove hooks, which changes the lists; this event goes on with the old ones.
+                # A hook may add or remove hooks, which changes the lists; this event continues with the old ones.
                 always, quick, readers = self._always, self._quick, self._readers
                 state.in_iteration = True
                 if readers:
@@ -160,31 +160,23 @@ class IterationBox:
                         for call in quick:
                             call()
                 except Exception as error:
-                    first = quick.index(call)
-                    left = always[first:]
-                    given = [values[which] for _, which in quick[first:]] if readers else [c.arguments[:] for c in left]
-                    self._go_on_after(error, left, given)
+                    self._go_on_after(error, always[quick.index(call) :])
                 state.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
 
         return on_iteration
 
-    def _go_on_after(self, error: Exception, calls: list[Call], arguments: list[Any]) -> None:
-        """Treat the failure of a quick call, the first of these, then make the other calls with their arguments."""
+    def _go_on_after(self, error: Exception, calls: list[Call]) -> None:
+        """Handle the failure of the first of these calls, then make the calls after it."""
         failed, *rest = calls
         self.count()
         for call in rest:
             call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
         self._calls.fail(failed, error)
-        for call, given in zip(rest, arguments[1:], strict=True):
+        for call in rest:
             if call.slot.hook not in self._calls.off and self._calls.is_due(call, self._counted):
-                # The quick calls do not fill the lists of arguments.
-                before, call.arguments[:] = call.arguments[:], given
-                try:
-                    self._calls.call(call)
-                finally:
-                    call.arguments[:] = before
+                self._calls.call(call)
         self._make_quick()
 
     def _slowly(self, n: int) -> None:

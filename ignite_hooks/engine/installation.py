@@ -24,7 +24,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.hook_events import HookEvents
-from ignite_hooks.plan.methods import default_name, method_of
+from ignite_hooks.plan.methods import default_name, method_of, own_method
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
@@ -130,7 +130,7 @@ class Installation:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
                 runner.best.watch(metric, rule_for(metric, rule))
             runner.hooks.registered = {**runner.hooks.registered, name: hook}
-            attached = method_of(hook, "attached")
+            attached = own_method(type(hook), "attached")
             if attached:
                 with tracking_new_handlers([runner.trainer, *runner.evaluators.values()], self._on_detach):
                     attached(hook)

@@ -87,7 +87,7 @@ class Plan:
         return rows
 
     def timeline(self, epochs: int, iterations: int, evaluation_iterations: int = 1) -> Iterator[Step]:
-        """Yield every call of a simulated run of some epochs, each of so many iterations, with its evaluations."""
+        """Yield every call of a simulated run: epochs of a number of iterations, and evaluations."""
         yield from PlanSimulation(self.at, epochs, iterations, evaluation_iterations).run()
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ EngineKind = Literal["train", "val", "test"]
 class Point:
     """A place in a run where hooks are called.
 
-    ``event`` names the Ignite event of the engine ``kind``; points without an event are called by us.
+    ``event`` names the Ignite event of the engine ``kind``; points without an event are reached in other ways.
     """
 
     name: str
@@ -84,7 +84,7 @@ CHECKPOINT_POINTS = ("before_save_checkpoint", "after_save_checkpoint", "after_l
 
 
 def point_named(name: str) -> Point:
-    """The point of this name or alias; any other name is a custom point.
+    """Return the point of this name or alias; any other name is a custom point.
 
     Example:
         >>> point_named("after_step").name, point_named("my_point").ascending
@@ -95,7 +95,7 @@ def point_named(name: str) -> Point:
 
 
 def misspelt_points(methods: Iterable[str]) -> dict[str, str]:
-    """Methods that look like a point but are none, with the point that was probably meant.
+    """Return the methods that are a point misspelt, with the point that was probably meant.
 
     A name that adds a word to a point (``before_my_epoch``) is a custom point, not a slip.
 

@@ -1,4 +1,4 @@
-"""How often: interval, by_epoch, start and every are read once, into one When."""
+"""Schedules: interval, by_epoch, start and every are read once, into one When."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Unit = Literal["iter", "epoch", "second"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 SCHEDULE_WORDS = ("interval", "frequency", "by_epoch", "start", "begin", "every")
-"""The settings that say how often, in every hook that does not give them a meaning of its own."""
+"""The settings of the schedule, in every hook that does not give them another meaning."""
 
 NEVER = 1 << 62
-"""An iteration no run reaches."""
+"""An iteration that no run reaches."""
 
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1),
@@ -51,7 +51,7 @@ def scheduled(method: Method) -> Method:
 
 
 def is_scheduled(method: object) -> bool:
-    """Whether a method carries the mark of ``@scheduled``."""
+    """Return whether a method carries the mark of ``@scheduled``."""
     return getattr(method, "__scheduled__", False) is True
 
 
@@ -72,11 +72,11 @@ class When:
     start: int = 0
 
     def due(self, n: int) -> bool:
-        """Whether it fires at the n-th iteration or epoch, counted from 1."""
+        """Return whether it fires at the n-th iteration or epoch, counted from 1."""
         return n >= self.start and (n - self.start) % self.interval == 0
 
     def following(self, n: int) -> int:
-        """The first number after n at which it fires."""
+        """Return the first number after n at which it fires."""
         if n < self.start:
             return self.start
         return int(n + self.interval - (n - self.start) % self.interval)
@@ -151,10 +151,10 @@ def whole_number(name: str, value: object, least: int) -> int:
 
 
 class Clock:
-    """Decides schedules in seconds, looking at the time about once a second and not every iteration.
+    """Decides schedules in seconds, reading the time about once a second and not every iteration.
 
-    ``now`` gives seconds and ``agree`` makes the answer of rank 0 the answer of all ranks, so that every rank
-    fires in the same iteration. Both are given, which lets a test turn the hands.
+    ``now`` returns seconds and ``agree`` makes the answer of rank 0 the answer of all ranks, so that every rank
+    fires in the same iteration.
     """
 
     def __init__(self, now: Callable[[], float], agree: Callable[[int, int], tuple[int, int]]) -> None:
@@ -164,7 +164,7 @@ class Clock:
         self.next_look = NEVER
 
     def start(self, slots: dict[object, When], iteration: int) -> None:
-        """Begin to count the time of these slots; those already counted keep their time."""
+        """Start the time of these slots; those already started keep theirs."""
         now = self._now()
         self._slots = slots
         self._last = {key: self._last.get(key, now) for key in slots}
@@ -172,7 +172,7 @@ class Clock:
         self.next_look = iteration + 1 if slots else NEVER
 
     def due(self, iteration: int) -> frozenset[object]:
-        """Which slots fire in this iteration; also decides when to look next."""
+        """Return the slots that fire in this iteration, and decide when to read the time next."""
         if iteration < self.next_look:
             return frozenset()
         now = self._now()
@@ -186,7 +186,7 @@ class Clock:
         return fired
 
     def _pause(self, iteration: int, now: float) -> int:
-        """How many iterations fit into a second, or into a tenth of the shortest interval."""
+        """Return the number of iterations in a second, or in a tenth of the shortest interval."""
         seen_iteration, seen = self._seen or (iteration, now)
         self._seen = (iteration, now)
         if iteration <= seen_iteration or now <= seen:

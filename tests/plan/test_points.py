@@ -1,84 +1,13 @@
-"""Points, their aliases and events, and priorities."""
+"""Points, their aliases and events."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Any
-
-import numpy
 import pytest
 from ignite.engine import Events
 
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
 from ignite_hooks.plan.points import ALIASES, CHECKPOINT_POINTS, POINTS, misspelt_points, point_named
-from ignite_hooks.plan.priority import Priority
 from tests.tools import echo_trainer
-
-SPECIFIED = {
-    "HIGHEST": 0,
-    "VERY_HIGH": 10,
-    "HIGH": 30,
-    "ABOVE_NORMAL": 40,
-    "NORMAL": 50,
-    "BELOW_NORMAL": 60,
-    "LOW": 70,
-    "VERY_LOW": 90,
-    "LOWEST": 100,
-}
-
-
-def test_the_priorities_are_those_of_the_specification() -> None:
-    assert {name: int(value) for name, value in Priority.__members__.items()} == SPECIFIED
-
-
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        *SPECIFIED.items(),
-        *[(name.lower(), value) for name, value in SPECIFIED.items()],
-        ("Below_Normal", 60),
-        ("below-normal", 60),
-        ("below normal", 60),
-        (" HIGH ", 30),
-        (Priority.LOW, 70),
-        *[(number, number) for number in (0, 1, 35, 99, 100)],
-    ],
-)
-def test_a_priority_is_a_name_in_any_case_or_a_number(given: Any, value: int) -> None:
-    assert Priority.value_of(given) == value
-    assert type(Priority.value_of(given)) is int
-
-
-class Other(IntEnum):
-    TOO_MUCH = 101
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("NORMALL", "'NORMALL' is not a priority, did you mean NORMAL?"),
-        ("below_norml", "'below_norml' is not a priority, did you mean BELOW_NORMAL?"),
-        ("verylow", "'verylow' is not a priority, did you mean VERY_LOW?"),
-        ("", f"'' is not a priority, choose one of {', '.join(SPECIFIED)}"),
-        ("50", f"'50' is not a priority, choose one of {', '.join(SPECIFIED)}"),
-        *[
-            (value, f"{value!r} is not a priority: give a name such as HIGH, or a whole number from 0 to 100")
-            for value in (True, False, 1.5, 50.0, -1, 101, None, [50], {"a": 1}, float("nan"), Other.TOO_MUCH)
-        ],
-        pytest.param(
-            10**5000, "<int> is not a priority: give a name such as HIGH, or a whole number from 0 to 100", id="huge"
-        ),
-        (
-            numpy.float64(3),
-            "np.float64(3.0) is not a priority: give a name such as HIGH, or a whole number from 0 to 100",
-        ),
-    ],
-)
-def test_anything_else_is_refused_with_what_would_have_worked(given: Any, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        Priority.value_of(given)
-    assert str(caught.value) == message
-
 
 TABLE = {
     "before_run": ("train", "STARTED", ()),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 MOST_IN_A_ROW = 10
-"""After so many bad batches one after the other it is not the batches that are bad."""
+"""The number of bad batches in a row after which the batches are no longer to blame."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class CheckInvalidLossHook(BaseHook):
 
     collective: ClassVar[bool] = True
 
-    # Before anything takes up what the step has made of the weights, a moving average for one.
+    # Before anything uses the new weights, such as a moving average.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 98}
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class CheckInvalidLossHook(BaseHook):
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.action == "skip" and situation.complete and "optimizer" not in situation.services:
-            yield "action", "to leave out a batch takes the optimizer: give attach_hooks optimizer=..."
+            yield "action", "to leave out a batch takes the optimizer: pass optimizer=... to attach_hooks()"
 
     def before_run(self, runner: Runner) -> None:
         self._leave()
@@ -114,12 +114,12 @@ class CheckInvalidLossHook(BaseHook):
         self._leave()
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
+        """Return what stands out, in words."""
         count = self.state.skipped
         return [f"{count} {'batch' if count == 1 else 'batches'} left out, as the loss was not finite"] if count else []
 
     def _described(self, runner: Runner, losses: Mapping[str, Any], is_bad: bool) -> str:
-        """What is wrong, on the first rank where something is; each rank saves its own batch."""
+        """Return what is wrong on the first rank where something is; each rank saves its own batch."""
         rates = learning_rates(runner.optimizer)
         values = {name: _value(loss) for name, loss in losses.items()}
         bad = {name: value for name, value in values.items() if not math.isfinite(value)}
@@ -174,7 +174,7 @@ class CheckInvalidLossHook(BaseHook):
 
 
 def losses_in(output: Any, keys: Sequence[str] | None = None) -> dict[str, Any]:
-    """The losses in what a step returned, as they are; those of a list or mapping of losses by a path.
+    """Return the losses in the output of a step, unchanged; those of a list or mapping are named by their path.
 
     Example:
         >>> losses_in(0.5), losses_in({"loss_box": [1.0, 2.0], "lr": 0.1})
@@ -218,7 +218,7 @@ def _size(value: Any) -> int:
 
 
 def all_finite(losses: Iterable[Any]) -> bool:
-    """Whether all of these numbers and tensors are finite: the device is waited for once.
+    """Return whether all of these numbers and tensors are finite, waiting for the device once.
 
     Example:
         >>> import torch
@@ -238,7 +238,7 @@ def all_finite(losses: Iterable[Any]) -> bool:
 
 
 def _value(loss: Any) -> float:
-    """A loss as one number: of several the first that is not finite, else their sum."""
+    """Return a loss as one number: of several the first that is not finite, else their sum."""
     import torch
 
     if not isinstance(loss, torch.Tensor):
@@ -248,13 +248,13 @@ def _value(loss: Any) -> float:
 
 
 def learning_rates(optimizer: Any) -> list[float]:
-    """The learning rates of the groups of one or several optimizers, each once."""
+    """Return the learning rates of the groups of one or several optimizers, each once."""
     groups = param_groups(optimizer)
     return list(dict.fromkeys(float(group["lr"]) for group in groups if "lr" in group))
 
 
 def replayable(value: Any) -> Any:
-    """A batch as plain data and tensors, in copies; of objects their attributes, and of the rest its kind in words.
+    """Return a copy of a batch as plain data and tensors: of objects their attributes, of anything else its type.
 
     Example:
         >>> replayable(("a", {"b": 1.0}, object()))

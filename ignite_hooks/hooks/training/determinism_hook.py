@@ -47,13 +47,13 @@ class DeterminismHook(BaseHook):
     warn_only: bool = False
     interval: Annotated[int, Ge(1)] = 100
     compare_with: Path | None = None
-    # Before anything is drawn at random.
+    # Before any random number is drawn.
     priority: PriorityLike = Priority.HIGHEST
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
-    # When all others have done what they do to the weights.
+    # After all other hooks have changed the weights.
     point_priority: ClassVar[dict[str, int]] = {"after_train_iter": 1}
 
     def __post_init__(self) -> None:
@@ -65,14 +65,14 @@ class DeterminismHook(BaseHook):
         self._differs = self._told_of_ranks = False
         self._others = {} if self.compare_with is None else read(self.compare_with / FILE)
         self._set_flags()
-        # A run that is resumed has its random numbers put back after this.
+        # The random numbers of a resumed run are restored after this.
         if self.seed is not None and runner.global_step == 0:
             from ignite.utils import manual_seed
 
             manual_seed(self.seed + rank())
 
     def before_train(self, runner: Runner) -> None:
-        """Forget the digests of what a resumed run does again."""
+        """Remove the digests of iterations that a resumed run repeats."""
         if is_main_process():
             path = runner.work_dir / FILE
             kept = {n: parts for n, parts in read(path).items() if n <= runner.global_step} if path.exists() else {}
@@ -86,7 +86,7 @@ class DeterminismHook(BaseHook):
         self._look(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """What the run has come to."""
+        """Record the final weights."""
         if not self.when.due(runner.global_step):
             self._look(runner)
 
@@ -123,7 +123,7 @@ class DeterminismHook(BaseHook):
 
         from ignite_hooks.model.averages import is_lazy_model
 
-        # Before their first forward parameters may have no size.
+        # Lazy parameters have no size before their first forward pass.
         if not isinstance(runner.model, torch.nn.Module) or is_lazy_model(runner.model):
             return
         module, step = unwrapped(runner.model), runner.global_step
@@ -154,7 +154,7 @@ class DeterminismHook(BaseHook):
 
 
 def digests_of(tensors: Mapping[str, Any]) -> dict[str, str]:
-    """A digest of all these weights and buffers, and one of those within each direct part of the model."""
+    """Return a digest of all these weights and buffers, and one for each direct part of the model."""
     import torch
 
     parts: dict[str, Any] = {"all": hashlib.sha256()}
@@ -169,7 +169,7 @@ def digests_of(tensors: Mapping[str, Any]) -> dict[str, str]:
 
 
 def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """The parts that are not the same.
+    """Return the parts that differ.
 
     Example:
         >>> different({"all": "1", "head": "2", "neck": "3"}, {"all": "4", "head": "5", "neck": "3"})
@@ -179,20 +179,20 @@ def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def line(item: tuple[int, Mapping[str, str]]) -> str:
-    """The digests of an iteration as a line of the file."""
+    """Return the digests of an iteration as a line of the file."""
     iteration, parts = item
     return json.dumps({"iteration": iteration, **parts}) + "\n"
 
 
 def read(path: Path) -> dict[int, dict[str, str]]:
-    """The digests of a run by iteration."""
+    """Return the digests of a run by iteration."""
     if not path.exists():
         raise FileNotFoundError(
             f"compare_with: there is no {path}: give the work directory of a run with DeterminismHook"
         )
     found = {}
     for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        # A process that is killed may leave a part of its last line.
+        # A killed process may leave a part of its last line.
         if text.endswith("}\n"):
             parts = json.loads(text)
             found[int(parts.pop("iteration"))] = parts

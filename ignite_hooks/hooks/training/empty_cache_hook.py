@@ -10,7 +10,7 @@ from ignite_hooks.plan.schedule import NEVER, When, scheduled
 
 
 def empty_cache() -> None:
-    """Give back what PyTorch keeps of the memory of the accelerator, where there is one."""
+    """Release the memory that PyTorch has cached on the accelerator, if there is one."""
     import torch
 
     if torch.accelerator.is_available():

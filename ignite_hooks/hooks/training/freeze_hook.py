@@ -38,7 +38,7 @@ class FreezeHook(BaseHook):
     patterns: Annotated[Sequence[str], MinLen(1)]
     unfreeze_epoch: Annotated[int, Ge(0)] | None = None
     norm_eval: bool = True
-    # Before whoever looks at what is trained, or at gradients.
+    # Before hooks that read gradients or the trained parameters.
     priority: PriorityLike = Priority.HIGHEST
 
     may_end_a_run: ClassVar[bool] = False
@@ -58,7 +58,7 @@ class FreezeHook(BaseHook):
             self._withhold(runner)
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        """After a checkpoint has been loaded: what is frozen follows from the epoch alone."""
+        """Freeze for the current epoch, after a checkpoint has been loaded."""
         from torch.nn.parameter import is_lazy
 
         self._thaw()
@@ -75,7 +75,7 @@ class FreezeHook(BaseHook):
         self._frozen = [parameter for parameter in found.values() if parameter.requires_grad]
         self._warn_of_strangers(runner)
         for parameter in self._frozen:
-            # What is left of an earlier step would be used by the next.
+            # The gradients of an earlier step would be used by the next.
             parameter.grad = None
             if not self._withholding:
                 parameter.requires_grad_(False)
@@ -110,7 +110,7 @@ class FreezeHook(BaseHook):
 
         optimizers = list(each(runner.optimizer))
         if not optimizers:
-            raise ValueError("needs the optimizer of a distributed model: give attach_hooks optimizer=...")
+            raise ValueError("needs the optimizer of a distributed model: pass optimizer=... to attach_hooks()")
         self._withholding = [one.register_step_pre_hook(without_gradients) for one in optimizers]
 
     def _stop_withholding(self) -> None:
@@ -134,7 +134,7 @@ class FreezeHook(BaseHook):
 
 
 def counts_on_gradients(model: Any) -> bool:
-    """Whether a model waits for the gradient of every parameter that was to be trained when it was made."""
+    """Return whether a model waits for the gradient of every parameter that was to be trained when it was made."""
     from torch.nn.parallel import DistributedDataParallel
 
     return any(isinstance(part, DistributedDataParallel) for part in model.modules())
@@ -157,20 +157,20 @@ class Still:
         return self._norm
 
     def undo(self) -> None:
-        """Give it the mode that it would have: that of the model, once this was told one."""
+        """Give the layer the mode it would have: that of the model, if the model was given one."""
         del self._norm.train
         self._norm.training = self._model.training if self._mode is None else self._mode
 
 
 def matching(module: Module, patterns: Sequence[str]) -> Iterator[tuple[str, Parameter]]:
-    """The parameters whose names fit one of the patterns."""
+    """Return the parameters whose names match one of the patterns."""
     for name, parameter in module.named_parameters():
         if any(fits(name, pattern) for pattern in patterns):
             yield name, parameter
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether the name of a parameter, or of a module it is in, fits a pattern.
+    """Return whether the name of a parameter, or of a module it is in, matches a pattern.
 
     Example:
         >>> fits("backbone.0.weight", "backbone"), fits("backbone.0.weight", "*.weight"), fits("head.bias", "backbone")

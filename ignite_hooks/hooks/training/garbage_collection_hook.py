@@ -26,7 +26,7 @@ class GarbageCollectionHook(BaseHook):
 
     interval: Annotated[int, Ge(1)] = 100
     generation: Literal[0, 1, 2] = 1
-    # Last of all hooks: what these let go of is collected too.
+    # Last of all hooks, to collect what they release too.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
 

@@ -50,7 +50,7 @@ class GradClipHook(BaseHook):
         optimizers = list(each(optimizer))
         for one in optimizers:
             if not hasattr(one, "register_step_pre_hook"):
-                message = f"a torch optimizer is needed, which tells of its steps, not {type(one).__name__}"
+                message = f"a torch optimizer is needed, which calls hooks at its steps, not {type(one).__name__}"
                 raise ConfigError([Problem("optimizer", message)])
         self._leave()
         self._watches = [one.register_step_pre_hook(self._before_step) for one in optimizers]
@@ -63,7 +63,7 @@ class GradClipHook(BaseHook):
         self._write(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """What is left of a run that is shorter than the interval."""
+        """Write the rest of a run that is shorter than the interval."""
         self._write(runner)
 
     def cleanup(self) -> None:
@@ -71,14 +71,14 @@ class GradClipHook(BaseHook):
         self._norms.clear()
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Any) -> Any:
-        # The optimizer itself is the first of its arguments.
+        # The first argument is the optimizer itself.
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         if not callable(closure):
             self._clip(optimizer)
             return None
 
         def clipped() -> Any:
-            # Such a step computes the gradients itself, and perhaps several times.
+            # A step with a closure computes the gradients itself, perhaps several times.
             loss = closure()
             self._clip(optimizer)
             return loss
@@ -103,7 +103,7 @@ class GradClipHook(BaseHook):
 
 
 def clip(optimizer: Any, max_norm: float, norm_type: float) -> Tensor | None:
-    """Scale the gradients an optimizer is about to use; their norm before, on its device, or None without any."""
+    """Scale the gradients an optimizer is about to use; return their norm before, on its device, if there are any."""
     import torch
 
     parameters = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
@@ -119,14 +119,14 @@ def clip(optimizer: Any, max_norm: float, norm_type: float) -> Tensor | None:
 
 
 def fetched(norms: list[Tensor]) -> list[float]:
-    """The numbers, in one transfer."""
+    """Return the numbers, in one transfer."""
     import torch
 
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).tolist()
 
 
 def summary(norms: list[float], max_norm: float) -> dict[str, float]:
-    """The mean and the largest of the norms that are finite, and the share of those that were too large.
+    """Return the mean and the largest of the finite norms, and the share of those that were too large.
 
     Example:
         >>> summary([1.0, 2.0, float("inf"), 6.0], max_norm=1.5)

@@ -62,7 +62,7 @@ class LRFinderHook(BaseHook):
     show: bool = False
     save: bool = True
     out_dir: Path | None = None
-    # Before all else that happens in a run, but what decides how it is trained.
+    # Before everything in a run except what decides how it is trained.
     priority: PriorityLike = Priority.VERY_HIGH
 
     may_end_a_run: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class LRFinderHook(BaseHook):
 
     @property
     def changes_training(self) -> bool:  # type: ignore[override]  # follows from a setting
-        """Whether the run is another than it would have been."""
+        """Whether the learning rate that was found is used."""
         return self.apply
 
     def before_train(self, runner: Runner, model: Any, optimizer: Any) -> None:
@@ -98,23 +98,23 @@ class LRFinderHook(BaseHook):
             self._draw(runner)
 
     def _tried(self, runner: Runner) -> Iterator[tuple[float, float]]:
-        """Rates and smoothed losses, for as long as the trial goes on; everything is as before at its end."""
+        """Yield rates and smoothed losses while the trial goes on; restore everything at its end."""
         trainer, optimizer, data = runner.trainer, runner.optimizer, runner.trainer.state.dataloader
         if data is None or isinstance(data, Iterator):
             raise ValueError(
                 "needs training data that can be gone through again: run the trainer on a loader or a list"
             )
         before, batch_before = rates_of(optimizer), trainer.state.batch
-        # A copy, as a loader that keeps its workers would draw fewer random numbers in the run that follows.
+        # A copy: a loader that keeps its workers would draw fewer random numbers in the run that follows.
         smooth, mine = Smooth(self.smoothing), copy.copy(data)
         trial = rates(self.start_lr, self.end_lr, self.num_iter)
         with preserve_rng(data), Kept(runner) as kept:
             try:
                 for number, (rate, batch) in enumerate(zip(trial, endless(mine), strict=False), 1):
                     set_rates(optimizer, before, rate)
-                    # A step that accumulates never gets to the iteration in which it would do so.
+                    # A step that accumulates gradients would otherwise never update the weights.
                     kept.forget_gradients()
-                    # As in no iteration yet: a step may count on what belongs to a number.
+                    # As before the first iteration: a step may depend on the number.
                     trainer.state.batch = batch
                     loss = smooth.add(loss_of(trainer._process_function(trainer, batch)))
                     yield rate, loss
@@ -153,14 +153,14 @@ class Kept:
             )
         self._states = [copied(thing.state_dict()) for thing in self._things]
         self._modes = [(part, part.training) for part in self._model.modules()]
-        # Those too that belong to no state.
+        # Including those that are in no state.
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         self._gradients = [(one, one.grad) for one in self._model.parameters()]
         self.forget_gradients()
         return self
 
     def forget_gradients(self) -> None:
-        """As they are before the first step."""
+        """Reset the gradients to what they are before the first step."""
         for one, _ in self._gradients:
             one.grad = None
 
@@ -180,7 +180,7 @@ class Kept:
 
 
 def put_into(groups: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]]) -> None:
-    """Give the groups of an optimizer, which a script may hold, what was loaded: a state brings groups of its own."""
+    """Copy loaded values into the groups of an optimizer: loading a state would replace groups that a script holds."""
     for group, values in zip(groups, loaded, strict=True):
         rate = group["lr"]
         group.clear()
@@ -190,7 +190,7 @@ def put_into(groups: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]])
 
 
 def copied(value: Any) -> Any:
-    """A state in memory of its own; ``deepcopy`` of fake tensors makes some that torch frees twice.
+    """Return a copy of a state; ``deepcopy`` of fake tensors makes some that torch frees twice.
 
     Example:
         >>> import torch
@@ -222,7 +222,7 @@ class Smooth:
         """The smallest mean there was."""
 
     def add(self, value: float) -> float:
-        """The mean with one more value."""
+        """Add a value and return the mean."""
         self._sum = self._share * self._sum + (1 - self._share) * value
         self._weight = self._share * self._weight + (1 - self._share)
         mean = self._sum / self._weight
@@ -231,7 +231,7 @@ class Smooth:
 
 
 def suggested(points: Sequence[tuple[float, float]]) -> float | None:
-    """The middle of the stretch of rates in which the loss falls fastest, of those before its lowest point.
+    """Return the middle of the rates in which the loss falls fastest, before its lowest point.
 
     Example:
         >>> falling = [(10.0 ** (n / 4 - 4), 3.0 if n < 6 else 3.0 - (n - 6) ** 2 / 20) for n in range(12)]
@@ -242,7 +242,7 @@ def suggested(points: Sequence[tuple[float, float]]) -> float | None:
     if len(finite) < FEWEST:
         return None
     lowest = min(range(len(finite)), key=lambda index: finite[index][1])
-    # Lines through many points, as two or three losses may be a matter of luck.
+    # Lines through many points: two or three losses may be a matter of luck.
     width = max(3, len(finite) // 6)
     slopes = [line_through(finite[begin : begin + width])[0] for begin in range(lowest - width + 2)]
     steepest = min(range(len(slopes)), key=slopes.__getitem__, default=0)
@@ -250,7 +250,7 @@ def suggested(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def rates(start: float, end: float, count: int) -> Iterator[float]:
-    """Rates in equal proportion.
+    """Return rates in equal proportion.
 
     Example:
         >>> [round(rate, 6) for rate in rates(0.001, 0.1, 3)]
@@ -260,19 +260,19 @@ def rates(start: float, end: float, count: int) -> Iterator[float]:
 
 
 def rates_of(optimizer: Any) -> list[float]:
-    """The rate of each group."""
+    """Return the rate of each group."""
     return [float(group["lr"]) for group in param_groups(optimizer)]
 
 
 def set_rates(optimizer: Any, before: Sequence[float], rate: float) -> None:
-    """Give the first group a rate, and the others theirs in the same proportion as before."""
+    """Set the rate of the first group, and those of the others in the same proportion as before."""
     groups = param_groups(optimizer)
     for group, own in zip(groups, before, strict=True):
         set_rate(group, rate * own / before[0] if before[0] else rate)
 
 
 def begin_with(rate: float, optimizer: Any, scheduler: Any) -> None:
-    """Let an optimizer be as if made with a rate, and schedulers too, which remember what it was made with."""
+    """Make an optimizer and its schedulers as if built with a rate: schedulers remember the initial one."""
     before = rates_of(optimizer)
     set_rates(optimizer, before, rate)
     if not before[0]:
@@ -288,7 +288,7 @@ def begin_with(rate: float, optimizer: Any, scheduler: Any) -> None:
 
 
 def endless(data: Any) -> Iterator[Any]:
-    """The batches of the data, again and again."""
+    """Yield the batches of the data, again and again."""
     while True:
         empty = True
         for batch in data:
@@ -299,7 +299,7 @@ def endless(data: Any) -> Iterator[Any]:
 
 
 def loss_of(output: Any) -> float:
-    """The loss of a step, as the mean of all ranks."""
+    """Return the loss of a step, as the mean of all ranks."""
     from ignite_hooks.measure.losses import losses_of
 
     found = losses_of(output, "loss")

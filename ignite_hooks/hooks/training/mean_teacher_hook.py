@@ -41,7 +41,7 @@ class MeanTeacherHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
     changes_training: ClassVar[bool] = True
 
-    # As EMAHook: a checkpoint of an iteration holds the teacher of that iteration.
+    # Like EMAHook: a checkpoint of an iteration holds the teacher of that iteration.
     point_priority: ClassVar[dict[str, int]] = {"after_train_iter": 95}
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class MeanTeacherHook(BaseHook):
         self._warned = False
 
     def before_train(self, runner: Runner, model: Any) -> None:
-        """Begin with the student, or with the teacher that a loaded checkpoint has put into the model."""
+        """Find the teacher, after a checkpoint has been loaded that holds it as a part of the model."""
         from ignite_hooks.model.averages import Averages
 
         model, self._warned = unwrapped(model), False
@@ -87,7 +87,7 @@ class MeanTeacherHook(BaseHook):
             tensor.copy_(value)
 
     def after_load_checkpoint(self, runner: Runner) -> None:
-        """Take the teacher of the checkpoint."""
+        """Use the teacher of the file, not the one before it."""
         if self._averages is not None:
             self._averages.load_state_dict(unwrapped(runner.model).teacher.state_dict())
 

@@ -38,10 +38,10 @@ class NumClassCheckHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self._told: set[str] = set()
+        self._warned_about: set[str] = set()
 
     def before_run(self) -> None:
-        self._told.clear()
+        self._warned_about.clear()
 
     def before_train(self, runner: Runner, model: Any) -> None:
         self._compare(runner, model, "train")
@@ -52,8 +52,8 @@ class NumClassCheckHook(BaseHook):
     def _compare(self, runner: Runner, model: Any, use: str) -> None:
         names, kind = class_names(runner.engine.state.dataloader)
         if names is None:
-            if use not in self._told:
-                self._told.add(use)
+            if use not in self._warned_about:
+                self._warned_about.add(use)
                 runner.logger.warning("the %s data (%s) has no class names to compare the model with", use, kind)
             return
         if wrong := list(wrong_counts(counting_modules(model, self.ignore), len(names))):
@@ -65,13 +65,13 @@ class NumClassCheckHook(BaseHook):
 
 
 def class_names(loader: Any) -> tuple[Sequence[Any] | None, str]:
-    """The class names of the data set behind a loader, where it has any, and what the data set is called."""
+    """Return the class names of the data set behind a loader, if it has any, and the name of the data set."""
     kind = type(getattr(loader, "dataset", loader)).__name__
     for dataset in datasets_with(loader, *PLACES):
         for place in PLACES:
             found = getattr(dataset, place, None)
             if isinstance(found, Mapping):
-                # In the form {name: number} the names are the keys.
+                # In a mapping {name: number} the names are the keys.
                 found = found.get("classes", found.get("CLASSES")) if place == "metainfo" else list(found)
             if isinstance(found, str):
                 raise ValueError(
@@ -84,7 +84,7 @@ def class_names(loader: Any) -> tuple[Sequence[Any] | None, str]:
 
 
 def counting_modules(model: Any, ignore: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """The modules with a number of classes, in words, and that number."""
+    """Yield the modules with a number of classes, in words, and that number."""
     for name, module in unwrapped(model).named_modules():
         count = getattr(module, "num_classes", None)
         name, kind = name.replace("_orig_mod.", ""), type(module).__name__
@@ -95,7 +95,7 @@ def counting_modules(model: Any, ignore: Sequence[str]) -> Iterator[tuple[str, i
 
 
 def wrong_counts(found: Iterable[tuple[str, int]], expected: int) -> Iterator[str]:
-    """What counts otherwise, in words.
+    """Return the modules whose number differs, in words.
 
     Example:
         >>> list(wrong_counts([("head (Head)", 80), ("neck (Neck)", 3)], 3))

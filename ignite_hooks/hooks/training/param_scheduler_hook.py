@@ -73,10 +73,10 @@ class ParamSchedulerHook(BaseHook):
         for scheduler in self._all:
             self._check(scheduler)
         if not self._all:
-            runner.logger.warning("there is no scheduler to step: give attach_hooks scheduler=...")
+            runner.logger.warning("there is no scheduler to step: pass scheduler=... to attach_hooks()")
 
     def before_train(self, runner: Runner) -> None:
-        """After a checkpoint has been loaded."""
+        """Find the schedulers, after a checkpoint has been loaded."""
         self._steps = {id(scheduler): 0 for scheduler in self._all}
         self._marks = {id(scheduler): mark_of(scheduler) for scheduler in self._all}
         for scheduler in list(self._all):
@@ -85,7 +85,7 @@ class ParamSchedulerHook(BaseHook):
 
     @scheduled
     def before_train_epoch(self, runner: Runner) -> None:
-        # One that is resumed in its middle has its value.
+        # An epoch that is resumed in its middle has its value already.
         if runner.global_step == runner.state.epoch_began_at:
             self._set_values(runner)
 
@@ -99,13 +99,13 @@ class ParamSchedulerHook(BaseHook):
 
     @scheduled
     def after_epoch(self, runner: Runner) -> None:
-        # One that was ended in its middle is gone on with by a resume.
+        # An epoch that was ended in its middle is continued by a resume.
         if finished_epochs(runner) == runner.trainer.state.epoch:
             self._step(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
         if was_stopped_in_an_epoch(runner):
-            # A run that does not stop there has no evaluation there either.
+            # A run that is not stopped there does not evaluate there either.
             return
         for scheduler in self._mine(runner):
             metric = self._metric_of(scheduler)
@@ -121,7 +121,7 @@ class ParamSchedulerHook(BaseHook):
         self._all = []
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress, and the states of schedulers that nobody else saves."""
+        """Return the progress, and the states of schedulers that nobody else saves."""
         return {**super().state_dict(), "schedulers": [without_methods(one.state_dict()) for one in self._unsaved()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class ParamSchedulerHook(BaseHook):
         for scheduler, saved in zip(self._unsaved(), state.get("schedulers", ()), strict=False):
             scheduler.load_state_dict(saved)
 
-    # -- how --------------------------------------------------------------------------------------------------
+    # -- one scheduler ----------------------------------------------------------------------------------------
 
     def _wanted(self, runner: Runner) -> list[Any]:
         return list(each(runner.scheduler if self.scheduler is None else self.scheduler))
@@ -143,7 +143,7 @@ class ParamSchedulerHook(BaseHook):
             raise ConfigError([Problem(f"{type(self).__name__}.monitor", message)])
 
     def _metric_of(self, scheduler: Any) -> str | None:
-        """The metric that a scheduler follows, if it follows one."""
+        """Return the metric that a scheduler follows, if it follows one."""
         if not follows_metric(scheduler):
             return None
         return str(scheduler.metric_name) if is_of_ignite(scheduler) else self.monitor
@@ -158,7 +158,7 @@ class ParamSchedulerHook(BaseHook):
         ]
 
     def _mine(self, runner: Runner) -> list[Any]:
-        """The schedulers that nobody has stepped since they were stepped here."""
+        """Return the schedulers that nobody else has stepped since they were stepped here."""
         for scheduler in list(self._all):
             if mark_of(scheduler) != self._marks[id(scheduler)]:
                 self._leave_alone(runner, scheduler)
@@ -181,7 +181,7 @@ class ParamSchedulerHook(BaseHook):
         for scheduler in self._mine(runner):
             metric = self._metric_of(scheduler)
             if metric is not None:
-                # What an evaluation measures has been given to it there.
+                # It was stepped with the score when the evaluation ended.
                 if metric in runner.trainer.state.metrics or (metric == "loss" and not is_of_ignite(scheduler)):
                     self._judge(runner, scheduler, metric)
             elif not is_of_ignite(scheduler):
@@ -208,7 +208,7 @@ class ParamSchedulerHook(BaseHook):
 
 
 def without_methods(state: Any) -> Any:
-    """A state without the methods that are among its values.
+    """Return a state without the methods among its values.
 
     Example:
         >>> without_methods({"last_epoch": 1, "scheduler": {"best": 0.5, "reduce": print}})
@@ -221,14 +221,14 @@ def without_methods(state: Any) -> Any:
 
 
 def is_of_ignite(scheduler: Any) -> bool:
-    """Whether a scheduler is called with an engine."""
+    """Return whether a scheduler is called with an engine."""
     from ignite.handlers.param_scheduler import BaseParamScheduler, ParamGroupScheduler
 
     return isinstance(scheduler, (BaseParamScheduler, ParamGroupScheduler))
 
 
 def follows_metric(scheduler: Any) -> bool:
-    """Whether a scheduler is stepped with a score."""
+    """Return whether a scheduler is stepped with a score."""
     from ignite.handlers.param_scheduler import ReduceLROnPlateauScheduler
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -236,7 +236,7 @@ def follows_metric(scheduler: Any) -> bool:
 
 
 def is_measured(metric: str, scheduler: Any, runner: Runner) -> bool:
-    """Whether the evaluation that ends has measured a metric; training may have one of the same name."""
+    """Return whether the evaluation that ends has measured a metric; training may have one of the same name."""
     measured = set(runner.engine.state.metrics)
     if is_of_ignite(scheduler):
         return metric in measured
@@ -247,13 +247,13 @@ def is_measured(metric: str, scheduler: Any, runner: Runner) -> bool:
 
 
 def was_stopped_in_an_epoch(runner: Runner) -> bool:
-    """Whether a run has ended in the middle of an epoch."""
+    """Return whether a run has ended in the middle of an epoch."""
     has_ended = getattr(runner.trainer.last_event_name, "name", "") == "COMPLETED"
     return has_ended and finished_epochs(runner) != runner.trainer.state.epoch
 
 
 def mark_of(scheduler: Any) -> Any:
-    """What changes when a scheduler is stepped, whoever does it."""
+    """Return what changes when a scheduler is stepped by anybody."""
     inner = getattr(scheduler, "schedulers", None)
     if isinstance(inner, (list, tuple)):
         return [mark_of(one) for one in inner]
@@ -264,6 +264,6 @@ def mark_of(scheduler: Any) -> Any:
 
 
 def is_attached(scheduler: Any, runner: Runner) -> bool:
-    """Whether the script has made a scheduler of Ignite the handler of an event."""
+    """Return whether the script has attached a scheduler of Ignite to an event."""
     engines = [runner.trainer, *runner.evaluators.values()]
     return callable(scheduler) and any(engine.has_event_handler(scheduler) for engine in engines)

@@ -36,7 +36,7 @@ class PipelineSwitchHook(BaseHook):
 
     may_end_a_run: ClassVar[bool] = False
 
-    # After samplers have been told the epoch: data that begins anew asks them at once.
+    # After the samplers know the epoch: restarted data asks them at once.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train_epoch": 95}
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class InOrder:
 
 
 def places_of(dataset: Any) -> list[tuple[Any, str]]:
-    """Where a data set holds what is done to a sample: the object and the name of the attribute.
+    """Yield where a data set holds its transforms: the object and the name of the attribute.
 
     A data set of torchvision may hold a transform twice, the second time within its ``transforms``.
     """

@@ -102,7 +102,7 @@ def must_be_one_tensor(does: str, value: Any) -> None:
 
 
 def replace_forward(module: Any, instead: Callable[..., Any]) -> Callable[[], None]:
-    """Let calls of a module become calls of something else, which may call the module; returns what undoes this."""
+    """Replace the calls of a module by calls of something else, which may call the module; return what undoes this."""
     before = vars(module).get("forward")
     forward, inside = module.forward, False
 

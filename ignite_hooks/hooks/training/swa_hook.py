@@ -74,7 +74,7 @@ class SWAHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """Every epoch: the interval counts from the first that is taken, which only a run knows."""
+        """Every epoch: the interval counts from the first averaged one, which only a run knows."""
         return When(1, "epoch")
 
     def how_often(self, method: str) -> str | None:
@@ -87,7 +87,7 @@ class SWAHook(BaseHook):
         if runner.global_step == 0:
             self.state, self._averages = Progress(), None
         elif self._averages is not None and self._averages.swapped:
-            # The run before this one has left the mean in the model: this one goes on with the weights.
+            # The previous run has left the mean in the model: this one continues with the weights.
             self._averages.swap_out()
             give(unwrapped(runner.model), self._raw_norms)
 
@@ -142,7 +142,7 @@ class SWAHook(BaseHook):
             average(list(norms.values()))
             self._norms = copies_of(norms)
         except Exception as error:
-            # Near the end of a run this must not end it.
+            # A failure so near the end must not lose the run.
             runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
         finally:
             self._averages.swap_out()
@@ -161,7 +161,7 @@ class SWAHook(BaseHook):
         runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
 
     def _begins_after(self, runner: Runner) -> int:
-        """Return the number of epochs before the first that is taken."""
+        """Return the number of epochs before the first that is averaged."""
         epochs = planned_epochs(runner)
         if epochs is None and 0 < self.start_epoch < 1:
             raise SettingError(
@@ -186,7 +186,7 @@ class SWAHook(BaseHook):
 
 
 def first_epoch(start: float, max_epochs: int | None) -> int:
-    """Return the number of epochs before the first that is taken.
+    """Return the number of epochs before the first that is averaged.
 
     Example:
         >>> first_epoch(0.75, 10), first_epoch(3, 10), first_epoch(0.75, 1)
@@ -196,7 +196,7 @@ def first_epoch(start: float, max_epochs: int | None) -> int:
 
 
 def annealed(done: int, epochs: int, before: float, after: float) -> float:
-    """Return the learning rate of an epoch, counted from 1.
+    """Return the learning rate of the epoch of this number, counted from 1.
 
     Example:
         >>> annealed(1, 2, 0.1, 0.02), annealed(2, 2, 0.1, 0.02), annealed(1, 0, 0.1, 0.02)
@@ -219,7 +219,7 @@ def norms_of(module: Any) -> dict[str, Any]:
 
 
 def trained_norms(module: Any) -> list[Any]:
-    """Return the batch norms of a module that are in train()."""
+    """Return the batch norms of a module that update their statistics, now that it is in train()."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
@@ -238,7 +238,7 @@ def give(module: Any, statistics: Mapping[str, Any]) -> None:
 
 
 def renew_norms(module: Any, data: Any, device: Any) -> None:
-    """Collect the statistics of batch norms over all the data, and change nothing else.
+    """Renew the statistics of the batch norms from all the data, and change nothing else.
 
     Not by ``torch.optim.swa_utils.update_bn``: it would empty those of norms that stay in eval() as well, frozen ones.
     """

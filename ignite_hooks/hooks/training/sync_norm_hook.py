@@ -36,7 +36,7 @@ class SyncNormHook(BaseHook):
 
 
 def tensors_of_norms(model: Any) -> list[Tensor]:
-    """What the batch norm layers of a model have learnt and counted.
+    """Return the weights and statistics of the batch norm layers of a model.
 
     Example:
         >>> import torch

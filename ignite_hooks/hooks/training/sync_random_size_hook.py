@@ -64,7 +64,7 @@ class SyncRandomSizeHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
 
-    # After samplers have been told the epoch: data that begins anew asks them at once.
+    # After the samplers know the epoch: restarted data asks them at once.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train_epoch": 95}
 
     def __post_init__(self) -> None:
@@ -94,16 +94,16 @@ class SyncRandomSizeHook(BaseHook):
             workers.use_own_loader(runner)
 
     def before_train(self, runner: Runner) -> None:
-        """After a checkpoint has been loaded."""
+        """Restore the size, after a checkpoint has been loaded."""
         import torch
 
         if self.state.seed is None:
             self.state.seed = int(broadcast_object(torch.initial_seed()))
-        self._tell(self.state.size)
+        self._pass_on(self.state.size)
 
     @scheduled
     def before_train_epoch(self, runner: Runner) -> None:
-        # One that is resumed in its middle has its size.
+        # An epoch that is resumed in its middle has its size already.
         if runner.global_step == runner.state.epoch_began_at:
             self._draw(runner)
 
@@ -113,7 +113,7 @@ class SyncRandomSizeHook(BaseHook):
 
     @at("before_train_iter")
     def resize_batch(self, runner: Runner) -> None:
-        """Give the batch the size of now."""
+        """Resize the batch to the current size."""
         if not self._resizes or self.state.size is None:
             return
         size, state = (self.state.size[0], self.state.size[1]), runner.trainer.state
@@ -130,24 +130,24 @@ class SyncRandomSizeHook(BaseHook):
 
     def cleanup(self, runner: Runner) -> None:
         workers.restore_loader(runner)
-        self._tell(list(self.img_scale) if self.state.size is not None else None)
+        self._pass_on(list(self.img_scale) if self.state.size is not None else None)
         self._datasets = []
 
     def _draw(self, runner: Runner) -> None:
         assert self.state.seed is not None
         self.state.draws += 1
         self.state.size = list(drawn_size(self.state.seed, self.state.draws, self.ratio_range, self.img_scale))
-        self._tell(self.state.size)
+        self._pass_on(self.state.size)
         if self._datasets:
             workers.restart_workers(runner)
 
-    def _tell(self, size: Sequence[int] | None) -> None:
+    def _pass_on(self, size: Sequence[int] | None) -> None:
         for dataset in self._datasets if size is not None else ():
             dataset.update_dynamic_scale(tuple(size or ()))
 
 
 def drawn_size(seed: int, draw: int, ratio_range: Sequence[int], img_scale: Sequence[int]) -> tuple[int, int]:
-    """The size of a draw: it depends on nothing else.
+    """Return the size of a draw; it depends on nothing else.
 
     Example:
         >>> drawn_size(0, 1, (14, 26), (640, 640)) == drawn_size(0, 1, (14, 26), (640, 640))
@@ -160,7 +160,7 @@ def drawn_size(seed: int, draw: int, ratio_range: Sequence[int], img_scale: Sequ
 
 
 def resized(batch: Any, size: tuple[int, int]) -> Any:
-    """A batch of images in this size, with its masks if it has any; None where it is something else.
+    """Return a batch of images in this size, with its masks if it has any; None if it is something else.
 
     Example:
         >>> import torch

@@ -43,12 +43,12 @@ class TimeLimitHook(BaseHook):
 
     limit: float | str
     per_process: bool = False
-    # At the end of a run after all others, whose state belongs into the file.
+    # At the end of a run after all other hooks: their state belongs in the file.
     priority: PriorityLike = Priority.HIGHEST
     state: Progress = field(init=False, default_factory=Progress)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
 
-    # All ranks decide alike, by the clock of rank 0, so there is nothing to vote about.
+    # All ranks decide by the clock of rank 0, so there is nothing to vote on.
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
 
@@ -59,14 +59,14 @@ class TimeLimitHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """How often the clock is looked at: often enough to be at most a hundredth late."""
+        """The interval at which the clock is read: short enough to be at most a hundredth late."""
         return When(min(10.0, self._limit / 100), "second")
 
     def before_run(self) -> None:
         self.state, self._began, self._before = Progress(), None, 0.0
 
     def before_train(self, runner: Runner) -> None:
-        """After a checkpoint has been loaded: a run whose time is up stays ended, unless it is given more."""
+        """Stop a resumed run whose time is up, unless it is given more."""
         self._started = self.clock()
         self._before = 0.0 if self.per_process else self.state.seconds
         if not self.per_process:
@@ -98,7 +98,7 @@ class TimeLimitHook(BaseHook):
         self.state.seconds, self._began = self._taken(), None
 
     def state_dict(self) -> dict[str, Any]:
-        """The time until now."""
+        """Return the time until now."""
         self.state.seconds = self._taken()
         return super().state_dict()
 

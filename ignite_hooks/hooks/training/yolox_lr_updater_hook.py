@@ -72,13 +72,13 @@ class YOLOXLrUpdaterHook(BaseHook):
             runner.logger.warning(words, epochs, warmup, self.num_last_epochs)
 
     def before_train_iter(self, runner: Runner, optimizer: Any) -> None:
-        # Looked up each time, as a checkpoint that is loaded brings groups of its own, with the rates they began with.
+        # Read each time: loading a checkpoint replaces the groups, with their initial rates.
         for group in param_groups(optimizer):
             full = float(group.setdefault("initial_lr", float(group["lr"])))
             set_rate(group, self.rate_at(runner.global_step - 1, full))
 
     def rate_at(self, iteration: int, full: float) -> float:
-        """The rate of an iteration, counted from 0, for a group with this full rate."""
+        """Return the rate of an iteration, counted from 0, for a group with this full rate."""
         length, lowest = self._length, full * self.min_lr_ratio if self.min_lr is None else self.min_lr
         warmup = self.warmup_iters * (length if self.warmup_by_epoch else 1)
         if iteration < warmup:
@@ -90,7 +90,7 @@ class YOLOXLrUpdaterHook(BaseHook):
 
 
 def cosine(now: float, begin: float, end: float, full: float, lowest: float) -> float:
-    """The rate on its way down; all three places in one unit.
+    """Return the rate on its way down; all three places are in one unit.
 
     Example:
         >>> [round(cosine(now, 2, 6, 1.0, 0.0), 3) for now in (2, 3, 4, 6, 9)]

@@ -36,7 +36,7 @@ class YOLOXModeSwitchHook(BaseHook):
 
     may_end_a_run: ClassVar[bool] = False
 
-    # After samplers have been told the epoch: data that begins anew asks them at once.
+    # After the samplers know the epoch: restarted data asks them at once.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train_epoch": 95}
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class YOLOXModeSwitchHook(BaseHook):
 
 
 def is_last(epoch: int, max_epochs: int | None, count: int) -> bool:
-    """Whether an epoch, counted from 0, is one of the last so many.
+    """Return whether an epoch, counted from 0, is one of the last ``count``.
 
     Example:
         >>> [epoch for epoch in range(5) if is_last(epoch, 5, 2)]

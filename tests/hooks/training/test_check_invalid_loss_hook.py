@@ -289,7 +289,7 @@ def test_when_nothing_is_good_any_more_the_run_fails(tmp_path: Path) -> None:
 
 
 def test_an_optimizer_is_needed_to_leave_out_a_batch(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"hooks\[0\].action: .* give attach_hooks optimizer="):
+    with pytest.raises(ConfigError, match=r"hooks\[0\].action: .* pass optimizer="):
         attach_hooks(Engine(print), [{"type": "CheckInvalidLossHook", "action": "skip"}], work_dir=tmp_path)
 
 

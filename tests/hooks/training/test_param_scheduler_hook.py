@@ -125,7 +125,7 @@ def test_several_are_stepped_and_one_given_here_goes_before_the_service(tmp_path
 def test_without_a_scheduler_it_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Script(lambda optimizer: None).run(tmp_path)
-    assert "there is no scheduler to step: give attach_hooks scheduler=..." in caplog.text
+    assert "there is no scheduler to step: pass scheduler=... to attach_hooks()" in caplog.text
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------
