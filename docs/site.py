@@ -93,7 +93,7 @@ RESTATED = ("name", "priority", "on_error")
 
 def _hook(name: str, cls: Any, known: Any) -> str:
     from ignite_hooks.config.describe import type_in_words
-    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.priority import Priority
 
     lines = [f"## {name}", "", *_prose(cls), ""]
     own = [setting for setting in known.settings if setting.name not in RESTATED]

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
     from ignite_hooks.config.files import load_config
     from ignite_hooks.engine.accounting import Report
-    from ignite_hooks.engine.installation import HookEvents
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
+    from ignite_hooks.plan.hook_events import HookEvents
     from ignite_hooks.plan.plan import Plan
-    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.priority import Priority
     from ignite_hooks.plan.schedule import scheduled
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry, Registry
     from ignite_hooks.run.best import Best, Record
@@ -37,12 +37,12 @@ _HOME = {
     "build_hook": "config.build",
     "build_hooks": "config.build",
     "get_default_hooks": "config.build",
-    "HookEvents": "engine.installation",
+    "HookEvents": "plan.hook_events",
     "Report": "engine.accounting",
     "load_config": "config.files",
     "Secret": "secrets",
     "Plan": "plan.plan",
-    "Priority": "plan.points",
+    "Priority": "plan.priority",
     "HOOKS": "registry",
     "HOOK_REGISTRY": "registry",
     "HookRegistry": "registry",

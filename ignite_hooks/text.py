@@ -156,6 +156,21 @@ def html_table(rows: Sequence[Mapping[str, str]], wide: Collection[str] = ()) ->
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def labelled(text: str, labels: Iterable[str]) -> dict[str, str]:
+    """Return what stands after each label in the lines of a text, or an empty text.
+
+    Example:
+        >>> labelled("Log losses.\n\nReads: outputs, metrics.", ("reads", "writes"))
+        {'reads': 'outputs, metrics', 'writes': ''}
+    """
+    found = dict.fromkeys(labels, "")
+    for line in text.splitlines():
+        word, colon, rest = line.strip().partition(":")
+        if colon and word.lower() in found:
+            found[word.lower()] = rest.strip().rstrip(".")
+    return found
+
+
 # Control characters, and those that turn the direction of what follows them.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

@@ -14,9 +14,9 @@ import torch
 from ignite_hooks import HOOKS, BaseHook, attach_hooks
 from ignite_hooks.config.describe import describe
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS
-from ignite_hooks.plan.plan import Step
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS
+from ignite_hooks.plan.simulate import Step
 from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
 from tests.tools import trackers_at
 
@@ -223,7 +223,7 @@ class EveryThird(BaseHook):
     def after_train_iter(self, runner: Any) -> None:
         runner.call_hook("before_save_checkpoint", checkpoint={})
 
-    def foreseen(self, method: str, run: Any) -> tuple[str, ...]:
+    def leads_to(self, method: str, simulation: Any) -> tuple[str, ...]:
         return ("before_save_checkpoint",)
 
 

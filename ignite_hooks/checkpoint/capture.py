@@ -19,7 +19,7 @@ from ignite_hooks.distributed.collectives import (
     world_size,
 )
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.plan.points import method_of
+from ignite_hooks.plan.methods import method_of, own_method
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.store.plain import set_random_state, to_plain
@@ -202,11 +202,12 @@ def _comparable(value: Any) -> Any:
 
 def hook_state(hook: object) -> Mapping[str, Any]:
     """What a hook wants to remember; hooks of other makes need not have anything to say."""
-    return _asked(hook, "state_dict") or {}
+    function = method_of(hook, "state_dict")
+    return function(hook) or {} if function else {}
 
 
 def _asked(hook: object, method: str) -> Any:
-    function = method_of(hook, method)
+    function = own_method(type(hook), method)
     return function(hook) if function else None
 
 

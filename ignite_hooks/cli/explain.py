@@ -10,7 +10,8 @@ from ignite_hooks.cli.validate import print_notes, print_problems, review_file
 from ignite_hooks.text import counted, table
 
 if TYPE_CHECKING:
-    from ignite_hooks.plan.plan import Plan, Slot
+    from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.plan.slots import Slot
 
 
 def add_to(commands: Any) -> None:
@@ -65,16 +66,16 @@ def _print_timeline(plan: Plan, options: argparse.Namespace) -> None:
 
 def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
     """Return how often each slot is called in a short run; ``?`` if that depends on the clock."""
-    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.plan.simulate import PlanSimulation
 
-    class Counting(Foreseen):
-        def due(self, slot: Slot) -> bool:
-            is_due = super().due(slot)
+    class Counting(PlanSimulation):
+        def is_due(self, slot: Slot) -> bool:
+            is_due = super().is_due(slot)
             calls[slot] += is_due
             return is_due
 
     calls = dict.fromkeys(plan, 0)
-    for _ in Counting(plan, options.epochs, options.iters, options.val_iters).run():
+    for _ in Counting(plan.at, options.epochs, options.iters, options.val_iters).run():
         pass
     by_clock = {slot for slot in plan if slot.when is not None and slot.when.unit == "second"}
     return ["?" if slot in by_clock else str(count) for slot, count in calls.items()]
@@ -102,7 +103,7 @@ def _print_plan(plan: Plan, calls: list[str]) -> None:
 
 
 def _print_effects(name: str, hook: Any) -> None:
-    from ignite_hooks.plan.plan import notes_of
+    from ignite_hooks.config.describe import notes_of
 
     effects = {word: text for word, text in notes_of(type(hook)).items() if text}
     if effects:

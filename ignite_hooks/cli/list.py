@@ -110,7 +110,7 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
 
 
 def _priority(cls: Any) -> str:
-    from ignite_hooks.plan.points import Priority
+    from ignite_hooks.plan.priority import Priority
 
     priority = getattr(cls, "priority", Priority.NORMAL)
     if isinstance(priority, Mapping):
@@ -122,20 +122,22 @@ def _priority(cls: Any) -> str:
 
 def _points(cls: Any, known: Description) -> Iterator[str]:
     """Yield the points a hook answers, with what is special about each."""
-    from ignite_hooks.hooks.base_hook import answered_methods, own_method
-    from ignite_hooks.plan.plan import hook_priority
-    from ignite_hooks.plan.points import point_named
-    from ignite_hooks.plan.schedule import is_scheduled
+    from ignite_hooks.plan.methods import class_answers
+    from ignite_hooks.plan.priority import hook_priority
 
     scheduled: dict[str, list[bool]] = {}
-    for method in answered_methods(cls) if isinstance(cls, type) else ():
-        scheduled.setdefault(point_named(method).name, []).append(is_scheduled(own_method(cls, method)))
+    orders: dict[str, int | None] = {}
+    for method, at, order, by_interval in class_answers(cls) if isinstance(cls, type) else ():
+        scheduled.setdefault(at.name, []).append(by_interval)
+        if method == at.name:
+            orders[method] = order
     wide = max((len(point) for point in known.points), default=0)
     for point in known.points:
         remarks = ["by its interval" if all(scheduled[point]) else "always, and by its interval"]
         remarks = remarks if any(scheduled[point]) else []
-        if point in (getattr(cls, "point_priority", None) or {}):
-            remarks.append(f"priority {hook_priority(cls, point)}")
+        order = orders.get(point)
+        if order is not None or point in (getattr(cls, "point_priority", None) or {}):
+            remarks.append(f"priority {hook_priority(cls, point, order=order)}")
         yield f"{point:<{wide}}  {', '.join(remarks)}".rstrip()
 
 

@@ -177,7 +177,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
 
 def _services_read(hooks: Mapping[str, Any]) -> set[str]:
     """Return the known services that the docstrings of the hooks say they read."""
-    from ignite_hooks.plan.plan import notes_of
+    from ignite_hooks.config.describe import notes_of
     from ignite_hooks.run.services import KNOWN_SERVICES
 
     words = {word.strip(".,;()`") for hook in hooks.values() for word in notes_of(type(hook))["reads"].split()}

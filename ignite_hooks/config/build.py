@@ -15,8 +15,10 @@ from ignite_hooks.config.read import Entry, Settings, default_set
 from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.config.validate import convert_value, has_reference, is_reference, validate_settings, validate_value
 from ignite_hooks.errors import ConfigError, Problem, SettingError
-from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation, answered_methods
-from ignite_hooks.plan.plan import hook_priority, problems_of
+from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation
+from ignite_hooks.plan.methods import class_answers, default_name
+from ignite_hooks.plan.priority import hook_priority
+from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.registry import HOOKS, WRITERS, without_scope
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.text import below, did_you_mean, one_line, shown
@@ -126,7 +128,7 @@ def _hook(
         found += [Problem(below(place, word), message) for word, message in otherwise.items()]
     found += validate_settings(cls, given, place)
     hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
-    if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or answered_methods(type(hook))):
+    if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or class_answers(type(hook))):
         message = f"{describe(cls).name} makes no hook: {type(hook).__name__} has no method that is a point"
         found.append(Problem(f"{place}.type", message))
     return hook
@@ -234,7 +236,7 @@ def _ignite_handler(
 def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
     """Return a hook object as it is, and any other object that Ignite could use as a hook."""
     cls: Any = type(thing)
-    if isinstance(thing, BaseHook) or answered_methods(cls):
+    if isinstance(thing, BaseHook) or class_answers(cls):
         return thing
     try:
         return as_hook(thing)
@@ -269,7 +271,7 @@ def build_all(
         if hook is None:
             unbuilt[entry.place] = _Unbuilt(entry)
             continue
-        name = getattr(hook, "name", None) or entry.default_name or type(hook).__name__
+        name = getattr(hook, "name", None) or entry.default_name or default_name(hook)
         if not isinstance(name, str):
             problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {shown(name)}"))
         elif same := [places[other] for other in hooks if hooks[other] is hook]:
@@ -304,7 +306,7 @@ class _Unbuilt:
         named = name if isinstance(name, str) and name else "val"
         # An unknown name may be a misspelt name of any hook.
         unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
-        self.evaluates = named if unknown or hasattr(type_, "evaluates") else None
+        self.evaluates = named if unknown or getattr(type_, "evaluates", None) is not None else None
 
 
 def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:

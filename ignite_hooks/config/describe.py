@@ -15,10 +15,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge
 
-from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook, answered_methods, own_method
-from ignite_hooks.plan.plan import notes_of
-from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, Priority, point_named
-from ignite_hooks.plan.schedule import SCHEDULE_WORDS, is_scheduled
+from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
+from ignite_hooks.plan.methods import class_answers, own_method
+from ignite_hooks.plan.plan import NOTES
+from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
+from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS
+from ignite_hooks.text import labelled
 
 REQUIRED = inspect.Parameter.empty
 Style = Literal["settings", "keywords", "config"]
@@ -96,7 +99,7 @@ def _describe(cls: Any) -> Description:
     common = ["name", "priority", "on_error"]
     common += [word for word in SCHEDULE_WORDS if style != "settings" or _takes(cls, word, own)]
     notes = notes_of(cls)
-    methods = answered_methods(cls) if isinstance(cls, type) else ()
+    answers = class_answers(cls) if isinstance(cls, type) else ()
     return Description(
         getattr(cls, "__name__", str(cls)),
         _purpose(cls),
@@ -107,8 +110,13 @@ def _describe(cls: Any) -> Description:
         notes["reads"],
         notes["writes"],
         notes["saves"],
-        tuple(dict.fromkeys(point_named(method).name for method in methods)),
+        tuple(dict.fromkeys(answer.point.name for answer in answers)),
     )
+
+
+def notes_of(cls: Any) -> dict[str, str]:
+    """Return what the docstring of a hook says that it reads, writes and saves."""
+    return labelled(cls.__doc__ or "", NOTES)
 
 
 def _common(cls: Any, word: str, settings: Sequence[Setting]) -> Setting:
@@ -125,9 +133,9 @@ def _takes(cls: Any, word: str, own: set[str]) -> bool:
     """Return whether a hook of typed fields understands a word of the schedule that is not one of its fields."""
     if word in SPELLINGS and SPELLINGS[word] in own:
         return True
-    methods = answered_methods(cls)
-    marked = any(is_scheduled(own_method(cls, method)) for method in methods)
-    paced = marked or bool({point_named(method).name for method in methods} & (ITERATION_POINTS | EPOCH_POINTS))
+    answers = class_answers(cls)
+    marked = any(answer.scheduled for answer in answers)
+    paced = marked or bool({answer.point.name for answer in answers} & (ITERATION_POINTS | EPOCH_POINTS))
     own_meaning = own_method(cls, "when") is not None or "when" in vars(cls)
     return paced and not own_meaning
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
-from ignite_hooks.plan.points import POINTS, method_of
+from ignite_hooks.plan.methods import method_of
+from ignite_hooks.plan.points import POINTS
 from ignite_hooks.text import did_you_mean, shown
 
 PREFIX = "ignite.handlers."
@@ -67,7 +68,7 @@ def as_hook(
     engine: str | None = None,
     event: Any = None,
     arguments: Mapping[str, Any] | None = None,
-) -> BaseHook:
+) -> IgniteHandlerHook:
     """Return a hook that does what an Ignite handler does.
 
     An object with ``attach`` is attached to its engine when the hook joins a runner; a plain callable is called
@@ -90,17 +91,63 @@ def as_hook(
             extra[takes[0]] = event
         extra = _with_events(handler.attach, extra)
         _must_fit(handler.attach, extra, f"{name}.attach")
-        methods: dict[str, Callable[..., Any]] = {"attached": _attach(handler, engine, extra)}
-    elif callable(handler):
-        point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
-        _must_fit(handler, extra, name)
-        methods = {point: _call(handler, engine, extra)}
-    else:
+        return IgniteHandlerHook(handler, engine, extra)
+    if not callable(handler):
         raise ValueError(f"{name} can neither be attached to an engine nor called with one")
-    methods["check"] = _check(engine)
-    made: BaseHook = type(name, (BaseHook,), {"__doc__": f"Ignite's {name}.", **methods})()
-    made.config = {"handler": handler}
-    return made
+    point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
+    _must_fit(handler, extra, name)
+    return IgniteHandlerHook(handler, engine, extra, point)
+
+
+class IgniteHandlerHook(BaseHook):
+    """Does what an Ignite handler does.
+
+    Args:
+        handler: The handler.
+        engine: The name of its evaluator; the trainer by default.
+        arguments: What ``attach`` or the call gets by name besides the engine.
+        point: The point at which the handler is called; by default it is attached to the engine.
+    """
+
+    def __init__(
+        self, handler: Any, engine: str | None, arguments: Mapping[str, Any], point: str | None = None
+    ) -> None:
+        super().__init__()
+        self.config = {"handler": handler}
+        self.default_name = type(handler).__name__
+        self._handler, self._engine, self._arguments, self._point = handler, engine, arguments, point
+
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {} if self._point is None else {self._point: self._call}
+
+    def attached(self) -> None:
+        if self._point is None:
+            self._handler.attach(self._find_engine(), **self._arguments)
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        made = [name for hook in situation.hooks.values() if (name := getattr(hook, "evaluates", None))]
+        known = ["trainer", *situation.evaluators, *made]
+        if situation.complete and self._engine is not None and self._engine not in known:
+            hint = did_you_mean(self._engine, known) or _known(known)
+            yield "engine", f"there is no evaluator {self._engine!r}{hint}"
+
+    def _call(self, runner: Any) -> None:
+        # Every evaluator reaches the points of an evaluation.
+        if runner.state.evaluating in (None, self._engine):
+            self._handler(self._find_engine(), **self._arguments)
+
+    def _find_engine(self) -> Any:
+        if self._engine in (None, "trainer"):
+            return self.runner.trainer
+        evaluators = self.runner.evaluators
+        if self._engine not in evaluators:
+            message = f"the evaluator {self._engine!r} is made by a hook further down: move this entry below it"
+            raise ConfigError([Problem(f"{self.default_name}.engine", message)])
+        return evaluators[self._engine]
+
+
+def _known(engines: Sequence[str]) -> str:
+    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": pass evaluators=... to attach_hooks()"
 
 
 def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,43 +176,3 @@ def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
         signature.bind("the engine", **arguments)
     except TypeError as error:
         raise SettingError("arguments", f"{name} cannot be called with these: {error}") from None
-
-
-def _check(engine: str | None) -> Callable[[BaseHook, Situation], Iterator[tuple[str, str]]]:
-    def check(_: BaseHook, situation: Situation) -> Iterator[tuple[str, str]]:
-        made = [name for hook in situation.hooks.values() if (name := getattr(hook, "evaluates", None))]
-        known = ["trainer", *situation.evaluators, *made]
-        if situation.complete and engine is not None and engine not in known:
-            yield "engine", f"there is no evaluator {engine!r}{did_you_mean(engine, known) or _known(known)}"
-
-    return check
-
-
-def _known(engines: Sequence[str]) -> str:
-    return f"; there are {', '.join(engines)}" if len(engines) > 1 else ": pass evaluators=... to attach_hooks()"
-
-
-def _engine(hook: BaseHook, name: str | None) -> Any:
-    if name in (None, "trainer"):
-        return hook.runner.trainer
-    evaluators = hook.runner.evaluators
-    if name not in evaluators:
-        message = f"the evaluator {name!r} is made by a hook further down: move this entry below it"
-        raise ConfigError([Problem(f"{type(hook).__name__}.engine", message)])
-    return evaluators[name]
-
-
-def _attach(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[[BaseHook], None]:
-    def attached(self: BaseHook) -> None:
-        handler.attach(_engine(self, engine), **extra)
-
-    return attached
-
-
-def _call(handler: Any, engine: str | None, extra: Mapping[str, Any]) -> Callable[..., None]:
-    def answer(self: BaseHook, runner: Any) -> None:
-        # Every evaluator runs the points of an evaluation.
-        if runner.state.evaluating in (None, engine):
-            handler(_engine(self, engine), **extra)
-
-    return answer

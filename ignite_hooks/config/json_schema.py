@@ -12,7 +12,7 @@ from ignite_hooks.config.ignite_handlers import EVENTS
 from ignite_hooks.config.read import default_set
 from ignite_hooks.config.validate import type_adapter
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.registry import HOOKS, WRITERS, Registry
 
 Schema = dict[str, Any]

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from ignite_hooks.config.describe import COMMON_TYPES, Setting, describe, type_in_words
 from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.base_hook import SPELLINGS, PriorityLike
-from ignite_hooks.plan.points import Priority, misspelt_points
+from ignite_hooks.plan.points import misspelt_points
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import parse_every
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 

@@ -15,7 +15,7 @@ from ignite_hooks.text import escaped, table
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
-    from ignite_hooks.plan.plan import Slot
+    from ignite_hooks.plan.slots import Slot
     from ignite_hooks.run.runner import Runner
 
 STEPS_PER_DOUBLING = 8

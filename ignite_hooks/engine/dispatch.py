@@ -1,4 +1,4 @@
-"""Slots made ready for a run, and the one way hooks are called: timed, counted, failing as they were told to."""
+"""The one way hooks are called: in order, timed and counted; a failure comes to what ``on_error`` says."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.engine.accounting import Failures, Report, Tally
 from ignite_hooks.errors import ConfigError, HookError, Problem
-from ignite_hooks.plan.arguments import ArgumentSets, Available, CannotSupply, match
-from ignite_hooks.plan.plan import Plan, Slot
+from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match
+from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
-from ignite_hooks.plan.schedule import NEVER, Clock, When
+from ignite_hooks.plan.schedule import NEVER, Clock
+from ignite_hooks.plan.slots import Slot
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked
 
 IN_A_ROW = 3
-"""So many failures in a row switch a hook off whose ``on_error`` is ``warn``."""
+"""The number of failures in a row that disables a hook whose ``on_error`` is ``warn``."""
 
 
 class Call:
@@ -32,25 +33,55 @@ class Call:
         self.next_due = 0
 
 
+class ArgumentSets:
+    """The argument lists of one event: methods with the same parameters share one, gathered once per event."""
+
+    def __init__(self, look_up: Callable[[str], Any]) -> None:
+        self._look_up = look_up
+        self._lists: dict[tuple[object, ...], list[Any]] = {}
+        self.live: list[tuple[list[Any], tuple[Source, ...]]] = []
+        """The lists in which values have to be looked up at each event."""
+
+    def of(self, sources: tuple[Source, ...]) -> list[Any]:
+        """Return the list that holds the values of these sources while an event is handled."""
+        key = tuple([id(source.value) if source.name is None else source.name for source in sources])
+        if key not in self._lists:
+            self._lists[key] = values = [source.value for source in sources]
+            if any(source.name is not None for source in sources):
+                self.live.append((values, sources))
+        return self._lists[key]
+
+    def gather(self) -> None:
+        """Look up the values that change."""
+        look_up = self._look_up
+        for values, sources in self.live:
+            values[:] = [s.value if s.name is None else look_up(s.name) for s in sources]
+
+    def release(self) -> None:
+        """Drop batches and outputs, so that their memory is free for the next step."""
+        for values, _ in self.live:
+            values.clear()
+
+
 def on_error_of(hook: object) -> str:
-    """What a failure of a hook comes to: one that talks to the same hook on other ranks cannot be left out on one."""
+    """Return what a failure of a hook leads to: no rank can go on alone without a hook that talks to other ranks."""
     alone = world_size() == 1 or not getattr(type(hook), "collective", False)
     return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
 
 
 class Dispatcher:
-    """The calls of one run, point by point.
+    """Calls the hooks of one run, point by point.
 
     Args:
-        agree: Makes an answer of rank 0 the answer of all ranks.
-        now: Seconds, for schedules in seconds.
+        agree: Makes the answer of rank 0 the answer of all ranks.
+        now: Returns the time in seconds, for schedules in seconds.
     """
 
     def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
         self.is_bound = False
         self.report = Report()
         self.off: set[str] = set()
-        """The hooks that are switched off; they are only cleaned up."""
+        """The disabled hooks; they are only cleaned up."""
         self._plan = Plan({})
         self._ready: dict[str, tuple[list[Call], ArgumentSets]] = {}
         self._payload: Mapping[str, Any] = {}
@@ -58,7 +89,7 @@ class Dispatcher:
         self._clocks = {"iter": Clock(now, agree), "epoch": Clock(now, agree)}
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
         self.next_weighing = NEVER
-        """The next iteration after which somebody looks at what the hooks cost."""
+        """The next iteration after which the cost of the hooks is compared with the budget."""
 
     def bind(self, runner: Runner) -> None:
         """Hold the runner, which supplies the arguments of methods, until ``forget``."""
@@ -67,7 +98,7 @@ class Dispatcher:
     # -- making ready -----------------------------------------------------------------------------------------
 
     def prepare(self, plan: Plan) -> None:
-        """Read every signature of a plan; what nobody can supply is one error, before anything is called."""
+        """Read every signature of a plan; raise one error for all parameters that nobody supplies."""
         self._plan = plan
         problems: list[Problem] = []
         ready = {}
@@ -78,7 +109,7 @@ class Dispatcher:
         self._ready = ready
 
     def forget(self) -> None:
-        """Let go of everything that belongs to the run."""
+        """Drop everything that belongs to the run."""
         self._ready = {}
         self._payload = {}
         if self.is_bound:
@@ -86,7 +117,7 @@ class Dispatcher:
             del self.runner
 
     def at(self, point: str) -> tuple[list[Call], ArgumentSets]:
-        """The calls of a point in order, and their arguments."""
+        """Return the calls of a point in order, and their arguments."""
         return self._ready.get(point) or ([], ArgumentSets(self.look_up))
 
     def _make_ready(
@@ -97,7 +128,8 @@ class Dispatcher:
         available = Available(self.runner, services, LIVE, payload, withheld)
         sets = ArgumentSets(self.look_up)
         calls = []
-        for slot in self._plan.at(point):
+        slots = self._plan.slots.get(point)
+        for slot in self._plan.at(point) if slots is None else slots:
             if slot.hook in self.off and point != "cleanup":
                 continue
             try:
@@ -110,7 +142,7 @@ class Dispatcher:
         return calls, sets
 
     def look_up(self, name: str) -> Any:
-        """What a name stands for now."""
+        """Return the value that a parameter of this name receives now."""
         return self._payload[name] if name in self._payload else getattr(self.runner, name)
 
     # -- calling ----------------------------------------------------------------------------------------------
@@ -122,7 +154,7 @@ class Dispatcher:
 
         Args:
             point: A known point, or any method name.
-            payload: What the point itself has to give.
+            payload: The arguments that the point itself supplies.
             quietly: Log failures and go on, because an exception is already on its way.
             to_the_end: Call every hook even when one fails; the first failure is raised at the end.
         """
@@ -141,7 +173,7 @@ class Dispatcher:
             for call in calls:
                 if call.slot.hook in self.off and point != "cleanup":
                     continue
-                if not self._is_due(call):
+                if not (call.slot.acts_always or self._is_due_now(call)):
                     continue
                 sets.gather()
                 try:
@@ -157,7 +189,7 @@ class Dispatcher:
             raise first_error
 
     def clean_up(self, name: str, hook: object) -> None:
-        """Clean up after one hook, which has left the plan."""
+        """Clean up after one hook that has left the plan."""
         whole, self._plan = self._plan, Plan({name: hook})
         try:
             calls, sets = self._make_ready("cleanup", (), [])
@@ -171,7 +203,7 @@ class Dispatcher:
             sets.release()
 
     def call(self, call: Call, *, quietly: bool = False) -> None:
-        """Make one call and note its time."""
+        """Make one call and record its time."""
         outer, self._inner_seconds = self._inner_seconds, 0.0
         start = time.perf_counter()
         call.tally.calls += 1
@@ -186,7 +218,7 @@ class Dispatcher:
             self._inner_seconds = outer + seconds
 
     def fail(self, call: Call, error: Exception, *, quietly: bool = False) -> None:
-        """Raise, warn or switch off, as the hook's ``on_error`` says."""
+        """Raise, warn or disable the hook, as its ``on_error`` says."""
         if isinstance(error, HookError) and not quietly:
             raise error
         slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger
@@ -206,31 +238,26 @@ class Dispatcher:
 
     # -- what is due ------------------------------------------------------------------------------------------
 
-    def _is_due(self, call: Call) -> bool:
-        slot = call.slot
-        if slot.acts_always:
-            return True
-        state = self.runner.trainer_state
-        when = slot.when or When()
-        by_epoch = when.unit == "epoch" or slot.point.name in EPOCH_POINTS
-        n = int(state.epoch if by_epoch else state.iteration)
-        if slot.decides:
-            return self.decides(call, n - 1)
-        if when.unit == "second":
-            return slot in self.fired("epoch", n)
-        return when.due(n)
-
-    def decides(self, call: Call, step: int) -> bool:
-        """Ask a hook that decides itself; a failure of its answer is a failure of the hook."""
+    def is_due(self, call: Call, n: int, fired: Collection[object] = ()) -> bool:
+        """Return whether a call is due; a failure of a hook that decides itself is a failure of the hook."""
         try:
-            return bool(call.slot.owner.should_trigger(step))  # type: ignore[attr-defined]
+            return call.slot.is_due(n, fired)
         except Exception as error:
-            call.tally.calls += 1
-            self.fail(call, error)
+            self.fail_to_decide(call, error)
             return False
 
+    def fail_to_decide(self, call: Call, error: Exception) -> None:
+        """Treat a failure of a hook to say whether it is due as a failure of its call."""
+        call.tally.calls += 1
+        self.fail(call, error)
+
+    def _is_due_now(self, call: Call) -> bool:
+        slot, state = call.slot, self.runner.trainer_state
+        n = int(state.epoch if slot.counts_epochs else state.iteration)
+        return self.is_due(call, n, self.fired("epoch", n) if slot.by_clock else ())
+
     def start_clocks(self) -> None:
-        """Begin to count time for the schedules in seconds."""
+        """Start the clocks of schedules in seconds."""
         state = self.runner.trainer_state
         for unit, points, done in (("iter", ITERATION_POINTS, state.iteration), ("epoch", EPOCH_POINTS, state.epoch)):
             slots = [call.slot for point in points for call in self.at(point)[0]]
@@ -238,7 +265,7 @@ class Dispatcher:
         self._fired.clear()
 
     def fired(self, unit: str, n: int) -> frozenset[object]:
-        """The slots with a schedule in seconds that fire at this iteration or epoch; decided once for each."""
+        """Return the slots with a schedule in seconds that fire at this iteration or epoch; decided once for each."""
         seen, fired = self._fired.get(unit, (-1, frozenset()))
         if seen != n:
             fired = self._clocks[unit].due(n)
@@ -247,5 +274,5 @@ class Dispatcher:
 
     @property
     def next_look(self) -> int:
-        """The next iteration in which a schedule in seconds has to look at the clock."""
+        """The next iteration in which schedules in seconds read the clock."""
         return self._clocks["iter"].next_look

@@ -62,8 +62,8 @@ class IterationBox:
         n = int(self._engine.state.iteration)
         self._all, self._sets = self._calls.at(self.point)
         for call in self._all:
-            when = call.slot.when
-            call.next_due = n + 1 if when is None or when.unit == "second" else when.following(n)
+            slot = call.slot
+            call.next_due = slot.when.following(n) if slot.when is not None and slot.by_count else 0
         self._make_quick()
         self.next_due = 0
 
@@ -120,10 +120,17 @@ class IterationBox:
                 call.tally.calls += passed
 
     def _asking(self, call: Call) -> Callable[..., Any]:
-        engine, decides, off = self._engine, self._calls.decides, self._calls.off
+        engine, off, is_due = self._engine, self._calls.off, call.slot.is_due
 
         def ask(*arguments: Any) -> None:
-            if call.slot.hook not in off and decides(call, engine.state.iteration - 1):
+            if call.slot.hook in off:
+                return
+            try:
+                due = is_due(engine.state.iteration)
+            except Exception as error:
+                self._calls.fail_to_decide(call, error)
+                return
+            if due:
                 call.tally.calls += 1
                 call.function(*arguments)
 
@@ -168,7 +175,7 @@ class IterationBox:
             call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
         self._calls.fail(failed, error)
         for call in rest:
-            if call.slot.hook not in self._calls.off and self._is_due(call, self._counted, frozenset()):
+            if call.slot.hook not in self._calls.off and self._calls.is_due(call, self._counted):
                 self._calls.call(call)
         self._make_quick()
 
@@ -182,7 +189,14 @@ class IterationBox:
         sets.gather()
         try:
             for call in before:
-                if call.slot.hook not in calls.off and self._is_due(call, n, fired):
+                slot = call.slot
+                if n < call.next_due or slot.hook in calls.off:
+                    continue
+                if slot.when is not None and slot.by_count:
+                    is_due, call.next_due = slot.is_due(n), slot.when.following(n)
+                else:
+                    is_due = slot.acts_always or calls.is_due(call, n, fired)
+                if is_due:
                     calls.call(call)
         finally:
             sets.release()
@@ -196,19 +210,6 @@ class IterationBox:
         if self._afterwards is not None:
             self._afterwards()
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))
-
-    def _is_due(self, call: Call, n: int, fired: frozenset[object]) -> bool:
-        slot = call.slot
-        if slot.decides:
-            return self._calls.decides(call, n - 1)
-        if slot.acts_always:
-            return True
-        if slot.when is None or slot.when.unit == "second":
-            return slot in fired
-        if n < call.next_due:
-            return False
-        call.next_due = slot.when.following(n)
-        return True
 
 
 class IterationBoxes:

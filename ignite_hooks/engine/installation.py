@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ignite.engine import Engine, EventEnum
+from ignite.engine import Engine
 
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.engine.accounting import Report
@@ -22,32 +22,14 @@ from ignite_hooks.engine.signals import Shielded, Signals
 from ignite_hooks.engine.stopping import Stopping, StopVote
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
-from ignite_hooks.plan.plan import Plan, problems_of
-from ignite_hooks.plan.points import CHECKPOINT_POINTS, method_of
+from ignite_hooks.plan.hook_events import HookEvents
+from ignite_hooks.plan.methods import default_name, own_method
+from ignite_hooks.plan.plan import Plan
+from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import did_you_mean, one_line, shown
-
-
-class HookEvents(EventEnum):
-    """The checkpoint points as Ignite events, registered on the trainer.
-
-    Example:
-        >>> HookEvents.BEFORE_SAVE_CHECKPOINT == "BEFORE_SAVE_CHECKPOINT"
-        False
-    """
-
-    BEFORE_SAVE_CHECKPOINT = "hook_before_save_checkpoint"
-    AFTER_SAVE_CHECKPOINT = "hook_after_save_checkpoint"
-    AFTER_LOAD_CHECKPOINT = "hook_after_load_checkpoint"
-
-    @property
-    def name(self) -> str:
-        """Prefixed: Ignite compares events by name, and these must never equal one of another make."""
-        return f"HOOK_{self._name_}"
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 class Installation:
@@ -131,7 +113,7 @@ class Installation:
         if hook is None or isinstance(hook, (str, int, float, Mapping, list, tuple, type)):
             hint = ": build_hook() makes one of it" if isinstance(hook, (str, Mapping)) else ""
             raise ConfigError([Problem("register_hook", f"a hook is needed, not {shown(hook)}{hint}")])
-        name = name or getattr(hook, "name", None) or type(hook).__name__
+        name = name or getattr(hook, "name", None) or default_name(hook)
         if name in runner.hooks.registered:
             raise ConfigError([Problem(name, "there is already a hook of this name: give one of them a name")])
         before = getattr(hook, "priority", None)
@@ -146,7 +128,7 @@ class Installation:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
                 runner.best.watch(metric, rule_for(metric, rule))
             runner.hooks.registered = {**runner.hooks.registered, name: hook}
-            attached = method_of(hook, "attached")
+            attached = own_method(type(hook), "attached")
             if attached:
                 with tracking_new_handlers([runner.trainer, *runner.evaluators.values()], self._on_detach):
                     attached(hook)

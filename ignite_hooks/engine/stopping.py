@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from ignite_hooks.engine.fast_path import IterationBoxes
     from ignite_hooks.engine.signals import Signals
-    from ignite_hooks.plan.plan import Plan, Slot
+    from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.plan.slots import Slot
 
 SECONDS_BETWEEN_VOTES = 0.05
 """The ranks vote about this often for the sake of signals, where no hook that may end the run was called."""

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.hooks.base_hook import BaseHook, Hook, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

@@ -6,13 +6,19 @@ import copy
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
-from ignite_hooks.plan.points import ALIASES, EPOCH_POINTS, ITERATION_POINTS, POINTS, Priority, point_named
-from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When, read_when
+from ignite_hooks.plan.methods import answers_of, class_answers, mark_defaults, schedule_of
+from ignite_hooks.plan.points import POINTS
+from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ignite_hooks.plan.simulate import PlanSimulation
     from ignite_hooks.run.runner import Runner
 
 OnError = Literal["raise", "warn", "disable"]
@@ -20,12 +26,15 @@ PriorityLike = int | str | Mapping[str, int | str]
 Made = TypeVar("Made", bound="BaseHook")
 
 COMMON_SETTINGS = ("name", "priority", "on_error", *SCHEDULE_WORDS)
-"""What any entry of a configuration may say, whatever its hook."""
+"""The settings that every entry of a configuration may have, whatever its hook."""
+
+OPTIONAL = ("evaluates", "evaluate", "loader", "out_dir")
+"""Attributes of every hook that are settings only where a hook says so."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """What a hook may know of its surroundings when its settings are checked, before anything is attached."""
+    """The surroundings of a hook when its settings are checked, before anything is attached."""
 
     evaluators: frozenset[str] = frozenset()
     services: frozenset[str] = frozenset()
@@ -39,6 +48,7 @@ class Situation:
         return bool(self.evaluators) or any(getattr(hook, "evaluates", None) for hook in self.hooks.values())
 
 
+@mark_defaults
 class BaseHook:
     """The parent of all hooks: override the points you need, each with the parameters you need.
 
@@ -58,16 +68,30 @@ class BaseHook:
     """
 
     name: str | None = None
+    default_name: str | None = None
+    """The name where nothing else gives one; by default that of the class."""
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "raise"
     point_priority: ClassVar[Mapping[str, int]] = {}
     """Priorities at single points, where they differ from ``priority``."""
 
     may_end_a_run: ClassVar[bool | None] = None
-    """Whether it may end a run, or has something to do when one ends early: the ranks of a run then agree about it.
-    Where nothing is said, a hook that only observes (``on_error`` is ``warn``) does not."""
+    """Whether it may end a run, or acts when one ends early: the ranks of a run then vote on the end.
+    By default all hooks do but those that only observe (``on_error`` is ``warn``)."""
     collective: ClassVar[bool] = False
     """Whether its methods talk to those of the same hook on other ranks, so that it cannot be left out on one alone."""
+
+    changes_training: ClassVar[bool] = False
+    """Whether a run with this hook has other weights than one without it; ``check_hook`` expects the same otherwise."""
+
+    evaluates: str | None = None
+    """The name under which it evaluates, such as ``val``; None where it does not."""
+    evaluate: Any = None
+    """The method that evaluates now, given the runner, where ``evaluates`` has a name; elsewhere free for settings."""
+    loader: Any = None
+    """The data on which it evaluates, where its settings say."""
+    out_dir: str | Path | None = None
+    """The folder of its files, where its settings say."""
 
     given: frozenset[str] = frozenset()
     """The names of the settings that were mentioned, as opposed to left at their defaults."""
@@ -161,7 +185,7 @@ class BaseHook:
     def cleanup(self, *args: Any, **kwargs: Any) -> None:
         """Exactly once at the end of a run, whatever ended it."""
 
-    # -- helpers ----------------------------------------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------------------------------------
 
     @property
     def runner(self) -> Runner:
@@ -177,27 +201,50 @@ class BaseHook:
         # Weak, or engine -> hook -> runner -> engine would keep each other alive.
         self._runner = None if runner is None else weakref.ref(runner)
 
+    # -- what the run asks a hook -----------------------------------------------------------------------------
+
     def attached(self) -> None:
-        """Called once when the hook joins a runner, before any run."""
+        """Prepare for a run: called once when the hook joins a runner, before anything is trained."""
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
-        """What is wrong with the settings in this situation, as (setting, message)."""
+        """Yield what is wrong with the settings in this situation, as (setting, message)."""
         yield from ()
 
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the methods that answer points, by their names."""
+        return {answer.method: getattr(self, answer.method) for answer in class_answers(type(self))}
+
     def how_often(self, method: str) -> str | None:
-        """What the plan says of a method that is not marked ``@scheduled`` and still does not act always."""
+        """Return what the plan says of a method that is not marked ``@scheduled`` and still does not act always."""
         return None
 
+    def leads_to(self, method: str, simulation: PlanSimulation) -> Sequence[str]:
+        """Return what a call of a method leads to in a simulated run: points, ``val`` or ``test``."""
+        return ()
+
     def monitors(self) -> Mapping[str, str]:
-        """The metrics this hook ranks, with their rules."""
+        """Return the metrics this hook ranks, with their rules."""
         return {}
 
+    def weights(self) -> Mapping[str, Any]:
+        """Return the weights held beside the model, by their key in a checkpoint; they are not copied."""
+        return {}
+
+    def load_weights(self, found: Mapping[str, Any]) -> None:
+        """Take back what ``weights`` returned."""
+
+    def steady_tensors(self) -> Sequence[Tensor]:
+        """Return the tensors in checkpoints that do not change between one optimizer step and the next."""
+        return ()
+
     def findings(self) -> list[str]:
-        """What stands out in this run so far, in words; the report tells it."""
+        """Return what stands out in this run so far, in words; the report shows it."""
         return []
 
+    # -- helpers ----------------------------------------------------------------------------------------------
+
     def get_service(self, name: str, default: Any = None) -> Any:
-        """The service of this name, or the default."""
+        """Return the service of this name, or the default."""
         return self.runner.get_service(name, default)
 
     @property
@@ -206,49 +253,48 @@ class BaseHook:
         return schedule_of(self)
 
     def should_trigger(self, step: int) -> bool:
-        """Whether the hook fires at this 0-based step; override it and it decides alone."""
+        """Return whether the hook fires at this step, counted from 0; override it and it decides alone."""
         return self.when.due(step + 1)
 
     def every_n_epochs(self, runner: Runner, n: int, start: int = 0) -> bool:
-        """Whether the epoch that ends is one of every n."""
+        """Return whether the epoch that ends is one of every n."""
         return n > 0 and When(n, "epoch", start).due(runner.epoch + 1)
 
     def every_n_iters(self, runner: Runner, n: int, start: int = 0) -> bool:
-        """Whether the iteration that ends is one of every n."""
+        """Return whether the iteration that ends is one of every n."""
         return n > 0 and When(n, "iter", start).due(runner.iter + 1)
 
     every_n_train_iters = every_n_iters
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Whether this batch of the epoch is one of every n."""
+        """Return whether this batch of the epoch is one of every n."""
         return n > 0 and (batch_idx + 1) % n == 0
 
     def is_last_epoch(self, runner: Runner) -> bool:
-        """Whether this epoch is the last that was asked for."""
+        """Return whether this epoch is the last of the run."""
         return runner.max_epochs is not None and runner.epoch + 1 >= runner.max_epochs
 
     def is_last_iter(self, runner: Runner) -> bool:
-        """Whether this iteration is the last that was asked for."""
+        """Return whether this iteration is the last of the run."""
         return runner.max_iters is not None and runner.iter + 1 >= runner.max_iters
 
     is_last_train_epoch = is_last_epoch
     is_last_train_iter = is_last_iter
 
     def get_triggered_stages(self) -> list[str]:
-        """The points this hook answers, in the order in which a run meets them."""
-        cls: Any = type(self)
-        answered = {point_named(method).name for method in answered_methods(cls)}
+        """Return the points this hook answers, in the order of a run."""
+        answered = {answer.point.name for answer in answers_of(self)}
         return [point for point in POINTS if point in answered]
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress of this hook: the fields of its ``state``, where it has one."""
+        """Return the progress of this hook: the fields of its ``state``, if it has one."""
         state = getattr(self, "state", None)
         if dataclasses.is_dataclass(state) and not isinstance(state, type):
             return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up progress that ``state_dict`` gave; names it does not know are left alone."""
+        """Load progress that ``state_dict`` returned; unknown names are ignored."""
         mine = getattr(self, "state", None)
         if dataclasses.is_dataclass(mine) and not isinstance(mine, type):
             known = {field.name for field in dataclasses.fields(mine)}
@@ -272,6 +318,11 @@ def settings(cls: type[Made]) -> type[Made]:
         >>> Beep({"interval": 5}).interval, Beep(loud=True).given
         (5, frozenset({'loud'}))
     """
+    for name in vars(cls).get("__annotations__", {}):
+        inherited = next((base for base in cls.__mro__ if name in vars(base)), None)
+        if inherited is BaseHook and (name in OPTIONAL or callable(vars(BaseHook)[name])):
+            # A setting without a default: the dataclass would take what BaseHook has by this name for one.
+            setattr(cls, name, dataclasses.field())
     made: Any = dataclasses.dataclass(kw_only=True, eq=False)(cls)
     fields = {field.name for field in dataclasses.fields(made) if field.init}
     construct: Callable[..., None] = made.__init__
@@ -294,39 +345,3 @@ def settings(cls: type[Made]) -> type[Made]:
 
 SPELLINGS = {"frequency": "interval", "interval": "frequency", "begin": "start", "start": "begin"}
 """The two names of one setting; a hook with a field for one takes the other for it."""
-
-
-def schedule_of(hook: object) -> When:
-    """The schedule that the settings of a hook spell."""
-    word: Callable[..., Any] = functools.partial(getattr, hook)
-    frequency, start = word("frequency", None), word("start", None)
-    return read_when(
-        interval=word("interval", None) if frequency is None else frequency,
-        by_epoch=word("by_epoch", None),
-        start=word("begin", None) if start is None else start,
-        every=word("every", None),
-        epochs_by_default=answers_only_epochs(type(hook)),
-    )
-
-
-_ANSWERED: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
-
-
-def answered_methods(cls: type) -> tuple[str, ...]:
-    """The methods of a class that answer a known point: those that are not BaseHook's own."""
-    # Weak: a class made from functions would keep alive whatever these have seen.
-    if cls not in _ANSWERED:
-        _ANSWERED[cls] = tuple(name for name in (*POINTS, *ALIASES) if own_method(cls, name) is not None)
-    return _ANSWERED[cls]
-
-
-def own_method(cls: type, name: str) -> Callable[..., Any] | None:
-    """The method a class gives this name itself, not the one it has from BaseHook."""
-    method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-    return method if callable(method) and method is not vars(BaseHook).get(name) else None
-
-
-def answers_only_epochs(cls: Any) -> bool:
-    """Whether, of the train iteration and epoch points, a class answers epoch points alone."""
-    answered = {point_named(name).name for name in answered_methods(cls)}
-    return bool(answered & EPOCH_POINTS) and not answered & ITERATION_POINTS

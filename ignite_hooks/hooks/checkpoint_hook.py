@@ -18,14 +18,14 @@ from ignite_hooks.checkpoint.save import Order
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
 from ignite_hooks.store.manifest import check_name
 
 if TYPE_CHECKING:
     from ignite_hooks.checkpoint.save import Then
-    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.plan.simulate import PlanSimulation
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.store.interface import Retire
     from ignite_hooks.store.manifest import Entry, Kind
@@ -215,14 +215,14 @@ class CheckpointHook(BaseHook):
             return None
         return str(self.when) if self.counts_epochs else "where an iteration that is due ends it"
 
-    def foreseen(self, method: str, run: Foreseen) -> tuple[str, ...]:
-        """The points that a call will lead to."""
+    def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
+        """Return what a call of this method leads to in a simulated run."""
         if method == "after_train" and self.save_last:
             return ("before_save_checkpoint", "after_save_checkpoint")
-        at_end = run.iteration % run.iterations == 0
+        at_end = simulation.iteration % simulation.iterations == 0
         due = {
             "after_train_iter": not at_end,
-            "after_epoch": self.when.due(run.epoch if self.counts_epochs else run.iteration),
+            "after_epoch": self.when.due(simulation.epoch if self.counts_epochs else simulation.iteration),
         }
         if not due.get(method):
             return ()

@@ -14,7 +14,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint import capture as checkpoints
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.run.best import Rule, fresh_score, is_better, rule_for
 from ignite_hooks.text import counted
 

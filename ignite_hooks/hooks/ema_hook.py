@@ -15,7 +15,7 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, world_size
 from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 
 if TYPE_CHECKING:

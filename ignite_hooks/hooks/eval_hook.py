@@ -14,7 +14,7 @@ from ignite_hooks.distributed.collectives import all_gather, broadcast_object, b
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import fresh_score, rule_for
 from ignite_hooks.run.services import KNOWN_SERVICES
@@ -23,7 +23,7 @@ from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.distributed.batch_sharing import Sharded
-    from ignite_hooks.plan.plan import Foreseen
+    from ignite_hooks.plan.simulate import PlanSimulation
     from ignite_hooks.run.runner import Runner
 
 
@@ -86,7 +86,7 @@ class EvalHook(BaseHook):
             raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
 
     @property
-    def evaluates(self) -> str:
+    def evaluates(self) -> str:  # type: ignore[override]  # follows from the name
         """The name of the evaluator, which begins the names of its metrics."""
         return self.name or "val"
 
@@ -175,13 +175,13 @@ class EvalHook(BaseHook):
         if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.state.aborting:
             self.evaluate(runner)
 
-    def foreseen(self, method: str, run: Foreseen) -> tuple[str, ...]:
-        """The points that a call will lead to."""
+    def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
+        """Return what a call of this method leads to in a simulated run."""
         kind = "test" if self.evaluates == "test" else "val"
         if method in ("after_train_iter", "after_train_epoch"):
             return (kind,)
-        done = run.epoch if self.when.unit == "epoch" else run.iteration
-        at_end = method == "after_train" and not run.has_just_evaluated(self) and done >= self.when.start
+        done = simulation.epoch if self.when.unit == "epoch" else simulation.iteration
+        at_end = method == "after_train" and not simulation.has_just_evaluated(self) and done >= self.when.start
         return (kind,) if at_end else ()
 
     def evaluate(self, runner: Runner) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
-from ignite_hooks.plan.points import Priority
-from ignite_hooks.plan.schedule import When, scheduled
+from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.runner import losses_of
 from ignite_hooks.text import clock, columns, number, out_of, padded
@@ -89,9 +90,9 @@ class LoggerHook(BaseHook):
     def after_train_iter(self, outputs: Any) -> None:
         self._window.add(outputs)
 
-    @scheduled
-    def after_step(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
-        """The same point by its other name: this one is scheduled."""
+    @at("after_train_iter", scheduled=True)
+    def log_iteration(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
+        """Log what was measured since the last line."""
         self._log(runner, optimizer, timer)
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:

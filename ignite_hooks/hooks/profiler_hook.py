@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import gc
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Ge
 
@@ -17,7 +17,8 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settin
 from ignite_hooks.measure.machine import give_back
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.measure.profile import Cycles, Operator, Profile, as_markdown, sections
-from ignite_hooks.plan.points import ITERATION_POINTS, Outside, Priority, point_named
+from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import NEVER, When
 from ignite_hooks.report.profile_page import profile_page
 
@@ -58,6 +59,9 @@ class Looks(When):
         return n + 1 if self.next_look is None else self.next_look(n)
 
 
+METHODS_OF_AN_ITERATION = ("before_train_iter", "begin_step", "end_step", "after_train_iter")
+
+
 @settings
 class ProfilerHook(BaseHook):
     """Look into some iterations with torch.profiler; write traces, tables and what stands out to ``profile``.
@@ -92,13 +96,6 @@ class ProfilerHook(BaseHook):
     # Around all others, so that what they do is seen too.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
-
-    point_priority: ClassVar[Mapping[str, int]] = {
-        "before_train_iter": Outside.PROFILER,
-        "after_train_iter": Outside.PROFILER,
-        "before_train_step": 100,
-        "after_train_step": 100,
-    }
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = dict(self.schedule or {})
@@ -142,8 +139,7 @@ class ProfilerHook(BaseHook):
         return max(n + 1, self._began_at + self._next)
 
     def how_often(self, method: str) -> str | None:
-        """Where it looks."""
-        if point_named(method).name not in ITERATION_POINTS:
+        if method not in METHODS_OF_AN_ITERATION:
             return None
         cycles, unit = self._cycles, "epochs" if self.by_epoch else "iters"
         return f"{cycles.active} {unit} after {cycles.wait + cycles.warmup}, {cycles.repeat} x"
@@ -166,6 +162,7 @@ class ProfilerHook(BaseHook):
             looks = self._cycles.at(self._epoch)[1] in ("warmup", "active")
             self._next = self._iteration + 1 if looks else NEVER
 
+    @at("before_train_iter", order=Order.OUTER)
     def before_train_iter(self, runner: Runner) -> None:
         self._iteration = runner.global_step - (self._began_at or 0)
         if self._torch is None:
@@ -181,18 +178,21 @@ class ProfilerHook(BaseHook):
             self._torch.step()
         self._phases.enter(HOOKS)
 
-    def before_train_step(self) -> None:
-        """The same point by another name, as the last of all hooks."""
+    @at("before_train_iter", order=Order.INNERMOST)
+    def begin_step(self) -> None:
+        """Begin the step, after all other hooks have run."""
         if self._torch is not None:
             self._phases.step_begins()
 
-    def after_train_step(self) -> None:
-        """Before the other hooks have their turn."""
+    @at("after_train_iter", order=Order.INNERMOST)
+    def end_step(self) -> None:
+        """End the step, before all other hooks run."""
         if self._torch is not None:
             self._phases.step_ends()
 
+    @at("after_train_iter", order=Order.OUTER)
     def after_train_iter(self, runner: Runner) -> None:
-        """Last of all hooks."""
+        """End the iteration, after all other hooks have run."""
         if self._torch is None:
             return
         self._phases.enter(DATA)

@@ -1,4 +1,4 @@
-"""A method receives what its parameters name: signatures read once, arguments gathered once per event."""
+"""A method receives what its parameters name: where each argument comes from, read once from the signature."""
 
 from __future__ import annotations
 
@@ -19,15 +19,10 @@ class Source:
     name: str | None = None
     value: Any = None
 
-    @property
-    def key(self) -> object:
-        """Equal keys, equal arguments."""
-        return self.name if self.name is not None else id(self.value)
-
 
 @dataclass(frozen=True)
 class Available:
-    """What the parameters of a method can name at one point."""
+    """The names that the parameters of a method can have at one point."""
 
     runner: object
     services: Mapping[str, Any]
@@ -36,10 +31,10 @@ class Available:
     payload: Collection[str] = ()
     """The live names that belong to the point; ``**kwargs`` receive them."""
     withheld: Collection[str] = ()
-    """Services that exist in principle and were not given."""
+    """Known services that were not given."""
 
     def source(self, name: str) -> Source | None:
-        """The source of a name, if there is one."""
+        """Return the source of a name, or None."""
         if name in self.live or name in self.payload:
             return Source(name)
         if name in self.services:
@@ -52,14 +47,14 @@ class CannotSupply(TypeError):
 
 
 def parameters_of(method: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """The parameters of a bound method, without ``self``."""
+    """Return the parameters of a bound method, without ``self``."""
     return tuple(inspect.signature(method).parameters.values())
 
 
 def match(
     method: Callable[..., Any], available: Available, place: str
 ) -> tuple[Callable[..., Any], tuple[Source, ...]]:
-    """A function and the sources of its positional arguments, so that calling it needs no names.
+    """Return a function and the sources of its positional arguments, so that calling it needs no names.
 
     Example:
         >>> here = Available(runner="the runner", services={"model": "the model"}, live={"epoch"})
@@ -102,36 +97,6 @@ def _with_keywords(method: Callable[..., Any], count: int, names: list[str]) -> 
 
 def _message(name: str, available: Available, place: str) -> str:
     if name in available.withheld:
-        return f"{place} needs the service {name!r}: give attach_hooks {name}=..."
+        return f"{place} needs the service {name!r}: pass {name}=... to attach_hooks()"
     everything = {"runner", *available.live, *available.payload, *available.services}
     return f"{place} has a parameter {name!r} that nobody can supply{did_you_mean(name, everything)}"
-
-
-class ArgumentSets:
-    """The argument lists of one event: methods with the same parameters share one, gathered once per event."""
-
-    def __init__(self, look_up: Callable[[str], Any]) -> None:
-        self._look_up = look_up
-        self._lists: dict[tuple[object, ...], list[Any]] = {}
-        self.live: list[tuple[list[Any], tuple[Source, ...]]] = []
-        """The lists in which anything has to be looked up at an event."""
-
-    def of(self, sources: tuple[Source, ...]) -> list[Any]:
-        """The list that holds the values of these sources while an event is handled."""
-        key = tuple(source.key for source in sources)
-        if key not in self._lists:
-            self._lists[key] = values = [source.value for source in sources]
-            if any(source.name is not None for source in sources):
-                self.live.append((values, sources))
-        return self._lists[key]
-
-    def gather(self) -> None:
-        """Look up what changes."""
-        look_up = self._look_up
-        for values, sources in self.live:
-            values[:] = [s.value if s.name is None else look_up(s.name) for s in sources]
-
-    def release(self) -> None:
-        """Let go of batches and outputs, so that their memory is free for the next step."""
-        for values, _ in self.live:
-            values.clear()

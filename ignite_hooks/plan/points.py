@@ -3,58 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Literal
+from typing import Literal
 
-from ignite_hooks.text import nearest, shown
+from ignite_hooks.text import nearest
 
 EngineKind = Literal["train", "val", "test"]
-
-
-class Priority(IntEnum):
-    """Named priorities; any whole number from 0 to 100 is a priority too."""
-
-    HIGHEST = 0
-    VERY_HIGH = 10
-    HIGH = 30
-    ABOVE_NORMAL = 40
-    NORMAL = 50
-    BELOW_NORMAL = 60
-    LOW = 70
-    VERY_LOW = 90
-    LOWEST = 100
-
-    @classmethod
-    def value_of(cls, priority: object) -> int:
-        """The number of a priority given as a name in any case or as a number.
-
-        Example:
-            >>> Priority.value_of("below_normal"), Priority.value_of(35)
-            (60, 35)
-        """
-        if isinstance(priority, str):
-            name = priority.strip().upper().replace("-", "_").replace(" ", "_")
-            if name in cls.__members__:
-                return int(cls[name])
-            near = nearest(name, cls.__members__)
-            hint = f"did you mean {near}?" if near else f"choose one of {', '.join(cls.__members__)}"
-            raise ValueError(f"{shown(priority)} is not a priority, {hint}")
-        if isinstance(priority, Outside):
-            return int(priority)
-        if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 100:
-            return int(priority)
-        raise ValueError(
-            f"{shown(priority)} is not a priority: give a name such as HIGH, or a whole number from 0 to 100"
-        )
-
-
-class Outside(IntEnum):
-    """Further out than settings can place a hook, for classes that measure what all others take, each the next too."""
-
-    TIMER = -2
-    PROFILER = -1
 
 
 @dataclass(frozen=True)
@@ -157,15 +112,3 @@ def _meant_point(method: str) -> str | None:
         return None
     near = nearest(method, [*POINTS, *ALIASES], cutoff=0.85)
     return near if near and not set(near.split("_")) < set(method.split("_")) else None
-
-
-def method_of(thing: object, name: str) -> Callable[..., Any] | None:
-    """Return the function that the class of a thing has under a name, to be called with the thing first, or None.
-
-    Example:
-        >>> method_of("text", "upper")("text"), method_of("text", "attach")
-        ('TEXT', None)
-    """
-    # Not looked up on the thing itself: an Ignite Metric answers hasattr for any name.
-    function = getattr(type(thing), name, None)
-    return function if callable(function) else None

@@ -16,7 +16,9 @@ from ignite_hooks.checkpoint.capture import hook_state
 from ignite_hooks.errors import CheckpointError, ConfigError, HookError
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.plan.points import ITERATION_POINTS, POINTS, Priority
+from ignite_hooks.plan.methods import answers_of
+from ignite_hooks.plan.points import ITERATION_POINTS, POINTS
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.store.plain import random_state, set_random_state, to_plain
 from ignite_hooks.testing.observations import (
     compare,
@@ -202,7 +204,7 @@ def is_cleaned_up_however_a_run_ends(subject: Subject) -> None:
             end_early(script.run.trainer, error)
         before = process_resources()
         with subject.attached(script) as scene:
-            answers = describe_hook(scene.hook).points
+            points = {answer.point.name for answer in answers_of(scene.hook)}
             try:
                 script.train()
             except HookError as failed:
@@ -219,7 +221,7 @@ def is_cleaned_up_however_a_run_ends(subject: Subject) -> None:
                 subject.breaks(f"fails when a run ends by {ending}: {failures.last}")
             cleanups = report.tallies.get((scene.called, "cleanup"))
             times = cleanups.calls if cleanups else 0
-            if "cleanup" in answers and times != 1:
+            if "cleanup" in points and times != 1:
                 subject.breaks(f"is cleaned up {times} times, not once, when a run ends by {ending}")
             if left:
                 subject.breaks(f"leaves something behind when a run ends by {ending}: {', '.join(sorted(left))}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.run.runner import Runner
 
@@ -30,15 +32,6 @@ class RecordingHook(BaseHook):
         [('after_train_iter', 1, 1), ('after_train_iter', 1, 2), ('after_epoch', 1, 2)]
     """
 
-    def __new__(cls, *, points: Iterable[str] | None = None, **_: Any) -> RecordingHook:
-        if points is None:
-            return super().__new__(cls)
-        # A hook's points are the methods of its class, so one with other points is of another class.
-        wanted = list(points)
-        methods = {point: vars(BaseHook)[point] for point in POINTS if point not in wanted}
-        methods |= {point: _recording(point) for point in wanted}
-        return super().__new__(type(cls.__name__, (cls,), {"__doc__": cls.__doc__, **methods}))
-
     def __init__(
         self,
         *,
@@ -48,16 +41,26 @@ class RecordingHook(BaseHook):
     ) -> None:
         super().__init__(settings)
         self.calls: list[tuple[str, int, int]] = []
+        self._points = tuple(POINTS if points is None else points)
         self._log = log
 
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {
+            point: getattr(self, point) if point in POINTS else functools.partial(self._record, point)
+            for point in self._points
+        }
 
-def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
-    def answer(self: RecordingHook, runner: Runner) -> None:
+    def _record(self, point: str, runner: Runner) -> None:
         place = int(runner.trainer.state.epoch), runner.global_step
         self.calls.append((point, *place))
         if self._log is not None:
             name = next((name for name, hook in runner.hooks.items() if hook is self), type(self).__name__)
             self._log.append((name, point, *place))
+
+
+def _recording(point: str) -> Callable[[RecordingHook, Runner], None]:
+    def answer(self: RecordingHook, runner: Runner) -> None:
+        self._record(point, runner)
 
     answer.__name__ = point
     return answer
@@ -97,5 +100,6 @@ def failing_at(point: str, *, call: int = 1, error: BaseException | None = None,
         if calls == call:
             raise ValueError("boom") if error is None else error
 
-    hook: BaseHook = type("FailingHook", (BaseHook,), {point: staticmethod(answer)})(**settings)
+    hook = LambdaHook(**{point: answer}, **settings)
+    hook.default_name = "FailingHook"
     return hook

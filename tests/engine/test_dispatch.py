@@ -263,7 +263,7 @@ def test_a_failure_in_cleanup_does_not_hide_the_exception_that_ended_the_run(
 @pytest.mark.parametrize(
     ("parameter", "message"),
     [
-        ("model", "Needy.after_epoch needs the service 'model': give attach_hooks model=..."),
+        ("model", "Needy.after_epoch needs the service 'model': pass model=... to attach_hooks()"),
         ("metrcs", "Needy.after_epoch has a parameter 'metrcs' that nobody can supply, did you mean 'metrics'?"),
     ],
 )

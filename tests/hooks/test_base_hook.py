@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, Hook, attach_hooks
-from ignite_hooks.hooks.base_hook import answered_methods, settings
+from ignite_hooks.hooks.base_hook import settings
+from ignite_hooks.plan.methods import class_answers
 from ignite_hooks.plan.points import POINTS
 from tests.tools import echo_trainer
 
@@ -60,7 +61,7 @@ def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:
 def test_only_what_is_overridden_is_answered_in_the_order_of_a_run() -> None:
     assert Typed().get_triggered_stages() == ["before_run", "after_epoch"]
     assert BaseHook().get_triggered_stages() == []
-    assert answered_methods(BaseHook) == ()
+    assert class_answers(BaseHook) == ()
     assert Hook is BaseHook
 
 

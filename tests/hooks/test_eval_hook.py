@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.eval_hook import EvalHook
-from ignite_hooks.plan.plan import Foreseen
+from ignite_hooks.plan.simulate import PlanSimulation
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -108,7 +108,7 @@ def test_the_plan_foresees_the_evaluations(settings: dict[str, Any], tmp_path: P
     log = Log()
     runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", **settings}, log)
     trainer.run(DATA, max_epochs=5)
-    steps = Foreseen(runner.plan, epochs=5, iterations=3, evaluation_iterations=2).run()
+    steps = PlanSimulation(runner.plan.at, epochs=5, iterations=3, evaluation_iterations=2).run()
     foreseen = [step.iteration for step in steps if (step.point, step.hook) == ("after_val_epoch", "Log")]
     assert foreseen == log.steps
 

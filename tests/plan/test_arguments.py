@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.plan.arguments import ArgumentSets, Available, CannotSupply, match
+from ignite_hooks.engine.dispatch import ArgumentSets
+from ignite_hooks.plan.arguments import Available, CannotSupply, match
 
 HERE = Available(
     runner="RUNNER",
@@ -95,7 +96,7 @@ def test_methods_of_every_style_get_their_arguments(name: str, result: Any) -> N
             lambda runner, metric: None,
             "Hook.point has a parameter 'metric' that nobody can supply, did you mean 'metrics'?",
         ),
-        (lambda optimizer: None, "Hook.point needs the service 'optimizer': give attach_hooks optimizer=..."),
+        (lambda optimizer: None, "Hook.point needs the service 'optimizer': pass optimizer=... to attach_hooks()"),
     ],
 )
 def test_what_nobody_can_supply_is_named(method: Any, message: str) -> None:

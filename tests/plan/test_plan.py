@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, Priority, scheduled
-from ignite_hooks.plan.plan import Plan, hook_priority, problems_of, slots_of
+from ignite_hooks.plan.plan import Plan
+from ignite_hooks.plan.priority import hook_priority
+from ignite_hooks.plan.slots import problems_of, slots_of
 
 
 class Iterations(BaseHook):

@@ -8,18 +8,10 @@ from typing import Any
 import numpy
 import pytest
 from ignite.engine import Events
-from ignite.metrics import Loss
 
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
-from ignite_hooks.plan.points import (
-    ALIASES,
-    CHECKPOINT_POINTS,
-    POINTS,
-    Priority,
-    method_of,
-    misspelt_points,
-    point_named,
-)
+from ignite_hooks.plan.points import ALIASES, CHECKPOINT_POINTS, POINTS, misspelt_points, point_named
+from ignite_hooks.plan.priority import Priority
 from tests.tools import echo_trainer
 
 SPECIFIED = {
@@ -208,11 +200,3 @@ def test_a_misspelt_point_is_refused_when_the_hook_is_registered() -> None:
     runner = attach_hooks(trainer, [])
     with pytest.raises(ConfigError, match="did you mean 'after_train_iter'"):
         runner.register_hook(Slip())
-
-
-def test_a_method_is_one_of_the_class_whatever_an_object_answers() -> None:
-    metric = Loss(numpy.mean)
-    assert hasattr(metric, "how_often")
-    assert method_of(metric, "how_often") is None
-    assert method_of(metric, "attach") is Loss.attach
-    assert method_of(Priority.HIGH, "name") is None

@@ -16,7 +16,7 @@ from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.phases import Mark, each
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from annotated_types import Ge
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import batch_size
 from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases, findings
-from ignite_hooks.plan.points import Outside, Priority
+from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -42,16 +43,8 @@ class IterTimerHook(BaseHook):
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
-    # What other hooks do between epochs belongs to no iteration; a step begins when all hooks before it have had their
-    # turn, and ends when those after it begin.
-    point_priority: ClassVar[Mapping[str, int]] = {
-        "before_train_iter": Outside.TIMER,
-        "after_train_iter": Outside.TIMER,
-        "before_train_epoch": 100,
-        "before_train_step": 100,
-        "after_train_step": 100,
-        "after_step": 1,
-    }
+    # What other hooks do between epochs belongs to no iteration.
+    point_priority: ClassVar[Mapping[str, int]] = {"before_train_epoch": 100}
 
     def __post_init__(self) -> None:
         self._forget()
@@ -80,26 +73,30 @@ class IterTimerHook(BaseHook):
     def before_train_epoch(self) -> None:
         self._times.skip()
 
+    @at("before_train_iter", order=Order.OUTERMOST)
     def before_train_iter(self) -> None:
-        """First of all hooks: the batch is there."""
+        """Begin the time of hooks: the batch is there."""
         self._iterations += 1
         self._times.enter(HOOKS)
 
-    def before_train_step(self) -> None:
-        """The same point by another name, as the last of all hooks."""
+    @at("before_train_iter", order=Order.INNERMOST)
+    def begin_step(self) -> None:
+        """Begin the step, after all other hooks have run."""
         self._times.step_begins()
 
-    def after_train_step(self) -> None:
-        """Before the other hooks have their turn."""
+    @at("after_train_iter", order=Order.INNERMOST)
+    def end_step(self) -> None:
+        """End the step, before all other hooks run."""
         self._times.step_ends()
 
-    @scheduled
-    def after_step(self) -> None:
-        """The same point by its other name: this one is scheduled."""
+    @at("after_train_iter", order=1, scheduled=True)
+    def write_figures(self) -> None:
+        """Write the figures, after most other hooks have run."""
         self._write()
 
+    @at("after_train_iter", order=Order.OUTERMOST)
     def after_train_iter(self) -> None:
-        """Last of all hooks: the next batch is waited for."""
+        """Begin to wait for the next batch, after all other hooks have run."""
         self._times.enter(DATA)
 
     @scheduled

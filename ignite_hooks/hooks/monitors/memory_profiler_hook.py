@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.machine import MB, Trend, is_out_of_memory, memory_of_machine, memory_of_process
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

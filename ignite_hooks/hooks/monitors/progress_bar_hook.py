@@ -14,7 +14,7 @@ from annotated_types import Gt
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
 from ignite_hooks.measure.losses import learning_rates
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.run.runner import losses_of
 from ignite_hooks.writers.interface import missing
 

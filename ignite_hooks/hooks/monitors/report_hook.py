@@ -16,7 +16,7 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import surroundings
 from ignite_hooks.measure.losses import cuda_memory
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import History
 from ignite_hooks.report.page import BestScore, HookCost, RunPage, Said, State, render

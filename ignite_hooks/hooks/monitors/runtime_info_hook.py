@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import device_of, processes, size_of, versions
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
-from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.plan.methods import at
 from ignite_hooks.store.plain import random_state, set_random_state
 from ignite_hooks.writers.interface import missing
 
@@ -54,9 +54,9 @@ class TensorBoardHook(TrackerHook):
 
         return TensorboardWriter(self.log_dir, work_dir=folder)
 
-    @scheduled
-    def after_step(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
-        super().after_step(runner, optimizer, model)
+    @at("after_train_iter", scheduled=True)
+    def log_iteration(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
+        super().log_iteration(runner, optimizer, model)
         self._draw(runner, model)
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:

@@ -11,8 +11,9 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import Window, cuda_memory, epoch_of, learning_rates, scalars_of
-from ignite_hooks.plan.points import Priority
-from ignite_hooks.plan.schedule import When, scheduled
+from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.runner import losses_of
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class TrackerHook(BaseHook):
     def after_train_iter(self, outputs: Any) -> None:
         self._window.add(outputs)
 
-    @scheduled
-    def after_step(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
-        """The same point by its other name: this one is scheduled."""
+    @at("after_train_iter", scheduled=True)
+    def log_iteration(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
+        """Send what was measured since the last time."""
         self._log(runner, optimizer)
         step = runner.global_step
         if self.log_histograms and self._place is not None and crossed(step, self.interval, self.histogram_interval):

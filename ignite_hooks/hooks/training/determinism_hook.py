@@ -14,7 +14,7 @@ from annotated_types import Ge
 from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
 from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

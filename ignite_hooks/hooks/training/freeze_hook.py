@@ -12,7 +12,7 @@ from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.phases import each
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:

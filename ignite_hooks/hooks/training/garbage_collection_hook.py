@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 

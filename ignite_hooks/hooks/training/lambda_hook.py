@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ignite_hooks.errors import SettingError
@@ -25,20 +26,19 @@ class LambdaHook(BaseHook):
         (['after_epoch'], 'every 5 epochs')
     """
 
-    def __new__(cls, **given: Any) -> LambdaHook:
-        functions = {name: value for name, value in given.items() if name not in COMMON_SETTINGS}
-        for name, function in functions.items():
-            _check(name, function)
-        # A hook's points are the methods of its class, so each has a class of its own.
-        answers = {name: staticmethod(_awaited if _is_service(one) else one) for name, one in functions.items()}
-        return super().__new__(type(cls.__name__, (cls,), {"__doc__": cls.__doc__, **answers}))
-
     def __init__(self, **given: Any) -> None:
         super().__init__({word: value for word, value in given.items() if word in COMMON_SETTINGS})
+        self._functions = tuple(name for name in given if name not in COMMON_SETTINGS)
+        for name in self._functions:
+            _check(name, given[name])
+            setattr(self, name, _awaited if _is_service(given[name]) else given[name])
+
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        return {**super().answers(), **{name: getattr(self, name) for name in self._functions}}
 
 
 def _awaited() -> None:
-    """Stands for a service where only the file is seen."""
+    """Do nothing: stands for a service while only the file is known."""
 
 
 def _is_service(function: object) -> bool:
@@ -46,7 +46,7 @@ def _is_service(function: object) -> bool:
 
 
 def _check(name: str, function: object) -> None:
-    """Any name can be a point of the script's own; one that is nearly a known point is a slip."""
+    """Refuse what cannot be a function at a point: any name can be one, but not a known name misspelt."""
     points = (*POINTS, *ALIASES, "should_trigger")
     if name not in points and hasattr(BaseHook, name):
         raise SettingError(name, "a word of every hook cannot be a point")

@@ -18,7 +18,7 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.machine import line_through
 from ignite_hooks.measure.phases import each, set_rate
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -76,7 +76,7 @@ class LRFinderHook(BaseHook):
         """The rates that were tried, with their smoothed losses."""
 
     @property
-    def changes_training(self) -> bool:
+    def changes_training(self) -> bool:  # type: ignore[override]  # follows from a setting
         """Whether the run is another than it would have been."""
         return self.apply
 

@@ -15,6 +15,7 @@ from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.schedule import When
 from ignite_hooks.text import one_line
 
@@ -62,9 +63,6 @@ class SWAHook(BaseHook):
 
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
-
-    # The mean is complete before the last checkpoint is saved, and in the model when all others are done.
-    point_priority: ClassVar[Mapping[str, int]] = {"after_train": 95, "after_training": 0}
 
     def __post_init__(self) -> None:
         if isinstance(self.start_epoch, float) and self.start_epoch >= 1 and not self.start_epoch.is_integer():
@@ -124,8 +122,9 @@ class SWAHook(BaseHook):
             runner.logger.warning("the checkpoint holds no %s: the mean of the weights begins anew", KEY)
             self.state.taken = 0
 
+    @at("after_train", order=95)
     def after_train(self, runner: Runner) -> None:
-        """Complete the mean: the statistics of batch norms are of the weights that were trained."""
+        """Complete the mean before the last checkpoint is saved: batch norms have the statistics of other weights."""
         self._norms = {}
         if self._averages is None or not self.state.taken or runner.state.aborting:
             return
@@ -148,8 +147,9 @@ class SWAHook(BaseHook):
             self._averages.take_out()
             give(module, raw)
 
-    def after_training(self, runner: Runner) -> None:
-        """The same point by its other name, as the last of all: nothing is saved or evaluated after it."""
+    @at("after_train", order=0)
+    def put_mean_into_model(self, runner: Runner) -> None:
+        """Put the mean into the model, after all other hooks: nothing is saved or evaluated later."""
         if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         runner.wait_for_copy()

@@ -13,6 +13,7 @@ from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model import loader_workers as workers
+from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class SyncRandomSizeHook(BaseHook):
     def before_train_iter(self, runner: Runner) -> None:
         self._draw(runner)
 
-    def before_step(self, runner: Runner) -> None:
+    @at("before_train_iter")
+    def resize_batch(self, runner: Runner) -> None:
+        """Give the batch the size of now."""
         if not self._resizes or self.state.size is None:
             return
         size, state = (self.state.size[0], self.state.size[1]), runner.trainer.state

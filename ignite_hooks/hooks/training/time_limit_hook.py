@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.plan.points import Priority
+from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, parse_every, scheduled
 from ignite_hooks.text import shown
 
