@@ -15,7 +15,7 @@ def with_overrides(content: dict[str, Any], overrides: Sequence[str], problems: 
     """Return a copy of a configuration with values replaced; add what is wrong to the problems.
 
     Example:
-        >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
+        >>> with_overrides({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
         {'hooks': [{'type': 'LoggerHook', 'interval': 10}], 'training': {'epochs': 3}}
     """
     changed: dict[str, Any] = copy_tree(content)
