@@ -43,7 +43,7 @@ class IterationBox:
         afterwards: Callable[[], None] | None = None,
         wakes: Callable[[], int] = lambda: NEVER,
     ) -> None:
-        self._calls, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
+        self._dispatcher, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
         self._wakes = wakes
         self.next_due = 0
         self._counted = 0
@@ -60,7 +60,7 @@ class IterationBox:
         """Take over the calls of the current plan."""
         self.count()
         n = int(self._engine.state.iteration)
-        self._all, self._sets = self._calls.at(self.point)
+        self._all, self._sets = self._dispatcher.at(self.point)
         for call in self._all:
             slot = call.slot
             call.next_due = slot.when.following(n) if slot.when is not None and slot.by_count else 0
@@ -72,7 +72,7 @@ class IterationBox:
 
         Arguments that several share are read once per event, those that never change only here.
         """
-        off = self._calls.off
+        off = self._dispatcher.off
         self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
         lists = {id(call.arguments): call.arguments for call in self._always}
         changing = {id(values): sources for values, sources in self._sets.live}
@@ -91,7 +91,7 @@ class IterationBox:
             ]
 
     def _reader(self, sources: tuple[Source, ...]) -> Callable[[], tuple[Any, ...]]:
-        engine, look_up = self._engine, self._calls.look_up
+        engine, look_up = self._engine, self._dispatcher.look_up
         alone = OF_STATE.get(sources[0].name or "") if len(sources) == 1 else None
         if alone is not None:
             return lambda: (getattr(engine.state, alone),)
@@ -120,7 +120,7 @@ class IterationBox:
                 call.tally.calls += passed
 
     def _asking(self, call: Call) -> Callable[..., Any]:
-        engine, off, is_due = self._engine, self._calls.off, call.slot.is_due
+        engine, off, is_due = self._engine, self._dispatcher.off, call.slot.is_due
 
         def ask(*arguments: Any) -> None:
             if call.slot.hook in off:
@@ -128,7 +128,7 @@ class IterationBox:
             try:
                 due = is_due(engine.state.iteration)
             except Exception as error:
-                self._calls.fail_to_decide(call, error)
+                self._dispatcher.fail_to_decide(call, error)
                 return
             if due:
                 call.tally.calls += 1
@@ -137,7 +137,7 @@ class IterationBox:
         return ask
 
     def _make_handler(self) -> Callable[[], None]:
-        engine, state = self._engine, self._calls.runner.state
+        engine, state = self._engine, self._dispatcher.runner.state
 
         def on_iteration() -> None:
             n = engine.state.iteration
@@ -173,20 +173,20 @@ class IterationBox:
         self.count()
         for call in rest:
             call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
-        self._calls.fail(failed, error)
+        self._dispatcher.fail(failed, error)
         # The quick calls do not fill the lists of arguments.
         sets = self._sets
         sets.gather()
         try:
             for call in rest:
-                if call.slot.hook not in self._calls.off and self._calls.is_due(call, self._counted):
-                    self._calls.call(call)
+                if call.slot.hook not in self._dispatcher.off and self._dispatcher.is_due(call, self._counted):
+                    self._dispatcher.call(call)
         finally:
             sets.release()
         self._make_quick()
 
     def _slowly(self, n: int) -> None:
-        calls, runner = self._calls, self._calls.runner
+        calls, runner = self._dispatcher, self._dispatcher.runner
         self._count(n - 1 - self._counted)
         self._counted = n
         runner.state.in_iteration = True

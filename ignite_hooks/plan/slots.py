@@ -71,13 +71,11 @@ class Slot:
             >>> [n for n in range(1, 7) if slot.is_due(n)]
             [2, 4, 6]
         """
-        if self.acts_always:
-            return True
         if self.decides:
             return bool(self.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
-        if self.by_clock:
-            return self in fired
-        return self.when is None or self.when.due(n)
+        if self.when is None or self.acts_always:
+            return True
+        return self in fired if self.by_clock else self.when.due(n)
 
     @property
     def how_often(self) -> str:

@@ -33,7 +33,7 @@ def run_with(hook: BaseHook, log: Log, work_dir: Path) -> tuple[Any, BaseExcepti
 
 
 @pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
-def test_a_hook_that_raises_ends_the_run_with_its_place_and_the_original_as_cause(point: str, tmp_path: Path) -> None:
+def test_raising_hook_ends_the_run_with_place_and_cause(point: str, tmp_path: Path) -> None:
     log: Log = []
     _runner, error = run_with(failing_at(point, call=3, name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
@@ -56,7 +56,7 @@ def test_a_hook_that_raises_ends_the_run_with_its_place_and_the_original_as_caus
         ("disable", True, 3, True),
     ],
 )
-def test_a_failing_hook_is_warned_of_or_switched_off_and_the_others_go_on(
+def test_failing_hook_is_logged_or_disabled_and_others_go_on(
     point: str, on_error: str, always: bool, calls: int, off: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[str] = []
@@ -81,7 +81,7 @@ def test_a_failing_hook_is_warned_of_or_switched_off_and_the_others_go_on(
     assert caplog.messages[-1].startswith("run ended after 2 epochs, 6 iterations; Bad failed")
 
 
-def test_failures_that_are_not_in_a_row_do_not_switch_a_hook_off(tmp_path: Path) -> None:
+def test_failures_not_in_a_row_do_not_disable_a_hook(tmp_path: Path) -> None:
     class Flaky(BaseHook):
         on_error = "warn"
 
@@ -96,7 +96,7 @@ def test_failures_that_are_not_in_a_row_do_not_switch_a_hook_off(tmp_path: Path)
     assert (failures.count, failures.off) == (20, False)
 
 
-def test_a_switched_off_hook_is_cleaned_up_and_starts_afresh_in_the_next_run(tmp_path: Path) -> None:
+def test_disabled_hook_is_cleaned_up_and_enabled_in_next_run(tmp_path: Path) -> None:
     calls: Log = []
 
     class Once(BaseHook):
@@ -125,7 +125,7 @@ class Unusual(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError("step"), KeyboardInterrupt(), SystemExit(3), Unusual()])
-def test_an_exception_of_the_step_reaches_the_caller_as_it_is(error: BaseException, tmp_path: Path) -> None:
+def test_exception_of_the_step_reaches_the_caller_unchanged(error: BaseException, tmp_path: Path) -> None:
     log: Log = []
 
     def step(engine: Engine, batch: int) -> None:
@@ -152,7 +152,7 @@ def test_an_exception_of_the_step_reaches_the_caller_as_it_is(error: BaseExcepti
 
 @pytest.mark.parametrize("reraise", [False, True])
 @pytest.mark.parametrize("where", ["step", "epoch handler", "hook"])
-def test_hooks_do_not_change_whether_a_listener_of_the_script_swallows(
+def test_listeners_of_the_script_swallow_exceptions_with_hooks_as_without(
     where: str, reraise: bool, tmp_path: Path
 ) -> None:
     def run(hooks: Any) -> tuple[list[str], Log, BaseException | None]:
@@ -227,7 +227,7 @@ def test_a_run_after_a_failed_one_works(tmp_path: Path) -> None:
     assert [at for _, at, *_ in log] == ["before_run", "cleanup", "before_run", "after_epoch", "cleanup"]
 
 
-def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path) -> None:
+def test_failed_evaluation_is_closed_and_can_run_again(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, val_data = tiny.trainer, tiny.evaluator, tiny.val_data
     log: Log = []
@@ -240,16 +240,14 @@ def test_an_evaluation_that_fails_is_closed_and_can_be_run_again(tmp_path: Path)
     assert runner.metrics["val_accuracy"] == evaluator.state.metrics["accuracy"]
 
 
-def test_a_failure_in_cleanup_lets_the_others_clean_up_and_is_raised_at_the_end(tmp_path: Path) -> None:
+def test_failure_in_cleanup_is_raised_after_all_have_cleaned_up(tmp_path: Path) -> None:
     log: Log = []
     _runner, error = run_with(failing_at("cleanup", name="Bad"), log, tmp_path)
     assert isinstance(error, HookError)
     assert [name for name, at, *_ in log if at == "cleanup"] == ["first", "last"]
 
 
-def test_a_failure_in_cleanup_does_not_hide_the_exception_that_ended_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_in_cleanup_does_not_hide_the_first_exception(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = Engine(lambda engine, batch: 1 / 0)
     attach_hooks(trainer, [failing_at("cleanup"), failing_at("on_exception", name="x")], work_dir=tmp_path)
     with pytest.raises(ZeroDivisionError):
@@ -267,9 +265,7 @@ def test_a_failure_in_cleanup_does_not_hide_the_exception_that_ended_the_run(
         ("metrcs", "Needy.after_epoch has a parameter 'metrcs' that nobody can supply, did you mean 'metrics'?"),
     ],
 )
-def test_a_parameter_nobody_can_supply_is_an_error_before_anything_is_called(
-    parameter: str, message: str, tmp_path: Path
-) -> None:
+def test_parameter_nobody_supplies_is_an_error_before_any_call(parameter: str, message: str, tmp_path: Path) -> None:
     log: Log = []
     scope: dict[str, Any] = {}
     exec(f"def after_epoch(self, epoch, {parameter}): ...", scope)
@@ -282,7 +278,7 @@ def test_a_parameter_nobody_can_supply_is_an_error_before_anything_is_called(
     assert log == []
 
 
-def test_custom_points_are_called_by_hand_with_what_their_parameters_name(tmp_path: Path) -> None:
+def test_custom_points_called_by_hand_receive_their_parameters(tmp_path: Path) -> None:
     seen: Log = []
 
     class Mine(BaseHook):
@@ -368,7 +364,7 @@ def test_should_trigger_decides_alone_and_sees_steps_from_zero(tmp_path: Path) -
     assert runner.report().tallies["Early", "after_step"].calls == 5
 
 
-def test_schedules_in_seconds_fire_by_the_clock_and_survive_a_fake_one(tmp_path: Path) -> None:
+def test_schedules_in_seconds_fire_by_the_clock(tmp_path: Path) -> None:
     from ignite_hooks.engine.dispatch import Dispatcher
 
     hand = [0.0]
@@ -392,7 +388,7 @@ def test_schedules_in_seconds_fire_by_the_clock_and_survive_a_fake_one(tmp_path:
     assert all(10.0 <= gap <= 11.5 for gap in gaps)
 
 
-def test_every_call_is_counted_and_the_time_of_an_evaluation_is_its_own(tmp_path: Path) -> None:
+def test_calls_are_counted_and_evaluation_time_is_separate(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
@@ -427,7 +423,7 @@ def test_a_decision_that_fails_is_a_failure_of_the_hook(on_error: str, asked: in
         assert [name for name, at, *_ in log if at == "after_train_iter"] == ["first", "last"] * ITERATIONS
 
 
-def test_an_evaluation_that_fails_while_an_exception_is_on_its_way_does_not_hide_it(tmp_path: Path) -> None:
+def test_failing_evaluation_does_not_hide_an_earlier_exception(tmp_path: Path) -> None:
     class LastLook(BaseHook):
         def on_exception(self, runner: Any) -> None:
             runner.validate()
@@ -456,7 +452,7 @@ def test_a_warning_is_seen_where_nobody_has_set_up_logging(tmp_path: Path) -> No
     assert "Bad.after_train_iter failed at epoch 1, iteration 1: ValueError: boom\nTraceback" in done.stderr
 
 
-def test_a_hook_that_cannot_join_a_run_is_refused_and_the_run_goes_on_without_it(tmp_path: Path) -> None:
+def test_hook_that_cannot_join_is_refused_and_the_run_continues(tmp_path: Path) -> None:
     class Needy(BaseHook):
         def after_train_iter(self, model: Any) -> None: ...
 

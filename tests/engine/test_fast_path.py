@@ -50,7 +50,7 @@ def test_any_mixture_of_schedules_fires_in_order_exactly_when_due(tmp_path: Path
             assert calls == [who for who, _ in log].count(name), (seed, round_, name)
 
 
-def test_calls_that_come_every_iteration_are_all_counted_and_one_in_a_hundred_is_timed(tmp_path: Path) -> None:
+def test_calls_of_every_iteration_are_counted_and_1_percent_timed(tmp_path: Path) -> None:
     log: list[Any] = []
     trainer = echo_trainer()
     runner = attach_hooks(trainer, [acting("a", log)], work_dir=tmp_path)
@@ -79,7 +79,7 @@ def test_a_batch_is_not_kept_alive_after_its_event(tmp_path: Path) -> None:
     assert len(alive) == 250
 
 
-def test_a_stop_by_a_hook_that_acts_every_iteration_takes_effect_in_that_iteration(tmp_path: Path) -> None:
+def test_stop_by_an_acting_hook_takes_effect_in_that_iteration(tmp_path: Path) -> None:
     for at in (1, 2, 57, TIMED_EVERY + 1, TIMED_EVERY + 2):
 
         class Stopper(BaseHook):
@@ -113,7 +113,7 @@ def test_the_step_before_is_met_with_the_same_number(tmp_path: Path) -> None:
     ]
 
 
-def test_a_hook_that_changes_the_hooks_and_then_fails_is_treated_as_any_other(tmp_path: Path) -> None:
+def test_hook_that_changes_hooks_and_fails_is_treated_as_others(tmp_path: Path) -> None:
     log: list[Any] = []
 
     class Meddler(BaseHook):

@@ -12,6 +12,7 @@ from ignite_hooks import BaseHook, Hook, attach_hooks
 from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.plan.methods import class_answers
 from ignite_hooks.plan.points import POINTS
+from ignite_hooks.plan.simulate import PlanSimulation
 from tests.tools import echo_trainer
 
 
@@ -58,17 +59,42 @@ def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:
         Typed(3)  # type: ignore[arg-type]
 
 
-def test_only_what_is_overridden_is_answered_in_the_order_of_a_run() -> None:
+def test_overridden_points_are_answered_in_the_order_of_a_run() -> None:
     assert Typed().get_triggered_stages() == ["before_run", "after_epoch"]
     assert BaseHook().get_triggered_stages() == []
     assert class_answers(BaseHook) == ()
     assert Hook is BaseHook
 
 
-def test_every_point_has_a_default_that_takes_anything_and_does_nothing() -> None:
+def test_every_point_has_a_default_that_does_nothing() -> None:
     for point in POINTS:
         assert getattr(BaseHook(), point)(1, two=2) is None
         assert getattr(BaseHook, point).__doc__
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("evaluates", None), ("evaluate", None), ("loader", None), ("out_dir", None), ("changes_training", False)],
+)
+def test_the_whole_protocol_has_defaults(name: str, default: object) -> None:
+    assert getattr(BaseHook(), name) is default
+    hook = BaseHook()
+    assert (hook.weights(), hook.steady_tensors(), hook.answers(), hook.findings()) == ({}, (), {}, [])
+    assert hook.leads_to("after_epoch", PlanSimulation(lambda point: (), 1, 1, 1)) == ()
+    hook.load_weights({"state_dict": {}})
+
+
+def test_a_setting_may_have_a_name_of_the_protocol() -> None:
+    @settings
+    class Loads(BaseHook):
+        weights: str
+        loader: Any
+        evaluate: bool = True
+
+    hook = Loads(weights="best.pth", loader=[1])
+    assert (hook.weights, hook.loader, hook.evaluate) == ("best.pth", [1], True)
+    with pytest.raises(TypeError, match="'weights' and 'loader'"):
+        Loads()
 
 
 def test_state_is_saved_and_loaded_without_code_in_the_hook() -> None:

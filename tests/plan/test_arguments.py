@@ -105,7 +105,7 @@ def test_what_nobody_can_supply_is_named(method: Any, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_methods_with_the_same_parameters_share_one_list_that_holds_nothing_between_events() -> None:
+def test_methods_with_equal_parameters_share_one_list_emptied_between_events() -> None:
     asked: list[str] = []
 
     def look_up(name: str) -> Any:

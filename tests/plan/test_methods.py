@@ -130,7 +130,7 @@ def test_defaults_are_no_methods_of_a_hook() -> None:
     assert own_method(Twice, "no such method") is None
 
 
-def test_a_hook_is_called_by_its_class_unless_it_says_otherwise() -> None:
+def test_the_default_name_of_a_hook_is_its_class() -> None:
     hook = Twice()
     assert default_name(hook) == "Twice"
     hook.default_name = "Other"
@@ -138,7 +138,7 @@ def test_a_hook_is_called_by_its_class_unless_it_says_otherwise() -> None:
     assert default_name(Loss(numpy.mean)) == "Loss"
 
 
-def test_a_method_is_one_of_the_class_whatever_an_object_answers() -> None:
+def test_methods_are_found_on_the_class_only() -> None:
     metric = Loss(numpy.mean)
     assert hasattr(metric, "how_often")
     assert method_of(metric, "how_often") is None

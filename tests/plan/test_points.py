@@ -46,7 +46,7 @@ def test_the_points_their_engines_events_and_payloads() -> None:
     assert set(CHECKPOINT_POINTS) <= POINTS.keys()
 
 
-def test_a_base_hook_has_a_method_for_every_point_and_none_for_an_alias() -> None:
+def test_base_hook_has_methods_for_points_but_not_for_aliases() -> None:
     assert all(callable(vars(BaseHook)[point]) for point in POINTS)
     assert not any(hasattr(BaseHook, alias) for alias in ALIASES)
 

@@ -43,7 +43,7 @@ def test_the_priorities_are_those_of_the_specification() -> None:
         *[(number, number) for number in (0, 1, 35, 99, 100)],
     ],
 )
-def test_a_priority_is_a_name_in_any_case_or_a_number(given: Any, value: int) -> None:
+def test_priorities_are_names_in_any_case_or_numbers(given: Any, value: int) -> None:
     assert Priority.value_of(given) == value
     assert type(Priority.value_of(given)) is int
 

@@ -131,7 +131,7 @@ def test_a_schedule_says_itself_in_words(when: When, words: str) -> None:
     assert str(when) == words
 
 
-def test_the_clock_looks_about_once_a_second_and_fires_in_time() -> None:
+def test_clock_reads_time_once_a_second_and_fires_in_time() -> None:
     hand, looks = [0.0], []
 
     def now() -> float:

@@ -78,13 +78,11 @@ def words(hook: BaseHook) -> dict[str, str]:
         (Decides(), {"after_train_iter": "as it decides"}),
     ],
 )
-def test_a_schedule_governs_what_is_marked_or_else_the_points_of_its_unit(
-    hook: BaseHook, expected: dict[str, str]
-) -> None:
+def test_schedule_governs_marked_methods_or_else_points_of_its_unit(hook: BaseHook, expected: dict[str, str]) -> None:
     assert words(hook) == expected
 
 
-def test_what_is_wrong_with_a_hook_is_found_when_it_is_registered() -> None:
+def test_problems_of_a_hook_name_setting_or_method() -> None:
     class Slips(BaseHook):
         def after_train_itr(self) -> None: ...
 

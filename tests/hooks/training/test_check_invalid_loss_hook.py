@@ -58,7 +58,7 @@ def test_a_step_that_returns_no_loss_is_told_to(output: Any) -> None:
         losses_in(output)
 
 
-def test_a_key_that_does_not_exist_is_told_with_the_nearest() -> None:
+def test_unknown_key_is_reported_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="keys: the step returns no 'los_box', did you mean 'loss_box'"):
         losses_in({"loss_box": 1.0}, ["los_box"])
 
@@ -110,7 +110,7 @@ def test_the_run_ends_in_order(tmp_path: Path) -> None:
     assert run([1.0, NAN, 1.0], tmp_path, action="stop") == (2, reason)
 
 
-def test_the_first_bad_batch_is_saved_and_can_be_played_again(tmp_path: Path) -> None:
+def test_first_bad_batch_is_saved_and_can_be_replayed(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
 
@@ -132,7 +132,7 @@ def test_the_first_bad_batch_is_saved_and_can_be_played_again(tmp_path: Path) ->
     assert found["losses"].keys() == {"loss"}
 
 
-def test_a_batch_of_any_make_is_saved_as_far_as_it_goes() -> None:
+def test_any_batch_is_saved_as_far_as_possible() -> None:
     class Sample:
         def __init__(self) -> None:
             self.boxes, self.reader = torch.ones(2), object()
@@ -226,7 +226,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("factors", [[1.0, NAN, 1.0], [INF, 1.0, 1.0], [1.0, 1.0, INF, NAN, 1.0, -INF]], ids=str)
-def test_weights_buffers_and_optimizer_are_as_if_the_batch_had_not_been(
+def test_bad_batch_changes_no_weights_buffers_or_optimizer_state(
     make: Any, factors: list[float], tmp_path: Path
 ) -> None:
     model, expected, optimizer, its_optimizer = left_out(make, factors, tmp_path)
@@ -252,7 +252,7 @@ def test_of_a_step_of_several_batches_the_others_count(tmp_path: Path) -> None:
     assert_same(model, expected)
 
 
-def test_of_a_step_of_several_batches_a_bad_last_one_leaves_out_all(tmp_path: Path) -> None:
+def test_bad_last_batch_drops_all_batches_of_its_step(tmp_path: Path) -> None:
     trainer, model, optimizer = training(OPTIMIZERS["AdamW"], every=2)
     before = copy.deepcopy(dict(model.named_parameters()))
     hook = {"type": "CheckInvalidLossHook", "action": "skip"}
@@ -324,7 +324,7 @@ def all_actions() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_all_ranks_do_the_same_when_one_has_a_bad_batch() -> None:
+def test_all_ranks_act_alike_when_one_has_a_bad_batch() -> None:
     results = run_ranks(all_actions)
     for action in results[0]:
         first, second = (result[action] for result in results)

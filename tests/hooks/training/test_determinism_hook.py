@@ -58,7 +58,7 @@ def test_two_runs_of_one_seed_have_the_same_digests(tmp_path: Path) -> None:
     assert len({line["all"] for line in one}) == 6
 
 
-def test_the_first_difference_to_another_run_is_told_with_its_place(
+def test_first_difference_to_another_run_is_reported_with_its_place(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     digests(tmp_path / "one")
@@ -136,7 +136,7 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
     assert [line for line in stopped if line["iteration"] != stop or stop % 2 == 0] == straight
 
 
-def test_a_line_that_a_killed_process_left_unfinished_does_not_cost_the_resumed_run(tmp_path: Path) -> None:
+def test_unfinished_line_of_a_killed_process_does_not_fail_resume(tmp_path: Path) -> None:
     for epochs, resume in ((1, None), (2, "auto")):
         trainer, data, services = a_run()
         entries = [{"type": "DeterminismHook", "interval": 3}, "CheckpointHook"]
@@ -148,7 +148,7 @@ def test_a_line_that_a_killed_process_left_unfinished_does_not_cost_the_resumed_
     assert [line["iteration"] for line in lines] == [0, 3, 6]
 
 
-def test_a_model_without_sizes_before_its_first_forward_has_digests_after_it(tmp_path: Path) -> None:
+def test_lazy_model_has_digests_after_its_first_forward(tmp_path: Path) -> None:
     model = torch.nn.LazyLinear(3)
     trainer = Engine(lambda engine, batch: model(batch).sum().item())
     attach_hooks(trainer, [{"type": "DeterminismHook", "interval": 1}], work_dir=tmp_path, model=model)
@@ -162,7 +162,7 @@ def test_another_run_without_digests_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
-def test_a_single_value_of_any_type_changes_the_digest_of_its_part_alone(dtype: torch.dtype) -> None:
+def test_one_changed_value_changes_only_the_digest_of_its_part(dtype: torch.dtype) -> None:
     model = torch.nn.ModuleDict({"a": torch.nn.Module(), "b": torch.nn.Module()})
     for part in model.values():
         part.register_buffer("numbers", torch.zeros(5, 3, dtype=dtype).t())
@@ -199,7 +199,7 @@ def in_each_process(folder: str) -> Any:
 
 
 @pytest.mark.slow
-def test_a_rank_whose_weights_drift_is_named_and_ranks_have_seeds_of_their_own(tmp_path: Path) -> None:
+def test_drifting_rank_is_named_and_ranks_have_separate_seeds(tmp_path: Path) -> None:
     found = run_ranks(in_each_process, str(tmp_path))
     assert [seed for seed, _ in found] == [0, 1]
     words = ["iteration 4: the weights of rank 1 differ from those of rank 0, in 2"]

@@ -58,7 +58,7 @@ def test_every_epoch_has_an_order_of_its_own(tmp_path: Path) -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_a_resumed_run_has_the_orders_of_the_epochs_it_does(tmp_path: Path) -> None:
+def test_resumed_run_has_the_data_order_of_its_epochs(tmp_path: Path) -> None:
     whole = run(distributed_loader(), tmp_path / "whole")
     rest = run(distributed_loader(), tmp_path / "rest", finished=2)
     assert rest == [[], [], whole[2]]

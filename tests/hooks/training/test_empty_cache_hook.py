@@ -42,7 +42,7 @@ def test_memory_is_given_back_when_it_was_asked_for(settings: dict[str, Any], ti
     assert seen == times
 
 
-def test_iterations_are_not_in_the_plan_where_nothing_is_done_after_them(tmp_path: Path) -> None:
+def test_plan_has_no_iterations_where_nothing_is_done(tmp_path: Path) -> None:
     trainer = Engine(lambda *_: None)
     runner = attach_hooks(trainer, ["EmptyCacheHook"], work_dir=tmp_path)
     trainer.run(range(3))

@@ -85,7 +85,7 @@ def compiled(model: torch.nn.Module) -> Any:
     return torch.compile(model, backend="eager")
 
 
-def test_a_compiled_model_is_frozen_by_the_names_of_the_one_it_was_made_from(tmp_path: Path) -> None:
+def test_compiled_model_is_frozen_by_names_of_the_original(tmp_path: Path) -> None:
     settings = {"patterns": ["backbone"], "unfreeze_epoch": 2}
     for part, epochs in {"backbone.0": [3, 4], "running_mean": [3, 4], "head": [1, 2, 3, 4]}.items():
         assert epochs_in_which_it_changes(settings, tmp_path / part, part, compiled) == epochs
@@ -107,7 +107,7 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
     assert same(weights(straight.model, ""), weights(resumed.model, ""))
 
 
-def test_a_pattern_that_matches_nothing_is_an_error_with_a_hint(tmp_path: Path) -> None:
+def test_pattern_without_match_is_an_error_with_a_hint(tmp_path: Path) -> None:
     trainer, data, services = a_run()
     attach_hooks(trainer, [{"type": "FreezeHook", "patterns": ["head.wieght"]}], work_dir=tmp_path, **services)
     with pytest.raises(HookError, match=r"no parameter matches 'head.wieght', did you mean 'head.weight'"):
@@ -124,7 +124,7 @@ def test_what_has_no_size_yet_cannot_be_frozen(tmp_path: Path) -> None:
         trainer.run([0])
 
 
-def test_an_optimizer_that_lacks_what_will_be_trained_is_told_of(
+def test_optimizer_without_later_trained_parameters_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer, data, services = a_run()

@@ -48,9 +48,7 @@ def a_run(step: str, *, clips: bool, **settings: Any) -> tuple[Engine, torch.nn.
         {"max_norm": 100.0},
     ],
 )
-def test_any_step_ends_with_the_weights_of_one_that_clips_by_hand(
-    tmp_path: Path, step: str, settings: dict[str, Any]
-) -> None:
+def test_weights_equal_those_of_a_step_that_clips_by_hand(tmp_path: Path, step: str, settings: dict[str, Any]) -> None:
     by_hand, expected, _ = a_run(step, clips=True, **settings)
     by_hand.run(DATA, max_epochs=2)
     trainer, model, optimizer = a_run(step, clips=False)

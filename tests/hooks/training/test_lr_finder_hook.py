@@ -53,7 +53,7 @@ def everything(services: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_run_that_follows_is_the_run_there_would_have_been(workers: int, tmp_path: Path) -> None:
+def test_following_run_equals_a_run_without_the_trial(workers: int, tmp_path: Path) -> None:
     ends = []
     for hooks in ([], [SHORT]):
         trainer, loader, services = a_run(workers)
@@ -79,7 +79,7 @@ class Counts(torch.nn.Linear):
         return super().forward(x)
 
 
-def test_buffers_of_no_state_are_put_back_and_a_script_still_holds_the_groups_of_the_optimizer(tmp_path: Path) -> None:
+def test_stateless_buffers_are_restored_and_optimizer_groups_kept(tmp_path: Path) -> None:
     model, rate = Counts(), torch.tensor(0.5)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     groups, seen = optimizer.param_groups, []
@@ -102,7 +102,7 @@ def test_buffers_of_no_state_are_put_back_and_a_script_still_holds_the_groups_of
     assert rate == 0.5
 
 
-def test_each_rate_is_tried_with_one_batch_where_the_step_accumulates(tmp_path: Path) -> None:
+def test_each_rate_takes_one_batch_of_an_accumulating_step(tmp_path: Path) -> None:
     model = torch.nn.Linear(5, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     trainer = create_supervised_trainer(model, optimizer, torch.nn.MSELoss(), gradient_accumulation_steps=4)
@@ -118,7 +118,7 @@ def test_each_rate_is_tried_with_one_batch_where_the_step_accumulates(tmp_path: 
     assert {fresh for iteration, fresh in left if iteration == 0} == {True}
 
 
-def test_a_rate_that_is_found_is_not_undone_by_a_scheduler(tmp_path: Path) -> None:
+def test_found_rate_is_not_undone_by_a_scheduler(tmp_path: Path) -> None:
     trainer, loader, services = a_run()
     optimizer = services["optimizer"]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
@@ -130,9 +130,7 @@ def test_a_rate_that_is_found_is_not_undone_by_a_scheduler(tmp_path: Path) -> No
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([found, found / 2])
 
 
-def test_a_rate_at_which_the_loss_falls_is_suggested_and_drawn(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rate_with_falling_loss_is_suggested_and_drawn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     trainer, loader, services = a_run()
     runner = attach_hooks(trainer, [SHORT], work_dir=tmp_path, **services)
@@ -145,7 +143,7 @@ def test_a_rate_at_which_the_loss_falls_is_suggested_and_drawn(
     assert services["optimizer"].param_groups[1]["lr"] == pytest.approx(0.01 * 0.1**2), "the scheduler goes on"
 
 
-def test_the_run_can_begin_with_what_is_found_in_the_proportion_of_its_groups(tmp_path: Path) -> None:
+def test_run_can_begin_with_found_rates_in_proportion_of_groups(tmp_path: Path) -> None:
     trainer, loader, services = a_run()
     runner = attach_hooks(trainer, [SHORT | {"apply": True}], work_dir=tmp_path, **services)
     rates: list[list[float]] = []
@@ -166,7 +164,7 @@ def test_a_run_that_is_resumed_tries_nothing(tmp_path: Path) -> None:
     assert hook.points == []
 
 
-def test_a_step_that_fails_in_the_trial_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+def test_failing_trial_step_leaves_the_model_unchanged(tmp_path: Path) -> None:
     trainer, loader, services = a_run()
     before, step, calls = str(everything(services)), trainer._process_function, []
 

@@ -103,7 +103,7 @@ def test_what_counts_something_else_is_named_by_pattern(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["classes", "CLASSES"])
-def test_a_text_is_an_error_as_each_letter_would_be_a_class(place: str, tmp_path: Path) -> None:
+def test_text_as_class_names_is_an_error(place: str, tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"are the text 'person', .*: write \('person',\)"):
         run(detector(box=6), DataLoader(Shapes(**{place: "person"})), [1], tmp_path)
 

@@ -116,7 +116,7 @@ def test_an_interval_steps_them_less_often(tmp_path: Path) -> None:
     assert Script(halving).run(tmp_path, 2, by_epoch=False, interval=2) == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_several_are_stepped_and_one_given_here_goes_before_the_service(tmp_path: Path) -> None:
+def test_several_schedulers_are_stepped_and_settings_precede_the_service(tmp_path: Path) -> None:
     script = Script(halving)
     both = {"a": script.scheduler, "b": of_torch.MultiplicativeLR(script.optimizer, lambda _: 0.1)}
     assert script.run(tmp_path, 2, scheduler=both) == [1.0] * LENGTH + [0.05] * LENGTH
@@ -214,9 +214,7 @@ def test_a_scheduler_is_never_stepped_twice(
     assert [record.message for record in caplog.records] == ["the script steps the StepLR itself: it is left alone"]
 
 
-def test_a_script_that_begins_to_step_later_is_told_how_often_it_was_done_here(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_script_that_steps_later_is_warned_with_our_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = Script(halving)
     at_the_beginning(script)
     with caplog.at_level(logging.WARNING):
@@ -225,7 +223,7 @@ def test_a_script_that_begins_to_step_later_is_told_how_often_it_was_done_here(
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])
-def test_ignites_own_way_of_attaching_is_seen_before_anything_is_stepped(
+def test_schedulers_attached_by_ignite_are_seen_before_any_step(
     by_epoch: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = Script(ramp)
@@ -246,7 +244,7 @@ RESUMED = [
 
 
 @pytest.mark.parametrize(("make", "service", "by_epoch", "stop_at"), RESUMED)
-def test_a_resumed_run_has_the_rates_of_one_that_never_stopped(
+def test_resumed_run_has_the_rates_of_an_uninterrupted_one(
     make: Any, service: bool, by_epoch: bool, stop_at: int, tmp_path: Path
 ) -> None:
     def part(folder: str, stop_at: int = 0, resume: bool = False) -> list[float]:

@@ -70,7 +70,7 @@ def run(
 
 
 @pytest.mark.parametrize("loading", LOADERS.values(), ids=LOADERS)
-def test_epochs_before_it_have_the_first_and_epochs_from_it_on_the_second(loading: Any, tmp_path: Path) -> None:
+def test_epochs_from_the_switch_on_have_the_second_pipeline(loading: Any, tmp_path: Path) -> None:
     data = Numbers()
     loader = DataLoader(data, batch_size=2, **loading)
     assert run(loader, tmp_path) == [[1] * SIZE, [1] * SIZE, [2] * SIZE, [2] * SIZE]
@@ -88,7 +88,7 @@ def test_epochs_that_end_within_the_data_are_switched_exactly_too(loading: Any, 
 
 @pytest.mark.parametrize("loading", LOADERS.values(), ids=LOADERS)
 @pytest.mark.parametrize("stop_at", [4, 5])
-def test_a_run_resumed_after_it_has_the_second_from_its_first_batch_on(
+def test_run_resumed_after_the_switch_begins_with_the_second_pipeline(
     loading: Any, stop_at: int, tmp_path: Path
 ) -> None:
     before = run(DataLoader(Numbers(), batch_size=2, **loading), tmp_path, stop_at=stop_at)
@@ -96,7 +96,7 @@ def test_a_run_resumed_after_it_has_the_second_from_its_first_batch_on(
     assert [a + b for a, b in zip(before, after, strict=True)] == [[1] * SIZE, [1] * SIZE, [2] * SIZE, [2] * SIZE]
 
 
-def test_it_is_the_loader_of_the_script_again_after_the_run(tmp_path: Path) -> None:
+def test_loader_of_the_script_is_restored_after_the_run(tmp_path: Path) -> None:
     loader = DataLoader(Numbers(), batch_size=2, num_workers=1, persistent_workers=True)
     trainer = Engine(lambda engine, batch: None)
     hook = {"type": "PipelineSwitchHook", "switch_epoch": 1, "switch_pipeline": weak}
@@ -124,7 +124,7 @@ def test_a_transform_that_torchvision_holds_twice_is_replaced_twice() -> None:
     assert places_of(data) == [(data, "transform"), (inner, "transform")]
 
 
-def test_a_list_is_called_in_order_until_a_sample_cannot_be_used(tmp_path: Path) -> None:
+def test_list_is_called_in_order_until_a_sample_is_unusable(tmp_path: Path) -> None:
     assert InOrder([weak, strong])(1) == 301
     assert InOrder([lambda x: None, weak])(1) is None
     assert repr(InOrder([weak, strong])) == "weak -> strong"

@@ -77,7 +77,7 @@ def test_a_test_sees_the_views_and_nothing_else_does(
     assert "forward" not in vars(runner.model)
 
 
-def test_a_model_that_has_a_forward_of_its_own_gets_it_back(tmp_path: Path) -> None:
+def test_model_with_its_own_forward_gets_it_back(tmp_path: Path) -> None:
     model = First()
     mine = model.forward = lambda x: x[:, 1:]
     runner, seen, _trainer = attached(tmp_path, {"flips": [[-1]]}, model)
@@ -103,7 +103,7 @@ def test_a_test_that_fails_is_undone_too(tmp_path: Path) -> None:
         (lambda x: x, lambda x: x[0], "the model takes a tuple: give a function"),
     ],
 )
-def test_flips_of_what_is_not_one_tensor_are_refused_with_what_to_write(
+def test_flips_of_other_than_one_tensor_are_refused_with_remedy(
     pack: Any, unpack: Any, message: str, tmp_path: Path
 ) -> None:
     class Packed(torch.nn.Module):

@@ -184,7 +184,7 @@ def in_each_process(folder: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_batch_norms_of_several_ranks_have_the_mean_of_their_statistics(tmp_path: Path) -> None:
+def test_batch_norms_of_all_ranks_have_mean_statistics(tmp_path: Path) -> None:
     (first, own), (second, others) = run_ranks(in_each_process, str(tmp_path))
     assert first == second
     assert first == pytest.approx([(a + b) / 2 for a, b in zip(own, others, strict=True)])

@@ -75,7 +75,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_floats_become_their_mean_and_all_else_is_taken_from_rank_0(found: list[dict[str, Any]]) -> None:
+def test_floats_are_averaged_and_other_buffers_come_from_rank_0(found: list[dict[str, Any]]) -> None:
     expected = {
         "mean": [[1.0, 2.0], [3.0, 0.5]],
         "small": [0.5],
@@ -92,13 +92,13 @@ def test_floats_become_their_mean_and_all_else_is_taken_from_rank_0(found: list[
 
 
 @pytest.mark.slow
-def test_equal_buffers_stay_as_they_are_and_parameters_are_left_alone(found: list[dict[str, Any]]) -> None:
+def test_equal_buffers_and_parameters_are_left_alone(found: list[dict[str, Any]]) -> None:
     assert [each["mask stays"] for each in found] == [True, True]
     assert [each["weight"] for each in found] == [[0.0], [1.0]]
 
 
 @pytest.mark.slow
-def test_the_statistics_of_a_wrapped_model_agree_in_evaluations_and_at_the_end(found: list[dict[str, Any]]) -> None:
+def test_statistics_of_a_wrapped_model_agree_in_evaluations_and_finally(found: list[dict[str, Any]]) -> None:
     assert found[0]["seen"] == found[1]["seen"]
     assert found[0]["end"] == found[1]["end"] != 0.0
 

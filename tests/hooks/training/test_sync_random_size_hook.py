@@ -61,7 +61,7 @@ def run(
 # -- sizes -----------------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_multiples_of_32_within_the_range_in_the_usual_proportions() -> None:
+def test_sizes_are_multiples_of_32_within_range_and_proportion() -> None:
     found = {drawn_size(0, draw, (14, 26), (640, 960)) for draw in range(1000)}
     assert {height for height, _ in found} == {32 * ratio for ratio in range(14, 27)}, "both ends included"
     assert all(width == height * 3 // 2 // 32 * 32 for height, width in found)
@@ -113,7 +113,7 @@ def test_by_an_interval_it_stays_for_some_epochs(tmp_path: Path) -> None:
     ("loading", "stop_at", "interval"),
     [({}, 2, 1), ({}, 3, 1), ({}, 5, 2), (LOADERS["workers"], 3, 1), (LOADERS["workers that stay"], 5, 1)],
 )
-def test_a_resumed_run_has_the_sizes_of_one_that_never_stopped(
+def test_resumed_run_has_the_sizes_of_an_uninterrupted_one(
     loading: Any, stop_at: int, interval: int, tmp_path: Path
 ) -> None:
     def part(folder: str, **given: Any) -> Any:

@@ -65,7 +65,7 @@ def a_run(folder: Path, limit: Any, *others: Any, resume: Any = None, **settings
     return trainer, runner
 
 
-def test_the_run_ends_when_its_time_is_up_and_is_saved(tmp_path: Path) -> None:
+def test_run_ends_when_its_time_is_up_and_saves(tmp_path: Path) -> None:
     trainer, runner = a_run(tmp_path, "2 min", CHECKPOINT)
     assert (trainer.state.epoch, runner.stop_reason) == (2, "time limit of 2 min reached")
     assert torch.load(tmp_path / "last.pth")["meta"]["epoch"] == 2
@@ -120,7 +120,7 @@ def in_each_process(folder: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_all_ranks_end_in_one_iteration_by_the_clock_of_the_first_without_a_vote(tmp_path: Path) -> None:
+def test_ranks_end_together_by_clock_of_rank_0_without_vote(tmp_path: Path) -> None:
     first, second = run_ranks(in_each_process, str(tmp_path))
     assert first == second
     iteration, reason, files, needed = first

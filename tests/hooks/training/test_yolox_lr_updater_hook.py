@@ -77,7 +77,7 @@ def test_the_lowest_rate_can_be_given_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "tail", "expected"), [(2, 15, 0.05), (1, 0, 1.0)])
-def test_a_run_that_is_shorter_than_its_end_has_the_lowest_rate_and_is_told_so(
+def test_too_short_run_has_the_lowest_rate_and_a_warning(
     epochs: int, tail: int, expected: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = rates(tmp_path, epochs, num_last_epochs=tail, warmup_iters=0)
@@ -111,7 +111,7 @@ def test_a_rate_that_is_a_tensor_stays_one(tmp_path: Path) -> None:
     assert optimizer.param_groups[0]["lr"] is rate
 
 
-def test_a_checkpoint_that_is_loaded_in_the_run_does_not_end_it(tmp_path: Path) -> None:
+def test_checkpoint_loaded_in_the_run_does_not_end_it(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
     seen: list[float] = []
 

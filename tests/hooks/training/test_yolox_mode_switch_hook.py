@@ -118,7 +118,7 @@ def _is_alive(process: int) -> bool:
     ("loading", "stop_at"),
     [*(({}, n) for n in (3, 4, 5, 6)), (LOADERS["workers that stay"], 4), (LOADERS["workers"], 5)],
 )
-def test_a_resumed_run_is_in_the_mode_of_one_that_never_stopped(loading: Any, stop_at: int, tmp_path: Path) -> None:
+def test_resumed_run_has_the_mode_of_an_uninterrupted_one(loading: Any, stop_at: int, tmp_path: Path) -> None:
     """Two iterations an epoch: stopped before, right before, within and after the first epoch of the new mode."""
     run(DataLoader(Mixed(), batch_size=2, **loading), tmp_path, Detector(), stop_at=stop_at)
     model = Detector()
@@ -138,9 +138,7 @@ def test_a_second_run_begins_in_the_old_mode(tmp_path: Path) -> None:
         ]
 
 
-def test_without_a_known_end_there_are_no_last_epochs_and_that_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_known_end_a_warning_replaces_last_epochs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert not is_last(10, None, 15)
     model = Detector()
     on: list[bool] = []
@@ -168,7 +166,7 @@ def test_that_there_is_nothing_to_switch_is_told(tmp_path: Path, caplog: pytest.
     assert "there is nothing to switch in the last epochs" in caplog.text
 
 
-def test_a_loader_of_ones_own_make_with_workers_that_stay_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_custom_loader_with_persistent_workers_is_rejected(tmp_path: Path) -> None:
     class Mine(DataLoader[Any]):
         pass
 
