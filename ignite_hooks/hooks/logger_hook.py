@@ -140,7 +140,8 @@ class LoggerHook(BaseHook):
         if found.scalars:
             runner.writer.write_measured(found.scalars, found.step, kind="train", epoch=found.epoch)
         if self.by_epoch:
-            places = {"Epoch": (found.epoch, found.max_epochs), "": (runner.batch_idx + 1, found.epoch_length)}
+            batch = found.step - runner.state.epoch_began_at
+            places = {"Epoch": (found.epoch, found.max_epochs), "": (batch, found.epoch_length)}
         else:
             places = {"Iter": (found.step, runner.max_iters)}
         runner.logger.info(training_line(places, found.losses, found.rates, found.memory, figures))

@@ -86,7 +86,7 @@ def training_line(
         >>> training_line({"Epoch": (3, 10), "": (7, 8)}, {"loss": 0.5}, {"lr": 0.1}, {}, {"time/iter": 0.0124})
         'Epoch  3/10 [7/8]  loss 0.5000  lr 1.00e-01  time  12.4 ms'
     """
-    words = [progress(places), *[f"{name} {number(loss)}" for name, loss in losses.items()], *rates_in_words(rates)]
+    words = [*progress(places, losses), *rates_in_words(rates)]
     words += figures_in_words(figures)
     if memory:
         words += [f"memory {used:.0f} MB" for used in memory.values()]
