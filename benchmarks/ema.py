@@ -81,7 +81,7 @@ def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], 
     """One update by everyone, each with averages of its own."""
     model = nn.ParameterList([torch.randn(shape) * 0.02 for shape in shapes])
     ours, unchecked = Averages(model), Averages(model)
-    unchecked.weights._is_finite = lambda _: True  # type: ignore[method-assign]
+    unchecked.weights.strategy.is_finite = lambda _: True  # type: ignore[method-assign]
     weights = [parameter.detach() for parameter in model]
     averages = [weight.clone() for weight in weights]
     handler, engine = EMAHandler(model, momentum=1 - MOMENTUM), Engine(nothing)
@@ -95,8 +95,8 @@ def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], 
         return update
 
     def swap() -> None:
-        ours.put_in()
-        ours.take_out()
+        ours.swap_in()
+        ours.swap_out()
 
     found = {
         f"{name}: one _foreach_lerp_": timed(lambda: torch._foreach_lerp_(averages, weights, 1 - MOMENTUM)),

@@ -139,7 +139,7 @@ def deviations(steps: int) -> tuple[float, float]:
         for i, name in enumerate(by_hand):
             by_hand[name] += times[i + 1] - times[i]
     found = dict(zip(NAMES, phases.seconds(), strict=True))
-    phases.leave()
+    phases.stop_watching()
     off = {name: abs(found[name] - seconds) for name, seconds in by_hand.items()}
     of_phase = max(off[name] / seconds for name, seconds in by_hand.items())
     return max(off.values()) / sum(by_hand.values()) * 100, of_phase * 100

@@ -92,7 +92,7 @@ RESTATED = ("name", "priority", "on_error")
 
 
 def _hook(name: str, cls: Any, known: Any) -> str:
-    from ignite_hooks.config.describe import in_words
+    from ignite_hooks.config.describe import type_in_words
     from ignite_hooks.plan.priority import Priority
 
     lines = [f"## {name}", "", *_prose(cls), ""]
@@ -102,7 +102,7 @@ def _hook(name: str, cls: Any, known: Any) -> str:
     for setting in own:
         default = "needed" if setting.required else f"`{_plain(setting.default)}`"
         lines.append(
-            f"| `{setting.name}` | {default} | {_cell(setting.help)} *{_cell(in_words(setting.annotation))}* |"
+            f"| `{setting.name}` | {default} | {_cell(setting.help)} *{_cell(type_in_words(setting.annotation))}* |"
         )
     priority = Priority.value_of(cls.priority) if not isinstance(cls.priority, dict) else cls.priority
     facts = {"priority": f"{priority}", "a failure": {"raise": "ends the run", "warn": "warns"}.get(cls.on_error, "")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.version import __version__
+
 if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
@@ -12,14 +14,17 @@ if TYPE_CHECKING:
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.plan.hook_events import HookEvents
+    from ignite_hooks.plan.plan import Plan
     from ignite_hooks.plan.priority import Priority
     from ignite_hooks.plan.schedule import scheduled
-    from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry
+    from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry, Registry
+    from ignite_hooks.run.best import Best, Record
+    from ignite_hooks.run.metrics import Metrics
+    from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
+    from ignite_hooks.secrets import Secret
     from ignite_hooks.trainer.base_trainer import BaseTrainer
     from ignite_hooks.writers.interface import Writer
-
-__version__ = "0.1.0"
 
 _HOME = {
     "attach_hooks": "attach",
@@ -33,13 +38,19 @@ _HOME = {
     "build_hooks": "config.build",
     "get_default_hooks": "config.build",
     "HookEvents": "plan.hook_events",
+    "Report": "run.report",
     "load_config": "config.files",
     "Secret": "secrets",
+    "Plan": "plan.plan",
     "Priority": "plan.priority",
     "HOOKS": "registry",
     "HOOK_REGISTRY": "registry",
     "HookRegistry": "registry",
+    "Registry": "registry",
     "WRITERS": "registry",
+    "Best": "run.best",
+    "Record": "run.best",
+    "Metrics": "run.metrics",
     "Runner": "run.runner",
     "scheduled": "plan.schedule",
     "BaseTrainer": "trainer.base_trainer",
@@ -64,26 +75,33 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "HOOKS",
-    "HOOK_REGISTRY",
-    "WRITERS",
     "BaseHook",
-    "BaseTrainer",
-    "CheckpointError",
+    "Record",
     "ConfigError",
-    "Hook",
-    "HookError",
+    "attach_hooks",
+    "build_hooks",
+    "HOOK_REGISTRY",
     "HookEvents",
     "HookRegistry",
-    "MetricError",
-    "Priority",
-    "Runner",
-    "Secret",
-    "Writer",
-    "attach_hooks",
     "build_hook",
-    "build_hooks",
+    "Runner",
+    "WRITERS",
+    "__version__",
+    "Priority",
+    "MetricError",
+    "Plan",
+    "HookError",
+    "HOOKS",
+    "CheckpointError",
+    "Best",
+    "Report",
+    "Secret",
     "get_default_hooks",
-    "load_config",
+    "Writer",
+    "Hook",
+    "Registry",
     "scheduled",
+    "BaseTrainer",
+    "Metrics",
+    "load_config",
 ]

@@ -13,9 +13,11 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 
+from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.build import build_all
-from ignite_hooks.config.describe import check_settings, describe
+from ignite_hooks.config.describe import describe
 from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
@@ -27,9 +29,10 @@ from ignite_hooks.run.services import ALWAYS_THERE, discover
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.text import below, one_line, shown
+from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
-from ignite_hooks.writers.many import ManyWriters, adapt
+from ignite_hooks.writers.many import ManyWriters
 
 
 def attach_hooks(
@@ -115,7 +118,8 @@ def attach_hooks(
     ]
     writer = ManyWriters([record, *others] if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
-    runner = Runner(trainer, work_dir=folder, writer=writer, services=services, store=FolderStore)
+    runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
+    runner.checkpoints = Checkpoints(runner, FolderStore)
     runner.masks = masks
     installation = Installation(
         runner, trainer, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout
@@ -144,7 +148,7 @@ def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Probl
         if not isinstance(engine, Engine):
             problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: an evaluator is an engine of its own"))
+            problems.append(Problem(place, "is the trainer: an evaluator is another engine"))
         elif sum(engine is other for other in engines.values()) > 1:
             problems.append(Problem(place, "is the engine of another name too: give each its own"))
     return problems
@@ -171,7 +175,7 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
     except LookupError as error:
         problems.append(Problem(f"{place}.type", str(error.args[0])))
         return None
-    if wrong := check_settings(cls, given, place, hook=False):
+    if wrong := validate_settings(cls, given, place, hook=False):
         problems += wrong
         return None
     settings = describe(cls).settings

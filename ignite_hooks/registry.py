@@ -1,4 +1,4 @@
-"""Names -> classes; the modules of our own hooks are imported when they are named."""
+"""Map names to classes; the modules of our own hooks are imported when a configuration names them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ignite_hooks.config.mmengine import without_scope
 from ignite_hooks.text import did_you_mean, shown
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 
+SCOPES = ("mmengine", "mmcv", "mmdet", "mmdet3d", "mmseg", "mmcls", "mmpretrain", "mmpose", "mmyolo", "mmrotate")
+"""Libraries of MMEngine's family, which may stand before the name of a hook: ``mmdet.CheckInvalidLossHook``."""
+
 
 class Registry:
-    """Classes by name. All the usual spellings of registering work.
+    """Classes by name, with all the usual ways to register one.
 
     Example:
         >>> TOYS = Registry("toy", {})
@@ -34,12 +36,12 @@ class Registry:
         free: Collection[str] = (),
     ) -> None:
         self.kind = kind
-        # Names of ours that guides let scripts define: a script that follows one goes before.
+        # Names that published guides let scripts define: a script's class replaces ours.
         self._free = frozenset(free)
-        # What is left of a name that begins with that of another library.
+        # Removes the scope of another library from a name.
         self._plain = plain
         self._modules = dict(built_in)
-        # Second names of ours are not taken: a script may give them to classes of its own.
+        # Our aliases stay free: a script may register its own classes under them.
         self._aliases = dict(aliases or {})
         self._classes: dict[str, Callable[..., Any]] = {}
 
@@ -78,7 +80,7 @@ class Registry:
         return cls
 
     def get(self, name: str) -> Callable[..., Any]:
-        """The class of this name; a LookupError names the nearest."""
+        """Return the class of this name; raise a LookupError that suggests the nearest name."""
         if name not in self._classes and self._plain(name) in self:
             name = self._plain(name)
         if name not in self._classes and name in self._aliases:
@@ -109,6 +111,20 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry({self.kind}: {', '.join(self)})"
+
+
+def without_scope(name: str) -> str:
+    """Return the name of a hook without the name of a library of MMEngine's family in front.
+
+    Example:
+        >>> (
+        ...     without_scope("mmdet.CheckInvalidLossHook"),
+        ...     without_scope("mmengine.hooks.EMAHook"),
+        ...     without_scope("my.Hook"),
+        ... )
+        ('CheckInvalidLossHook', 'EMAHook', 'my.Hook')
+    """
+    return name.rpartition(".")[2] if name.split(".")[0] in SCOPES else name
 
 
 _HERE = "ignite_hooks.hooks."
@@ -188,72 +204,3 @@ WRITERS = Registry(
     },
 )
 """Every writer that a configuration can name."""
-
-# -- what BaseTrainer builds a run of ------------------------------------------------------------------------------
-
-_TRAINER = "ignite_hooks.trainer."
-
-MODELS = Registry(
-    "model",
-    dict.fromkeys(("CNN", "MLP", "ViT", "Detector", "Segmenter"), _TRAINER + "models"),
-    {"cnn": "CNN", "mlp": "MLP", "vit": "ViT", "detector": "Detector", "segmenter": "Segmenter"},
-)
-"""Every model that a configuration can name."""
-
-DATASETS = Registry(
-    "data set",
-    dict.fromkeys(("digits", "digits_detection", "digits_segmentation", "cifar10", "mnist"), _TRAINER + "datasets"),
-)
-"""Every data set that a configuration can name."""
-
-_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
-
-OPTIMIZERS = Registry(
-    "optimizer", dict.fromkeys(_OPTIMIZERS, "torch.optim"), {name.lower(): name for name in _OPTIMIZERS}
-)
-"""Every optimizer that a configuration can name."""
-
-SCHEDULERS = Registry(
-    "scheduler",
-    dict.fromkeys(
-        (
-            "ConstantLR",
-            "CosineAnnealingLR",
-            "CosineAnnealingWarmRestarts",
-            "CyclicLR",
-            "ExponentialLR",
-            "LinearLR",
-            "MultiStepLR",
-            "OneCycleLR",
-            "PolynomialLR",
-            "ReduceLROnPlateau",
-            "StepLR",
-        ),
-        "torch.optim.lr_scheduler",
-    ),
-)
-"""Every scheduler of learning rates that a configuration can name."""
-
-_LOSSES = (
-    "BCEWithLogitsLoss",
-    "CrossEntropyLoss",
-    "HuberLoss",
-    "L1Loss",
-    "MSELoss",
-    "MultiMarginLoss",
-    "NLLLoss",
-    "SmoothL1Loss",
-)
-
-CRITERIA = Registry(
-    "criterion",
-    dict.fromkeys(_LOSSES, "torch.nn") | {"DetectionLoss": _TRAINER + "models"},
-    {"cross_entropy": "CrossEntropyLoss", "mse": "MSELoss", "detection": "DetectionLoss"},
-)
-"""Every loss that a configuration can name."""
-
-METRICS = Registry(
-    "metric",
-    dict.fromkeys(("accuracy", "f1", "loss", "map", "miou", "precision", "recall", "top5"), _TRAINER + "metrics"),
-)
-"""Every metric that a configuration can name, besides those of Ignite by the names of their classes."""

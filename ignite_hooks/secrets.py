@@ -1,4 +1,4 @@
-"""Secrets: what must not reach a writer, a log, a message or a checkpoint."""
+"""Secrets: values that must not reach a writer, a log, a message or a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 MASK = "***"
 VAULTS = frozenset({"secret", "secrets", "password", "passwords", "credentials"})
-"""All that stands under such a name is secret, however it is called there."""
+"""Names of mappings in which every value is secret."""
 SECRET_WORDS = VAULTS | {"key", "apikey", "token", "passwd", "webhook"}
 SHORTEST = 8
-"""Texts shorter than this are masked where they stand under a secret name, but not looked for elsewhere."""
+"""Shorter texts are masked under a secret name, but not searched for elsewhere."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")
 
 
 class Secret:
-    """A value that no sink shows: in a configuration it is masked wherever it stands.
+    """A value that is masked wherever it is shown.
 
     Args:
-        value: What is secret.
+        value: The secret.
 
     Example:
         >>> from ignite_hooks import Secret
@@ -35,7 +35,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself."""
+        """Return the value."""
         return self._value
 
     def __repr__(self) -> str:
@@ -51,11 +51,11 @@ class Secret:
         return self
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Secret is not written anywhere: reveal() its value where it is used")
+        raise TypeError("a Secret cannot be saved: call reveal() where its value is used")
 
 
 class Masks:
-    """The secrets of one run: known by their names in a configuration, then masked wherever their values turn up.
+    """The secrets of one run: found by their names in a configuration, and masked wherever their values occur.
 
     Example:
         >>> masks = Masks({"wandb": {"api_key": "k-1234567890"}, "monitor": "accuracy"})
@@ -69,16 +69,16 @@ class Masks:
         self._values: list[str] = []
         for config in configs:
             self._learn(config)
-        # The longest first: one may be a part of another.
+        # The longest first, as one may be a part of another.
         self._values.sort(key=len, reverse=True)
         _LIVE.add(self)
 
     def text(self, text: str) -> str:
-        """A text without any secret in it."""
+        """Return a text with its secrets masked."""
         for value in self._values:
             text = text.replace(value, MASK)
             head = value[:24]
-            # Messages show the beginning of what is long.
+            # Messages may show only the beginning of a long value.
             while len(value) > len(head) and head in text:
                 at = text.index(head)
                 same = next((i for i, pair in enumerate(zip(value, text[at:], strict=False)) if pair[0] != pair[1]), 0)
@@ -86,7 +86,7 @@ class Masks:
         return _CREDENTIALS.sub(MASK, text) if "://" in text else text
 
     def tree(self, value: Any, name: str = "", *, by_name: bool = True) -> Any:
-        """Nested mappings and lists without any secret in them; other objects are left as they are."""
+        """Return nested mappings and lists with their secrets masked; other objects are not changed."""
         if isinstance(value, Secret) or (by_name and is_secret(name) and _can_be_secret(name, value)):
             return MASK
         if isinstance(value, str):
@@ -114,9 +114,9 @@ class Masks:
             self._note(value)
 
     def _note(self, value: str, certain: bool = False) -> None:
-        # `best_key: accuracy` is no secret, and the word must not vanish from every line.
-        telling = certain or (len(value) >= SHORTEST and not re.fullmatch(r"[A-Za-z_/ ]+", value))
-        if telling and value and value not in self._values:
+        # `best_key: accuracy` is not a secret, and the word must not vanish from every line.
+        is_secret_value = certain or (len(value) >= SHORTEST and not re.fullmatch(r"[A-Za-z_/ ]+", value))
+        if is_secret_value and value and value not in self._values:
             self._values.append(value)
 
 
@@ -124,7 +124,7 @@ _LIVE: weakref.WeakSet[Masks] = weakref.WeakSet()
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name says that its value is a secret, by whole words.
+    """Return whether a name says that its value is a secret, by whole words.
 
     Example:
         >>> [is_secret(name) for name in ("api_key", "apiKey", "PASSWORD", "monkey", "num_tokens", "keep_best")]
@@ -138,29 +138,29 @@ def _words(name: str) -> list[str]:
 
 
 def _within(above: str, key: object) -> str:
-    """What something in a mapping is called: as the mapping, where all of that is secret."""
+    """Return the name of a value in a mapping: that of the mapping if all of it is secret."""
     return str(key) if VAULTS.isdisjoint(_words(above)) else above
 
 
 def _can_be_secret(name: str, value: Any) -> bool:
-    """Numbers are secret as passwords only: `pad_token: 0` is none."""
+    """Return whether a value can be a secret: a number only as a password, as `pad_token: 0` is none."""
     if isinstance(value, (str, bytes)):
         return bool(value)
     return isinstance(value, int) and not isinstance(value, bool) and "password" in name.lower()
 
 
 def masked(text: str) -> str:
-    """A text without the secrets of any run of this process."""
+    """Return a text with the secrets of all runs of this process masked."""
     for masks in list(_LIVE):
         text = masks.text(text)
     return text
 
 
 class MaskingFilter(logging.Filter):
-    """Takes secrets out of what is logged, tracebacks included."""
+    """Masks secrets in log records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Mask it, and let it through."""
+        """Mask the secrets of a record, and keep the record."""
         if len(_LIVE):
             message = record.getMessage()
             clean = masked(message)

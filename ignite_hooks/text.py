@@ -42,6 +42,21 @@ def out_of(now: int, last: int | None) -> str:
     return padded(now, last) if last is None else f"{padded(now, last)}/{last}"
 
 
+def progress(counts: Mapping[str, tuple[int, int | None]], numbers: Mapping[str, float]) -> list[str]:
+    """Return the words of a line of a log: counts with their last ones, then numbers.
+
+    Args:
+        counts: Counts by name; the one without a name is in brackets.
+        numbers: Numbers by name.
+
+    Example:
+        >>> progress({"Epoch": (3, 10), "": (7, 8)}, {"loss": 0.5})
+        ['Epoch  3/10 [7/8]', 'loss 0.5000']
+    """
+    place = [f"{name} {out_of(*count)}" if name else f"[{out_of(*count)}]" for name, count in counts.items()]
+    return [" ".join(place), *[f"{name} {number(value)}" for name, value in numbers.items()]]
+
+
 def percent(share: float) -> str:
     """Return a share in percent.
 

@@ -19,7 +19,7 @@ from ignite.metrics import Loss
 
 from benchmarks.meter import FIRST, Cost, cost_of, mean_cost_of
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
-from ignite_hooks.model.averages import TOGETHER
+from ignite_hooks.model.averaging_kernels import TOGETHER
 from tests.ranks import run_ranks
 
 

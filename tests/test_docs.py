@@ -17,10 +17,11 @@ import yaml
 from ignite.engine import Events
 
 from ignite_hooks import build_hook
-from ignite_hooks.config.describe import check_settings
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import POINTS, point_named
-from ignite_hooks.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.registry import HOOKS
+from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.md"))]
@@ -47,7 +48,7 @@ def test_entries_that_are_shown_can_be_written(page: Path) -> None:
         elif any(name in others for others in (MODELS, DATASETS, OPTIMIZERS, SCHEDULERS)):
             continue
         elif name in HOOKS:
-            wrong += [f"{text}: {problem}" for problem in check_settings(HOOKS.get(name), entry, name)]
+            wrong += [f"{text}: {problem}" for problem in validate_settings(HOOKS.get(name), entry, name)]
         else:
             wrong.append(f"{text}: no such hook")
     assert wrong == []

@@ -22,7 +22,7 @@ def test_several_problems_are_counted_and_indented() -> None:
     assert str(ConfigError([Problem("a", "x"), Problem("b", "y")])) == "2 problems:\n  a: x\n  b: y"
 
 
-def test_a_problem_has_one_line_however_long_what_the_user_wrote() -> None:
+def test_a_problem_has_one_line_whatever_the_user_wrote() -> None:
     [problem] = ConfigError([Problem("a", "there is no service 'x\n\ny'" + "z" * 500)]).problems
     assert problem.message.startswith("there is no service 'x y'zzz")
     assert len(problem.message) == 300
@@ -49,7 +49,7 @@ def test_errors_can_be_pickled(error: Exception) -> None:
     assert vars(again) == vars(error)
 
 
-def test_a_setting_error_reads_as_the_value_error_it_is_and_names_its_setting() -> None:
+def test_a_setting_error_names_its_setting() -> None:
     error = SettingError("size", "3 is odd")
     assert isinstance(error, ValueError)
     assert (str(error), one_line(error)) == ("size: 3 is odd", "size: 3 is odd")

@@ -96,7 +96,7 @@ def test_a_cell_that_is_run_again_replaces_its_class(toys: Registry) -> None:
     assert toys.get("Mine") is second
 
 
-def test_a_built_in_name_is_taken_before_and_after_it_is_loaded(toys: Registry) -> None:
+def test_a_built_in_name_is_always_taken(toys: Registry) -> None:
     with pytest.raises(KeyError, match="already registered by collections"):
         toys.register("OrderedDict")(Ball)
     assert toys.get("OrderedDict").__name__ == "OrderedDict"
@@ -146,7 +146,7 @@ def test_a_long_list_of_names_is_not_printed() -> None:
     assert len(str(caught.value)) < 100
 
 
-def test_a_module_that_cannot_be_loaded_says_so_when_it_is_named(toys: Registry) -> None:
+def test_a_module_that_cannot_be_loaded_is_reported_when_named(toys: Registry) -> None:
     assert "Broken" in toys
     with pytest.raises(ModuleNotFoundError):
         toys.get("Broken")
@@ -187,7 +187,7 @@ def test_every_hook_class_is_an_attribute_of_the_package() -> None:
         hooks.NoSuchHook  # type: ignore[attr-defined]
 
 
-def test_a_hook_is_loaded_when_it_is_named_and_not_before() -> None:
+def test_a_hook_is_loaded_when_it_is_named() -> None:
     code = """
 import sys, ignite_hooks
 from ignite_hooks import HOOKS
@@ -199,7 +199,7 @@ assert "checkpoint_hook" in loaded() and "early_stopping_hook" not in loaded()
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
-def test_a_second_name_of_ours_may_be_taken_by_a_class_of_the_script() -> None:
+def test_a_script_may_take_an_alias_of_ours() -> None:
     toys = Registry("toy", {"LoggerHook": "ignite_hooks.hooks.logger_hook"}, {"LogHook": "LoggerHook"})
     assert toys.get("LogHook") is toys.get("LoggerHook")
     assert list(toys) == ["LogHook", "LoggerHook"]
@@ -212,7 +212,7 @@ def test_a_second_name_of_ours_may_be_taken_by_a_class_of_the_script() -> None:
         toys.register("LoggerHook")(LogHook)
 
 
-def test_a_name_of_ours_that_guides_let_scripts_define_is_free_for_them() -> None:
+def test_names_that_guides_let_scripts_define_are_free() -> None:
     toys = Registry(
         "toy",
         {"CheckInvalidLossHook": "ignite_hooks.hooks.training.check_invalid_loss_hook"},

@@ -38,7 +38,7 @@ def test_a_configuration_is_shown_without_its_secrets(config: Any, shown: Any) -
     assert str(config) == str(before)
 
 
-def test_what_holds_no_secret_stays_the_same_object() -> None:
+def test_a_value_without_secrets_stays_the_same_object() -> None:
     config = {"a": [1, (2, "x")], "b": {"c": None}}
     assert Masks({"key": CANARY}).tree(config) is config
 
@@ -50,11 +50,11 @@ def test_the_beginning_of_a_long_secret_is_masked_too() -> None:
     assert masks.text(f"{long[:30]} and {long}") == f"{MASK} and {MASK}"
 
 
-def test_a_secret_is_shown_nowhere_and_kept_nowhere() -> None:
+def test_a_secret_is_neither_shown_nor_saved() -> None:
     secret = Secret(CANARY)
     assert CANARY not in f"{secret} {secret!r} {secret:>20} {[secret]}"
     assert copy.deepcopy(secret).reveal() == CANARY
-    with pytest.raises(TypeError, match="a Secret is not written anywhere"):
+    with pytest.raises(TypeError, match="a Secret cannot be saved"):
         pickle.dumps(secret)
 
 
@@ -79,7 +79,7 @@ class Blabbing(BaseHook):
         return {"seen": f"<{self.token}>", "key": "accuracy"}
 
 
-def test_a_canary_is_in_no_file_no_line_and_no_writer(
+def test_a_secret_is_in_no_file_line_or_writer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, memory = tiny_run(), MemoryWriter()
@@ -106,7 +106,7 @@ def test_a_canary_is_in_no_file_no_line_and_no_writer(
     assert CANARY not in "".join(heard)
 
 
-def test_resuming_gives_a_hook_back_what_was_no_secret(tmp_path: Path) -> None:
+def test_resuming_restores_state_without_secrets(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Remembers(Blabbing):
@@ -121,9 +121,7 @@ def test_resuming_gives_a_hook_back_what_was_no_secret(tmp_path: Path) -> None:
     assert seen == ["accuracy"]
 
 
-def test_a_problem_of_a_configuration_is_told_without_the_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_error_masks_the_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tiny_run()
     entry = {"type": "LoggerHook", "interval": CANARY, "priority": CANARY}
     with pytest.raises(ConfigError) as caught:
@@ -148,7 +146,7 @@ def test_secrets_are_forgotten_with_their_run(tmp_path: Path) -> None:
     assert masked(own) == own
 
 
-def test_all_that_stands_in_a_place_for_secrets_is_one() -> None:
+def test_all_values_under_secrets_are_masked() -> None:
     config = {
         "secrets": {"wandb": "canary-1f2e3d4c", "more": [{"mail": "canary-5b6a7988"}]},
         "credentials": {"a": "x"},

@@ -1,1 +1,1 @@
-"""The run as a dict, and back: capture, restore, resume, retention."""
+"""The run as a dict, and back; start with `save.Checkpoints`."""

@@ -1,38 +1,47 @@
-"""Checkpoints on their way to the store: handed over, written beside the training, and heard of when they are there."""
+"""The checkpoints of one run: saved, on their way to the store, loaded, resumed from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import collect, is_sharded, name_for, steady_tensors
+from ignite_hooks.checkpoint.capture import capture, steady_tensors
+from ignite_hooks.checkpoint.data_position import PositionTracker
+from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
+from ignite_hooks.checkpoint.resume import newest, resume
+from ignite_hooks.checkpoint.retention import Replace, Rule, folder_name, retired_by
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.wrapping import is_sharded
+from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
+
     from ignite_hooks.run.runner import Runner
-    from ignite_hooks.store.interface import Retire, Saving
+    from ignite_hooks.store.interface import Saving, Store
     from ignite_hooks.store.manifest import Kind
 
-Then = Callable[[CheckpointError | None], None]
+OnEnd = Callable[[CheckpointError | None], None]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be saved, under which name, and what comes of it.
+    """What to save, under which name, and what follows from it.
 
     Args:
         name: The file name.
-        kind: What the file is kept for.
-        folder: Where; the work directory by default.
-        optimizer: Whether the optimizer belongs to it.
-        scheduler: Whether the scheduler belongs to it.
-        background: Whether the training goes on while it is written.
-        retire: Which older files go once this one is there.
-        then: Told how it ended, in the thread of the training; without it a failure is raised.
+        kind: The purpose of the file.
+        folder: The folder; the work directory by default.
+        optimizer: Whether the optimizer is part of it.
+        scheduler: Whether the scheduler is part of it.
+        background: Whether the training continues while it is written.
+        rules: Which older files go once this one is there; the one that the run was resumed from stays.
+        on_end: Called in the training thread with the error or None; without it a failure is raised.
     """
 
     name: str
@@ -41,12 +50,14 @@ class Order:
     optimizer: bool = True
     scheduler: bool = True
     background: bool = False
-    retire: Retire | None = None
-    then: Then | None = None
+    rules: tuple[Rule, ...] = ()
+    on_end: OnEnd | None = None
 
 
 @dataclass
-class _UnderWay:
+class _Pending:
+    """A save that has begun and has not been reported."""
+
     order: Order
     state: dict[str, Any]
     path: Path
@@ -55,150 +66,304 @@ class _UnderWay:
 
     @property
     def ended(self) -> bool:
+        """Whether the file is there or has failed."""
         return self.error is not None or (self.saving is not None and self.saving.done())
 
 
-class Saves:
-    """The checkpoints of one run that are on their way."""
+class Checkpoints:
+    """The checkpoints of one run: save, load, resume, and wait for what is on its way to the store.
 
-    def __init__(self) -> None:
-        self._under_way: list[_UnderWay] = []
-        self._copying: Saving | None = None
-        self._at_once = False
-        self._watch: Any = None
-        self.stepped_at: int | None = None
+    Args:
+        runner: The run.
+        make_store: Makes the store of a folder.
+    """
+
+    def __init__(self, runner: Runner, make_store: Callable[[Path], Store]) -> None:
+        trainer = runner.trainer
+        # Weak: the trainer owns the runner, and the runner owns this.
+        self._runner_ref, self._trainer_ref = weakref.ref(runner), weakref.ref(trainer)
+        self.make_store = make_store
+        """Makes the store of a folder."""
+        self._stores: dict[Path, Store] = {}
+        self._pending: list[_Pending] = []
+        self._staging: Saving | None = None
+        self._copy_synchronously = False
+        self._step_watch: Any = None
+        self._stepped_at: int | None = None
         """The iteration in which the optimizer last began a step; None where that is not known."""
+        self.services_left_out: set[str] = set()
+        """The services whose state cannot be in a checkpoint; each is reported once."""
+        self.position = PositionTracker(runner, trainer)
+        """Where the run is in its data."""
 
-    def save(self, runner: Runner, order: Order) -> Path:
-        """Take the state as it is now and write it; hooks may edit it before and learn its path after."""
-        # Where there are several processes, all of them hear of a save at the same moment.
-        self.settle(runner, wait=world_size() > 1)
-        state = collect(runner, optimizer=order.optimizer, scheduler=order.scheduler)
+    @property
+    def _runner(self) -> Runner:
+        runner = self._runner_ref()
+        if runner is None:
+            raise ReferenceError("the run of these checkpoints is gone")
+        return runner
+
+    @property
+    def _trainer(self) -> Engine:
+        trainer = self._trainer_ref()
+        if trainer is None:
+            raise ReferenceError("the trainer of these checkpoints is gone")
+        return trainer
+
+    def begin_run(self) -> None:
+        """Forget the data position of the former run."""
+        self.position = PositionTracker(self._runner, self._trainer)
+
+    # -- stores -----------------------------------------------------------------------------------------------
+
+    def store(self, folder: Path | None = None) -> Store:
+        """Return the store of a folder, by default of the work directory."""
+        folder = folder or self._runner.work_dir
+        if folder not in self._stores:
+            self._stores[folder] = self.make_store(folder)
+        return self._stores[folder]
+
+    def open_folder(self, folder: Path, *, is_new_run: bool) -> None:
+        """Take a folder for writing; a new run sets the checkpoints of earlier ones aside."""
+        store = self.store(folder).open()
+        earlier = store.start_afresh() if is_new_run else None
+        if earlier is not None:
+            self._runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
+
+    def name_for(self, name: str) -> str:
+        """Return a file name, or the name of a folder in its place where the model is sharded."""
+        return folder_name(name) if is_sharded(self._runner.model) else name
+
+    # -- saving -----------------------------------------------------------------------------------------------
+
+    def save(self, order: Order) -> Path:
+        """Save the current state; hooks may edit it before, and learn its path after."""
+        runner, ranks = self._runner, world_size()
+        # With several ranks, all of them have to learn of a save at the same moment.
+        self.settle(wait=ranks > 1)
+        state = capture(runner, optimizer=order.optimizer, scheduler=order.scheduler)
         runner.checkpoint = state
         try:
-            runner.call_hook("before_save_checkpoint", checkpoint=state)
+            self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
         finally:
             runner.checkpoint = None
-        name, sharded = name_for(runner, order.name), is_sharded(runner.model)
-        new = _UnderWay(order, state, (order.folder or runner.work_dir) / name)
+        sharded = is_sharded(runner.model)
+        name = folder_name(order.name) if sharded else order.name
+        new = _Pending(order, state, (order.folder or runner.work_dir) / name)
         if sharded or is_main_process():
             try:
                 if sharded:
-                    self._write_shards(runner, new)
+                    self._write_shards(new)
                 else:
-                    self._hand_over(runner, new)
+                    self._hand_over(new)
             except CheckpointError as failure:
                 new.error = failure
-        self._under_way.append(new)
+        self._pending.append(new)
         if sharded or not order.background:
-            self.settle(runner, wait=True)
+            self.settle(wait=True)
         return new.path
 
-    def _write_shards(self, runner: Runner, new: _UnderWay) -> None:
-        """Write what every rank has a part of: all of them do it together, so the training waits."""
+    def save_manually(self, name: str | None = None) -> Path:
+        """Save a checkpoint now that no rule deletes, and return when it is there."""
+        return self.save(Order(name or f"iter_{progress_of(self._runner).begun}.pth", "manual"))
+
+    def _write_shards(self, new: _Pending) -> None:
+        """Write a state of which every rank has a part: all ranks do it together, so the training waits."""
         from ignite_hooks.store.sharded import save_sharded
 
-        store = runner.store(new.order.folder)
+        store = self.store(new.order.folder)
         if not isinstance(store, ShardedStore):
             raise CheckpointError(f"{new.path} cannot be saved: {type(store).__name__} takes no sharded models")
-        new.path = save_sharded(store, new.path.name, new.state, **_details(new))
+        new.path = save_sharded(store, new.path.name, new.state, **self._details(new))
 
-    def _hand_over(self, runner: Runner, new: _UnderWay) -> None:
-        order, state, details = new.order, new.state, _details(new)
-        store = runner.store(order.folder).open()
-        self.wait_for_copy()
+    def _hand_over(self, new: _Pending) -> None:
+        order, state, details = new.order, new.state, self._details(new)
+        store = self.store(order.folder).open()
+        self.wait_for_staging()
         if not order.background:
             new.path = store.save(order.name, state, **details)
             return
-        # Between two iterations nothing but the optimizer changes weights; at the end of an epoch a script may.
-        hidden = runner.state.in_iteration and not self._at_once and self.watch(runner)
-        steady = steady_tensors(runner) if hidden else []
-        new.saving = self._copying = store.begin(
+        runner = self._runner
+        # Between two iterations only the optimizer changes weights; at the end of an epoch a script may.
+        overlap = runner.state.in_iteration and not self._copy_synchronously and self.watch_steps()
+        steady = steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
+        new.saving = self._staging = store.begin(
             order.name, state, **details, steady=steady, done=runner.installation.wake
         )
 
-    def watch(self, runner: Runner) -> bool:
-        """Let the optimizer wait for a copy before each step, and note the step; False where it cannot."""
-        register = getattr(runner.optimizer, "register_step_pre_hook", None)
-        if self._watch is None and register is not None:
-            state = runner.trainer.state
+    def _details(self, new: _Pending) -> dict[str, Any]:
+        """Return what the store is given along with a state."""
+        order, state = new.order, new.state
+        details = {
+            "kind": order.kind,
+            "epoch": state["meta"]["epoch"],
+            "iteration": state["meta"]["iter"],
+            "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
+        }
+        resumed_from = self._runner.state.resumed_from
+        protected = {new.path.name} if resumed_from is None else {new.path.name, resumed_from.name}
+        retire = retired_by(order.rules, protected)
+        return details if retire is None else {**details, "retire": retire}
+
+    def publish(self, folder: Path, names: Collection[str], keys: Collection[str]) -> int:
+        """Save slim copies of files, with a hash in their names; return how many failed.
+
+        Args:
+            folder: Where the files are.
+            names: The files that are copied.
+            keys: The entries that a copy holds.
+        """
+        logger, store, failed = self._runner.logger, self.store(folder).open(), 0
+        for entry in [entry for entry in store.entries() if entry.name in names]:
+            try:
+                state = store.load(folder / entry.name)
+                missing = [key for key in keys if key not in state]
+                if missing:
+                    logger.warning("published_keys: %s holds no %s", entry.name, ", ".join(missing))
+                name = f"{Path(entry.name).stem}-{{hash}}.pth"
+                path = store.save(
+                    name,
+                    {key: state[key] for key in keys if key in state},
+                    kind="published",
+                    epoch=entry.epoch,
+                    iteration=entry.iteration,
+                    metrics=entry.metrics,
+                    retire=retired_by([Replace("published", name)]),
+                )
+                logger.info("published %s", path)
+            except CheckpointError as error:
+                failed += 1
+                logger.error("%s; it is not published", error)
+        return failed
+
+    # -- what is on its way -----------------------------------------------------------------------------------
+
+    def watch_steps(self) -> bool:
+        """Let the optimizer wait for a staging copy before each step, and note the step; False where it cannot."""
+        if self._step_watch is None:
+            register = getattr(self._runner.optimizer, "register_step_pre_hook", None)
+            if register is None:
+                return False
+            state = self._trainer.state
 
             def before_step(*_: Any) -> None:
-                if self._copying is not None:
-                    self.wait_for_copy()
-                self.stepped_at = state.iteration
+                if self._staging is not None:
+                    self.wait_for_staging()
+                self._stepped_at = state.iteration
 
-            self.stepped_at = 0
-            self._watch = register(before_step)
-        return self._watch is not None
+            self._stepped_at = 0
+            self._step_watch = register(before_step)
+        return True
 
-    def wait_for_copy(self) -> None:
-        """Return once the state may change."""
-        if self._copying is not None:
-            self._copying.wait_copied()
-            self._copying = None
+    def step_has_begun(self) -> bool:
+        """Return whether the optimizer may have changed the weights since the last iteration ended."""
+        progress = progress_of(self._runner)
+        return progress.in_step and self._stepped_at in (progress.begun, None)
 
-    def settle(self, runner: Runner, *, wait: bool, alone: bool = False) -> None:
-        """Hear of the saves that have ended, in order; ``wait`` for all, ``alone`` where other ranks may be gone."""
+    def why_not_good(self) -> str | None:
+        """Return why the state of a run that has just failed is not one to resume from, or None."""
+        import torch
+
+        if world_size() > 1:
+            return "the other ranks may have failed elsewhere"
+        if self.step_has_begun():
+            return "the run failed after the optimizer had begun to change it"
+        weights = [weight for weight in self._runner.model.parameters() if weight.is_floating_point()]
+        if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
+            return "its weights are not finite"
+        return None
+
+    def is_accumulating(self, progress: Progress) -> bool:
+        """Return whether the last iteration has left gradients that the optimizer has yet to use."""
+        return not progress.in_step and self._stepped_at not in (progress.begun, None)
+
+    def wait_for_staging(self) -> None:
+        """Return once the state may change: a staging copy of it may be under way."""
+        if self._staging is not None:
+            self._staging.wait_copied()
+            self._staging = None
+
+    def wait_until_finished(self, *, alone: bool = False) -> None:
+        """Wait for all saves and report them; ``alone`` where other ranks may be gone."""
+        self.settle(wait=True, alone=alone)
+
+    def settle(self, *, wait: bool, alone: bool = False) -> None:
+        """Report the saves that have ended, in order; ``wait`` for all, ``alone`` where other ranks may be gone."""
         problem: Exception | None = None
-        while self._under_way:
-            first = self._under_way[0]
+        while self._pending:
+            first = self._pending[0]
             if not wait and not first.ended:
                 break
-            del self._under_way[0]
+            del self._pending[0]
             if first.saving is not None:
                 try:
                     first.path = first.saving.wait()
                 except CheckpointError as failure:
-                    # Perhaps the script changes weights by hand: once is enough to learn of it.
-                    first.error, self._at_once = failure, True
+                    # Perhaps the script changes weights by hand: one failure is enough to learn of it.
+                    first.error, self._copy_synchronously = failure, True
             if not alone:
                 first.error = _agreed(first.error)
             try:
-                self._tell(runner, first)
+                self._report(first)
             except Exception as error:
-                # The others have a right to be heard of too.
+                # The others are reported too.
                 problem = problem or error
         if problem is not None:
             raise problem
 
-    def _tell(self, runner: Runner, ended: _UnderWay) -> None:
+    def _report(self, ended: _Pending) -> None:
         if ended.error is None:
+            runner = self._runner
             runner.checkpoint = ended.state
-            # A run that is killed goes on from here: what was written before has to be where it belongs.
+            # A run that is killed continues from here: what was written before has to be in its files.
             runner.writer.flush()
             try:
-                runner.call_hook("after_save_checkpoint", checkpoint=ended.state, path=ended.path)
+                self._runner.installation.call("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
             finally:
                 runner.checkpoint = None
-        if ended.order.then is not None:
-            ended.order.then(ended.error)
+        if ended.order.on_end is not None:
+            ended.order.on_end(ended.error)
         elif ended.error is not None:
             raise ended.error
 
+    # -- loading ----------------------------------------------------------------------------------------------
+
+    def load(self, path: str | Path) -> dict[str, Any]:
+        """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it."""
+        self.wait_for_staging()
+        runner, path = self._runner, Path(path)
+        objects, store = runner.services, self.store(path.parent)
+        state = restore_objects(runner, objects, store, path)
+        runner.checkpoint = state
+        try:
+            restore_progress(runner, objects, state, path)
+            self._runner.installation.call("after_load_checkpoint", {"checkpoint": state, "path": path})
+        finally:
+            runner.checkpoint = None
+        return state
+
+    def resume(self, wanted: str | Path | bool = "auto") -> None:
+        """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
+        resume(self._runner, wanted)
+
+    def newest(self) -> Path | None:
+        """Return the newest intact checkpoint in the folders in which this run saves."""
+        return newest(self._runner, self.store)
+
     def close(self) -> None:
-        """Let go of the optimizer; to be called when nothing is under way any more."""
-        self.wait_for_copy()
-        if self._watch is not None:
-            self._watch.remove()
-            self._watch = None
-            self.stepped_at = None
-
-
-def _details(new: _UnderWay) -> dict[str, Any]:
-    """What the store is told of a checkpoint."""
-    order, state = new.order, new.state
-    found = {
-        "kind": order.kind,
-        "epoch": state["meta"]["epoch"],
-        "iteration": state["meta"]["iter"],
-        "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
-    }
-    return found if order.retire is None else {**found, "retire": order.retire}
+        """Release the optimizer and the folders; to be called when nothing is on its way any more."""
+        self.wait_for_staging()
+        if self._step_watch is not None:
+            self._step_watch.remove()
+            self._step_watch = None
+            self._stepped_at = None
+        for store in self._stores.values():
+            store.close()
+        self._stores.clear()
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:
-    """How a save ended, on every rank: rank 0 did it."""
+    """Return how a save ended, on every rank: rank 0 did it."""
     if world_size() == 1:
         return error
     said = broadcast_object(None if error is None else str(error))

@@ -1,25 +1,29 @@
-"""Settings -> hook objects."""
+"""Build the hooks and writers that a configuration asks for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
-from ignite_hooks.config.describe import Setting, check_settings, describe, fitted, is_reference, misfit
-from ignite_hooks.config.files import plain
+from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
-from ignite_hooks.config.mmengine import other_name, translated, without_scope
-from ignite_hooks.config.read import Entry, default_set
+from ignite_hooks.config.mmengine import other_name, translated
+from ignite_hooks.config.read import Entry, Settings, default_set
+from ignite_hooks.config.tree import copy_tree
+from ignite_hooks.config.validate import convert_value, has_reference, is_reference, validate_settings, validate_value
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation
 from ignite_hooks.plan.methods import class_answers, default_name
 from ignite_hooks.plan.priority import hook_priority
 from ignite_hooks.plan.slots import problems_of
-from ignite_hooks.registry import HOOKS
+from ignite_hooks.registry import HOOKS, WRITERS, without_scope
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.text import below, did_you_mean, one_line, shown
+from ignite_hooks.writers.adapt import adapt
+from ignite_hooks.writers.interface import Writer
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
@@ -30,7 +34,7 @@ def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, 
         10
     """
     problems: list[Problem] = []
-    hook = build_entry(Entry("hook", {"type": config} if isinstance(config, str) else config), services or {}, problems)
+    hook = build_entry(_entry("hook", config), services or {}, problems)
     if problems:
         raise ConfigError(problems)
     return hook
@@ -46,27 +50,35 @@ def build_hooks(configs: Sequence[Mapping[str, Any] | str | object]) -> list[Any
     problems: list[Problem] = []
     if isinstance(configs, (str, Mapping)) or not isinstance(configs, Iterable):
         raise ConfigError([Problem("hooks", f"a list of hooks is needed, not {shown(configs)}")])
-    entries = [Entry(f"hooks[{i}]", {"type": c} if isinstance(c, str) else c) for i, c in enumerate(configs)]
-    hooks = [build_entry(entry, {}, problems) for entry in entries]
+    hooks = [build_entry(_entry(f"hooks[{i}]", config), {}, problems) for i, config in enumerate(configs)]
     if problems:
         raise ConfigError(problems)
     return sorted(hooks, key=lambda hook: hook_priority(hook, ""))
 
 
+def _entry(place: str, config: Mapping[str, Any] | str | object) -> Entry:
+    """Return the entry for what a script asks for; its mapping is copied, so that it stays as it is."""
+    if isinstance(config, str):
+        return Entry(place, {"type": config})
+    return Entry(place, copy_tree(config) if isinstance(config, Mapping) else config)
+
+
 def get_default_hooks(*, evaluates: bool = True, distributed: bool = False) -> dict[str, Any]:
-    """The default hooks by name, built."""
+    """Build the default hooks; return them by name."""
     return {
         name: build_hook(entry) for name, entry in default_set(evaluates=evaluates, distributed=distributed).items()
     }
 
 
 def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Problem], *, complete: bool = True) -> Any:
-    """Build the hook of one entry; what is wrong with it is added to the problems, and the result is None."""
+    """Build the hook of one entry; if anything is wrong with it, add that to the problems and return None."""
     wanted, place = entry.wanted, entry.place
     found: list[Problem] = []
     hook: Any = None
+    checked: set[str] = set()
     if isinstance(wanted, Mapping):
-        given = dict(plain(wanted))
+        given = dict(wanted)
+        checked |= given.keys()
         type_ = given.pop("type", None)
         if isinstance(type_, str) and type_.startswith(PREFIX):
             hook = _ignite_handler(type_, given, place, services, found, complete)
@@ -78,7 +90,7 @@ def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Proble
     else:
         hook = _ready(wanted, place, found)
     if hook is not None and not found:
-        found += _check_object(hook, place)
+        found += _validate_object(hook, place, checked)
     if hook is not None and not found:
         found += [
             Problem(below(place, setting) if setting else place, message) for setting, message in problems_of(hook)
@@ -114,7 +126,7 @@ def _hook(
         settings = describe(cls)
         given, otherwise = translated(type_, given, {s.name: s for s in (*settings.settings, *settings.common)})
         found += [Problem(below(place, word), message) for word, message in otherwise.items()]
-    found += check_settings(cls, given, place)
+    found += validate_settings(cls, given, place)
     hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
     if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or class_answers(type(hook))):
         message = f"{describe(cls).name} makes no hook: {type(hook).__name__} has no method that is a point"
@@ -123,19 +135,19 @@ def _hook(
 
 
 def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], place: str, found: list[Problem]) -> Any:
-    """The object, with services in place of the references that were written."""
+    """Make the object, with services in place of the references that were written."""
     known = describe(cls)
     own = {setting.name: setting for setting in known.settings}
     if not found:
         types_ = {setting.name: setting for setting in known.common} | own
         for name, value in given.items():
-            if has_reference(written[name]) and name in types_ and (message := misfit(value, types_[name])):
+            if has_reference(written[name]) and name in types_ and (message := validate_value(value, types_[name])):
                 found.append(Problem(below(place, name), f"{message} ({written[name]})"))
     if found:
         return None
     if known.style == "keywords":
         given = {_own_word(word, own): value for word, value in given.items()}
-    given = {name: fitted(value, own[name]) if name in own else value for name, value in given.items()}
+    given = {name: convert_value(value, own[name]) if name in own else value for name, value in given.items()}
     try:
         if known.style == "config":
             hook = cls(given)
@@ -150,31 +162,24 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
         found.append(Problem(below(place, error.setting), error.message))
         return None
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
-        # The code of others says in a sentence which setting it means, if at all.
+        # Code that is not ours names the setting in its sentence, if at all.
         text = one_line(error)
         named = [setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)]
-        # The one it begins with, where it mentions others too.
+        # Prefer the setting that the sentence begins with.
         name = min(named, key=lambda setting: not text.startswith(f"{setting}:"), default="")
         found.append(Problem(f"{place}.{name}" if name else place, text.removeprefix(f"{name}:").strip()))
         return None
     return hook
 
 
-def has_reference(value: Any) -> bool:
-    """Whether a value is the name of a service, or has one somewhere inside."""
-    if isinstance(value, Mapping):
-        return any(map(has_reference, value.values()))
-    return any(map(has_reference, value)) if isinstance(value, (list, tuple)) else is_reference(value)
-
-
 def _own_word(word: str, own: Mapping[str, Any]) -> str:
-    """The spelling that a constructor has for a setting."""
+    """Return the spelling that a constructor has for a setting."""
     other = SPELLINGS.get(word, word)
     return other if word not in own and other in own else word
 
 
 def _with_services(given: Any, services: Mapping[str, Any], place: str, found: list[Problem], complete: bool) -> Any:
-    """The same with the service of that name for every ``"@name"``, however deep."""
+    """Copy settings with the service of that name in place of every ``"@name"``, however deep."""
     if isinstance(given, dict):
         return {
             name: _with_services(value, services, below(place, name), found, complete) for name, value in given.items()
@@ -187,7 +192,7 @@ def _with_services(given: Any, services: Mapping[str, Any], place: str, found: l
     if services.get(name) is not None:
         return services[name]
     if complete:
-        found.append(Problem(place, f"there is no service {name!r}: give attach_hooks {name}=..."))
+        found.append(Problem(place, f"there is no service {name!r}: pass {name}=... to attach_hooks()"))
     return given
 
 
@@ -202,11 +207,11 @@ def _ignite_handler(
     parameters = {setting.name for setting in describe(cls).settings}
     common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in parameters}
     ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in parameters}
-    found += check_settings(cls, given, place, hook=False)
+    found += validate_settings(cls, given, place, hook=False)
     for word, value in ours.items():
-        if message := misfit(value, Setting(word, OUR_WORDS[word], None)):
+        if message := validate_value(value, Setting(word, OUR_WORDS[word], None)):
             found.append(Problem(f"{place}.{word}", message))
-    found += check_settings(BaseHook, common, place)
+    found += validate_settings(BaseHook, common, place)
     if isinstance(arguments := ours.get("arguments"), Mapping):
         ours["arguments"] = _with_services(arguments, services, f"{place}.arguments", found, complete)
     written, given = given, _with_services(given, services, place, found, complete)
@@ -229,7 +234,7 @@ def _ignite_handler(
 
 
 def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
-    """A hook object as it is; any other object that Ignite could use is made a hook."""
+    """Return a hook object as it is, and any other object that Ignite could use as a hook."""
     cls: Any = type(thing)
     if isinstance(thing, BaseHook) or class_answers(cls):
         return thing
@@ -240,15 +245,15 @@ def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
         return None
 
 
-def _check_object(hook: Any, place: str) -> list[Problem]:
-    """What is wrong with the settings a hook object was given, or has from its class."""
+def _validate_object(hook: Any, place: str, checked: set[str]) -> list[Problem]:
+    """Return what is wrong with the settings of a hook that it was given as an object, or has from its class."""
     cls: Any = type(hook)
     known = describe(cls)
-    given = hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}
+    given = (hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}) - checked
     found = []
     for setting in (*known.settings, *known.common):
         value = getattr(hook, setting.name, setting.default)
-        if setting.name in given and (message := misfit(value, setting)):
+        if setting.name in given and (message := validate_value(value, setting)):
             found.append(Problem(below(place, setting.name), message))
     return found
 
@@ -256,7 +261,7 @@ def _check_object(hook: Any, place: str) -> list[Problem]:
 def build_all(
     entries: Sequence[Entry], services: Mapping[str, Any], situation: Situation
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Build every hook of a configuration by name, and find what is wrong with them, alone and together."""
+    """Build every hook of a configuration; return them by name, with what is wrong with each and between them."""
     problems: list[Problem] = []
     hooks: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -276,11 +281,10 @@ def build_all(
             problems.append(Problem(entry.place, message))
         else:
             hooks[name], places[name] = hook, entry.place
-    # The hooks that could be built are checked even so: what they say depends on those that could not be built only
-    # where one of these evaluates.
+    # The hooks that could be built are checked even if others could not: only whether one of these evaluates matters.
     situation = replace(situation, hooks={**unbuilt, **hooks})
     for name, hook in hooks.items():
-        # A hook that still holds the name of a service, as a file gives it, can only be checked beside the script.
+        # A hook that still holds the name of a service can only be checked with the script.
         waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
         if isinstance(hook, BaseHook) and not waits:
             problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]
@@ -289,7 +293,7 @@ def build_all(
 
 
 class _Unbuilt:
-    """Stands for a hook that could not be built, so that the others are not told that it is missing."""
+    """Stands for a hook that could not be built, so that no other hook reports it as missing."""
 
     def __init__(self, entry: Entry) -> None:
         type_ = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else None
@@ -300,13 +304,13 @@ class _Unbuilt:
                 pass
         name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
         named = name if isinstance(name, str) and name else "val"
-        # A name that is not known at all may be a slip for any hook.
+        # An unknown name may be a misspelt name of any hook.
         unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
         self.evaluates = named if unknown or getattr(type_, "evaluates", None) is not None else None
 
 
 def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:
-    """Two hooks that watch one metric must agree on which value of it is better."""
+    """Return a problem for every two hooks that watch one metric and disagree on which value of it is better."""
     found: list[Problem] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, hook in hooks.items():
@@ -326,3 +330,47 @@ def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problem
 
 def _words(rule: str) -> str:
     return "when it grows" if rule == "greater" else "when it falls"
+
+
+def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
+    """Build the writers of a configuration; relative paths among their settings are below the folder of the run."""
+    writers: list[Writer] = []
+    for entry in settings.writers:
+        try:
+            wanted = entry.wanted
+            if isinstance(wanted, Mapping):
+                wanted = _writer(entry, folder, problems)
+            if wanted is not None:
+                writers.append(adapt(wanted))
+        except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+            problems.append(Problem(entry.place, one_line(error)))
+    return writers
+
+
+def validate_writer(entry: Entry, problems: list[Problem]) -> Any:
+    """Return the class of a writer; if its name or its settings are wrong, add that to the problems and return None."""
+    given = dict(entry.wanted)
+    type_ = given.pop("type")
+    try:
+        cls = WRITERS.get(type_) if isinstance(type_, str) else type_
+    except LookupError as error:
+        problems.append(Problem(f"{entry.place}.type", str(error.args[0])))
+        return None
+    wrong = validate_settings(cls, given, entry.place, hook=False)
+    problems += wrong
+    return None if wrong else cls
+
+
+def _writer(entry: Entry, folder: Path, problems: list[Problem]) -> Any:
+    cls = validate_writer(entry, problems)
+    if cls is None:
+        return None
+    given = {name: value for name, value in entry.wanted.items() if name != "type"}
+    settings = describe(cls).settings
+    if any(setting.name == "work_dir" for setting in settings):
+        given.setdefault("work_dir", folder)
+    for setting in settings:
+        takes_path = Path in (setting.annotation, *get_args(setting.annotation))
+        if takes_path and isinstance(given.get(setting.name), (str, Path)):
+            given[setting.name] = folder / given[setting.name]
+    return cls(**given)

@@ -1,9 +1,8 @@
-"""Hook class -> its settings: names, types, defaults, help; and whether given values fit."""
+"""Describe a class: its settings with types, defaults and help, and what its docstring says of it."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import re
 import sys
@@ -16,14 +15,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge
 
-from ignite_hooks.errors import Problem
-from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook, PriorityLike
+from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.plan.methods import class_answers, own_method
 from ignite_hooks.plan.plan import NOTES
-from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, misspelt_points
+from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.plan.schedule import SCHEDULE_WORDS, parse_every
-from ignite_hooks.text import below, did_you_mean, labelled, nearest, shown
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS
+from ignite_hooks.text import labelled
 
 REQUIRED = inspect.Parameter.empty
 Style = Literal["settings", "keywords", "config"]
@@ -69,7 +67,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a class says of itself."""
+    """What is known of a class from its constructor and its docstring."""
 
     name: str
     purpose: str
@@ -122,7 +120,7 @@ def notes_of(cls: Any) -> dict[str, str]:
 
 
 def _common(cls: Any, word: str, settings: Sequence[Setting]) -> Setting:
-    """A setting that every hook has; the other spelling of a hook's own setting has its type."""
+    """Return a setting that every hook has; another spelling of a hook's own setting has the type of that one."""
     for own in settings:
         if own.name == SPELLINGS.get(word):
             return Setting(word, own.annotation, own.default, COMMON_HELP[word])
@@ -132,7 +130,7 @@ def _common(cls: Any, word: str, settings: Sequence[Setting]) -> Setting:
 
 
 def _takes(cls: Any, word: str, own: set[str]) -> bool:
-    """Whether a hook of typed fields understands a word of the schedule that is not one of its fields."""
+    """Return whether a hook of typed fields understands a word of the schedule that is not one of its fields."""
     if word in SPELLINGS and SPELLINGS[word] in own:
         return True
     answers = class_answers(cls)
@@ -165,7 +163,7 @@ def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tupl
 
 
 def _made_by_dataclass(cls: Any) -> bool:
-    """Whether the constructor takes the fields, and is not one that a subclass has written itself."""
+    """Return whether the constructor takes the fields, and is not one that a subclass wrote."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
     return "__dataclass_fields__" in vars(owner)
 
@@ -186,7 +184,7 @@ def _from_fields(cls: Any, helps: Mapping[str, str]) -> typing.Iterator[Setting]
 
 
 def _hints(thing: Any) -> dict[str, Any]:
-    """Annotations as objects; what names a package that is not loaded here is Any."""
+    """Return annotations as objects; one that names a package that is not loaded is Any."""
     module = sys.modules.get(getattr(thing, "__module__", ""), None)
     found = {}
     for name, annotation in getattr(thing, "__annotations__", {}).items():
@@ -205,7 +203,7 @@ def _purpose(cls: Any) -> str:
 
 
 def _argument_help(cls: Any) -> dict[str, str]:
-    """The ``Args:`` of a docstring by name."""
+    """Return the ``Args:`` of a docstring by name."""
     doc = inspect.getdoc(cls) or ""
     _, found, rest = doc.partition("Args:\n")
     helps: dict[str, str] = {}
@@ -222,221 +220,6 @@ def _argument_help(cls: Any) -> dict[str, str]:
     return helps
 
 
-def check_settings(cls: Any, given: Mapping[Any, Any], place: str, *, hook: bool = True) -> list[Problem]:
-    """Everything that is wrong with the settings given to a class, each with its place.
-
-    Args:
-        cls: The class, which is read with ``describe``.
-        given: The settings.
-        place: Where they stand.
-        hook: Whether the settings that every hook has are understood too.
-    """
-    known = describe(cls)
-    own = {setting.name: setting for setting in known.settings}
-    types_ = {setting.name: setting for setting in known.common if hook} | own
-    problems = []
-    for name, value in given.items():
-        if name in types_:
-            if message := misfit(value, types_[name]):
-                problems.append(Problem(below(place, name), message))
-        elif not isinstance(name, str):
-            problems.append(Problem(below(place, name), "the name of a setting is text"))
-        elif known.closed:
-            hint = did_you_mean(name, types_) or f"; it has {', '.join(own) or 'none'}"
-            problems.append(Problem(below(place, name), f"not a setting of {known.name}{hint}"))
-        elif slip := _slip(name, types_):
-            problems.append(Problem(below(place, name), f"not a setting of {known.name}, did you mean {slip!r}?"))
-    for setting in known.settings:
-        if setting.required and setting.name not in given and SPELLINGS.get(setting.name) not in given:
-            problems.append(Problem(f"{place}.{setting.name}", f"missing: {known.name} needs it{_about(setting)}"))
-    for word, other in (("frequency", "interval"), ("begin", "start"), ("every", "interval"), ("every", "frequency")):
-        both = given.get(word) is not None and given.get(other) is not None
-        if both and not {word, other} <= own.keys():
-            problems.append(Problem(f"{place}.{word}", f"says the same as {other!r}: give one of them"))
-    return problems
-
-
-def _slip(name: str, known: Mapping[str, Setting]) -> str | None:
-    """The setting that is meant by a name that a class which takes any name would take; a plural is not a slip."""
-    near = nearest(name, known, cutoff=0.85)
-    return None if near is None or name == f"{near}s" else near
-
-
-def _about(setting: Setting) -> str:
-    return f" ({setting.help.rstrip('.')})" if setting.help else ""
-
-
-def is_reference(value: Any) -> bool:
-    """Whether a value is the name of a service, as in ``"@model"``."""
-    return isinstance(value, str) and value.startswith("@") and value[1:].isidentifier()
-
-
-def misfit(value: Any, setting: Setting) -> str:
-    """Why a value does not fit a setting, or nothing."""
-    if is_reference(value) or (value is None and setting.default is None):
-        return ""
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return TOO_LARGE
-    if setting.name == "priority" and setting.annotation in _PRIORITIES:
-        return _wrong_priority(value)
-    adapter = type_adapter(setting.annotation)
-    if adapter is None:
-        return ""
-    from pydantic import ValidationError
-
-    try:
-        adapter.validate_python(value)
-    except ValidationError:
-        return f"{in_words(setting.annotation)} is needed, not {shown(value)}"
-    except ValueError:
-        # One within a list or mapping, which even a message cannot hold.
-        return TOO_LARGE
-    return _wrong_common(value, setting)
-
-
-LARGEST = 10**100
-"""Numbers beyond it are slips, and cannot be printed either."""
-TOO_LARGE = f"a smaller number is needed, not one of more than {len(str(LARGEST)) - 1} digits"
-
-_PRIORITIES = (PriorityLike, COMMON_TYPES["priority"])
-
-
-def _wrong_priority(value: Any) -> str:
-    values = value if isinstance(value, Mapping) else {"": value}
-    slips = misspelt_points(point for point in values if isinstance(point, str))
-    for point, priority in values.items():
-        if not isinstance(point, str) or point in slips:
-            meant = f", did you mean {slips[point]!r}?" if point in slips else ""
-            return f"{shown(point)} is not a point{meant}"
-        try:
-            Priority.value_of(priority)
-        except ValueError as error:
-            return f"{point}: {error}" if point else str(error)
-    return ""
-
-
-def _wrong_common(value: Any, setting: Setting) -> str:
-    """What the type of a setting that every hook has does not say."""
-    if setting.annotation is COMMON_TYPES["every"] and setting.name == "every":
-        try:
-            parse_every(value)
-        except ValueError as error:
-            return str(error)
-    if setting.annotation is COMMON_TYPES["name"] and setting.name == "name" and value == "":
-        return "a name of at least one letter is needed, not ''"
-    return ""
-
-
-def fitted(value: Any, setting: Setting) -> Any:
-    """The value as the type of its setting: a list from a file where a tuple is wanted."""
-    adapter = None if is_reference(value) or value is None else type_adapter(setting.annotation)
-    return value if adapter is None else adapter.validate_python(value)
-
-
-@functools.cache
-def _adapter_cached(annotation: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
-
-
-def type_adapter(annotation: Any) -> Any:
-    """What holds plain data against an annotation; None where anything fits."""
-    annotation = _checkable(annotation)
-    if annotation is Any:
-        return None
-    try:
-        return _adapter_cached(annotation)
-    except TypeError:  # an annotation that cannot be hashed
-        return _adapter_cached.__wrapped__(annotation)
-
-
-_PLAIN = (int, float, str, bool, type(None), dict, list, Mapping, Sequence)
-_CONTAINERS = (list, dict, Mapping, Sequence)
-
-
-def _checkable(annotation: Any) -> Any:
-    """The part of an annotation that plain data can be held against; the rest is Any."""
-    from pydantic import AfterValidator, BeforeValidator
-
-    if annotation in _PLAIN:
-        return annotation
-    if annotation is Path:
-        return Annotated[str, BeforeValidator(_as_text), AfterValidator(_as_path)]
-    if typing.is_typeddict(annotation):
-        return _checkable_typed_dict(annotation)
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        inner = _checkable(arguments[0])
-        return Any if inner is Any else Annotated[inner, *arguments[1:]]
-    if origin is Literal:
-        return Annotated[annotation, BeforeValidator(functools.partial(_as_one_of, arguments))]
-    if annotation is Callable or origin is Callable:
-        return Annotated[Any, AfterValidator(_as_callable)]
-    if origin in (Union, types.UnionType):
-        parts = [_checkable(argument) for argument in arguments]
-        return Any if Any in parts else Union[tuple(parts)]  # noqa: UP007 - built at run time
-    if origin in (list, tuple, dict, *_CONTAINERS):
-        parts = [argument if argument is ... else _checkable(argument) for argument in arguments]
-        made = origin[tuple(parts)] if origin is not Sequence else list[parts[0]]  # type: ignore[valid-type]
-        if origin in (tuple, Sequence):
-            to: Callable[[Any], Any] = tuple if origin is tuple else list
-            return Annotated[made, BeforeValidator(lambda v: to(v) if isinstance(v, (list, tuple)) else v)]
-        return made
-    return Any
-
-
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
-def _as_path(value: str) -> Path:
-    if not value.strip() or "\0" in value:
-        raise ValueError(value)
-    return Path(value)
-
-
-def _as_callable(value: Any) -> Any:
-    if not callable(value):
-        raise ValueError(value)
-    return value
-
-
-def _as_one_of(choices: Sequence[Any], value: Any) -> Any:
-    # Without regard to the type, True is 1.
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise ValueError(value)
-    return value
-
-
-def _checkable_typed_dict(annotation: Any) -> Any:
-    """A TypedDict by hand: pydantic takes neither our strictness nor, before Python 3.12, the one of ``typing``."""
-    from pydantic import AfterValidator, WithJsonSchema
-
-    hints = typing.get_type_hints(annotation, include_extras=True)
-    # Not `__required_keys__`, which annotations that are still text have misled.
-    exception = typing.NotRequired if annotation.__total__ else typing.Required
-    marked = {key for key, hint in hints.items() if get_origin(hint) is exception}
-    required = hints.keys() - marked if annotation.__total__ else marked
-    marks = (typing.Required, typing.NotRequired)
-    hints = {key: get_args(hint)[0] if get_origin(hint) in marks else hint for key, hint in hints.items()}
-
-    def check(value: dict[str, Any]) -> dict[str, Any]:
-        wrong = [key for key, item in value.items() if key not in hints or misfit(item, Setting(key, hints[key]))]
-        if wrong or not required <= value.keys():
-            raise ValueError(value)
-        return value
-
-    adapters = {key: type_adapter(hint) for key, hint in hints.items()}
-    schema = {
-        "type": "object",
-        "properties": {key: adapter.json_schema() if adapter else {} for key, adapter in adapters.items()},
-        "required": sorted(required),
-        "additionalProperties": False,
-    }
-    return Annotated[dict[str, Any], AfterValidator(check), WithJsonSchema(schema)]
-
-
 _WORDS = {
     int: "a whole number",
     float: "a number",
@@ -451,32 +234,32 @@ _WORDS = {
 }
 
 
-def in_words(annotation: Any) -> str:
-    """A type as a person would say it.
+def type_in_words(annotation: Any) -> str:
+    """Return a type as a person would say it.
 
     Example:
-        >>> in_words(int | None), in_words(Literal["min", "max"]), in_words(list[str])
+        >>> type_in_words(int | None), type_in_words(Literal["min", "max"]), type_in_words(list[str])
         ('a whole number or null', "'min' or 'max'", 'a list of texts')
-        >>> in_words(list[str | list[int]]), in_words(list[Annotated[float, Ge(0)]])
+        >>> type_in_words(list[str | list[int]]), type_in_words(list[Annotated[float, Ge(0)]])
         ('a list of texts or lists of whole numbers', 'a list of numbers of at least 0')
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in _WORDS or origin is Callable:
         return _WORDS[Callable if origin is Callable else annotation]
     if origin is Annotated:
-        return " ".join([in_words(arguments[0]), *(_bound(note) for note in arguments[1:] if _bound(note))])
+        return " ".join([type_in_words(arguments[0]), *(_bound(note) for note in arguments[1:] if _bound(note))])
     if origin is Literal:
         return _or([repr(argument) for argument in arguments])
     if origin in (Union, types.UnionType):
-        return _or([in_words(argument) for argument in arguments])
+        return _or([type_in_words(argument) for argument in arguments])
     if origin in (list, Sequence) or (origin is tuple and len(arguments) == 2 and arguments[1] is ...):
-        return f"a list of {_several(in_words(arguments[0]))}"
+        return f"a list of {_several(type_in_words(arguments[0]))}"
     if origin is tuple:
-        return f"a list of {len(arguments)} ({', '.join(in_words(argument) for argument in arguments)})"
+        return f"a list of {len(arguments)} ({', '.join(type_in_words(argument) for argument in arguments)})"
     if origin in (dict, Mapping) or typing.is_typeddict(annotation):
         if keys := getattr(annotation, "__annotations__", None):
             return f"a mapping of {', '.join(keys)}"
-        values = in_words(arguments[1]) if len(arguments) == 2 else "anything"
+        values = type_in_words(arguments[1]) if len(arguments) == 2 else "anything"
         return "a mapping" if values == "anything" else f"a mapping of names to {_several(values)}"
     return getattr(annotation, "__name__", str(annotation))
 

@@ -1,4 +1,4 @@
-"""Handlers of Ignite as hooks: ``{type: ignite.handlers.TimeLimit, limit_sec: 3600}``."""
+"""Make hooks of Ignite's handlers: ``{type: ignite.handlers.TimeLimit, limit_sec: 3600}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hook classes -> a JSON Schema of the whole configuration, for editors."""
+"""Make a JSON Schema of the whole configuration, for editors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.config.describe import Setting, describe, type_adapter
+from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import EVENTS
 from ignite_hooks.config.read import default_set
+from ignite_hooks.config.validate import type_adapter
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.registry import HOOKS, WRITERS, Registry
@@ -22,7 +23,7 @@ NO_DATA = object()
 
 
 def configuration_schema() -> Schema:
-    """The JSON Schema of a configuration, made from every registered hook and writer.
+    """Return the JSON Schema of a configuration, made from every registered hook and writer.
 
     Example:
         >>> schema = configuration_schema()
@@ -109,7 +110,7 @@ def configuration_schema() -> Schema:
 
 
 def as_data(value: Any) -> Any:
-    """A value as a file can hold it, or NO_DATA.
+    """Return a value as a file can hold it, or NO_DATA.
 
     Example:
         >>> as_data((1, Path("a"), Priority.HIGH)), as_data(print) is NO_DATA
@@ -146,7 +147,7 @@ def _definition(name: str, registry: Registry, definitions: dict[str, Schema], *
 
 
 def _default_hook(type_: str, definitions: dict[str, Schema]) -> Schema:
-    """A hook of the default set: its type may be left out, null removes it, another hook takes its place."""
+    """Return the schema of a default hook: its type may be left out, null removes it, another hook replaces it."""
     own = definitions[type_]
     without_type = {**own, "required": [name for name in own["required"] if name != "type"]}
     return {"anyOf": [without_type, _reference("hook"), {"type": "null"}]}
@@ -165,7 +166,7 @@ def _property(setting: Setting, definitions: dict[str, Schema], *, common: bool)
 
 
 def _held_against(setting: Setting, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a setting's type; nothing where anything fits."""
+    """Return the schema of a setting's type; it is empty if anything fits."""
     if setting.name == "priority":
         return _reference("priority")
     adapter = type_adapter(setting.annotation)
@@ -173,7 +174,7 @@ def _held_against(setting: Setting, definitions: dict[str, Schema]) -> Schema:
         return {}
     made: Schema = _sorted_enums(adapter.json_schema(ref_template="#/$defs/{model}"))
     definitions |= made.pop("$defs", {})
-    # Without anything said of it is a function, which a file can only name as a service.
+    # An empty schema stands for a function, which a file can only name as a service.
     if not made or {} in made.get("anyOf", ()):
         made = {"anyOf": [*(choice for choice in made.get("anyOf", ()) if choice), _reference("service")]}
     if setting.name == "every":
@@ -184,7 +185,7 @@ def _held_against(setting: Setting, definitions: dict[str, Schema]) -> Schema:
 
 
 def _sorted_enums(schema: Any) -> Any:
-    """Python takes literals in any order for the same, and gives those it has met first."""
+    """Sort literals: Python takes their order for irrelevant, and returns the one it met first."""
     if isinstance(schema, list):
         return [_sorted_enums(item) for item in schema]
     if not isinstance(schema, dict):
@@ -224,7 +225,7 @@ def _other_type() -> Schema:
 
 
 def _priority() -> Schema:
-    """A name in any case or a number, or a mapping of points to these."""
+    """Return the schema of a priority: a name in any case, a number, or a mapping of points to these."""
     letters = {"_": "[_ -]"}
     spelt = ("".join(letters.get(c, f"[{c}{c.lower()}]") for c in name) for name in Priority.__members__)
     names = "|".join(spelt)

@@ -1,12 +1,12 @@
-"""What configurations of MMEngine and its family call things, and what they are called here."""
+"""Tables of what MMEngine and its family call hooks and settings, and what these are called here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-SCOPES = ("mmengine", "mmcv", "mmdet", "mmdet3d", "mmseg", "mmcls", "mmpretrain", "mmpose", "mmyolo", "mmrotate")
-"""What may stand before the name of a hook, as in ``mmdet.CheckInvalidLossHook``."""
+from ignite_hooks.registry import without_scope
 
 OTHER_HOOKS = {
     "NaiveVisualizationHook": "VisualizationHook",
@@ -20,7 +20,7 @@ OTHER_HOOKS = {
     "ExpMomentumEMAHook": "EMAHook",
     "LinearMomentumEMAHook": "EMAHook",
 }
-"""Hooks that do something like one of ours, which has other settings."""
+"""Hooks that resemble one of ours, which has other settings."""
 
 SAME = {
     "CheckpointHook": {"save_param_scheduler": "save_scheduler", "save_begin": "start"},
@@ -39,7 +39,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "SyncRandomSizeHook": {"device": ("cuda", "cpu", None)},
     "YOLOXLrUpdaterHook": {"policy": ("YOLOX",), "warmup": ("exp",)},
 }
-"""Values that ask for nothing but what happens here anyway."""
+"""Values that ask for what happens here anyway."""
 
 _FILES = "files go to a folder here: give out_dir, and mount or copy what is elsewhere"
 _WARM_UP = "the average is warmed up by 'warm_up' here: min(momentum, (1 + n) / (warm_up + n)) in step n"
@@ -71,7 +71,7 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "DetVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
     "SegVisualizationHook": {"draw": "take the hook out of the configuration where nothing is to be drawn"},
     "ProfilerHook": {
-        "profile_times": "write profile_iters for iterations; by_epoch: true alone looks at the first epoch",
+        "profile_times": "write profile_iters for iterations; by_epoch: true alone profiles the first epoch",
         "activity_with_cpu": "the CPU is always looked at: leave it out",
         "activity_with_cuda": "a GPU is looked at where there is one: leave it out",
         "json_trace_path": "traces are profile/trace_N.json.gz in the work directory: leave it out",
@@ -89,7 +89,7 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
         "new_train_pipeline": "write PipelineSwitchHook with switch_epoch and switch_pipeline for other transforms"
     },
 }
-"""Settings that ask for something that is asked for otherwise here: what to write."""
+"""Settings that are written otherwise here: what to write."""
 
 DEFAULTS = {
     "CheckpointHook": {"max_keep_ckpts": "-1, all of them, there and 5 here: write which is meant"},
@@ -99,7 +99,7 @@ DEFAULTS = {
         "patience": "5 there and 10 here: write which is meant",
     },
 }
-"""Settings whose defaults differ so that a run would; told where an entry says that it means the hook of another."""
+"""Settings whose defaults differ enough to change a run; reported if the entry names MMEngine's hook by its scope."""
 
 
 _AS_SERVICE = "nothing is built from {type: ...} here: make it in the script, give it as attach_hooks(..., weak=it)"
@@ -108,25 +108,11 @@ MEANT_OTHERWISE = {
     "PipelineSwitchHook": {"switch_pipeline": f"{_AS_SERVICE} and write '@weak'"},
     "ProfilerHook": {"on_trace_ready": "export_chrome_trace and export_tensorboard say where it goes: write these"},
 }
-"""Settings of ours that name something to be built there, by its type."""
-
-
-def without_scope(name: str) -> str:
-    """The name of a hook without that of a library of the family in front.
-
-    Example:
-        >>> (
-        ...     without_scope("mmdet.CheckInvalidLossHook"),
-        ...     without_scope("mmengine.hooks.EMAHook"),
-        ...     without_scope("my.Hook"),
-        ... )
-        ('CheckInvalidLossHook', 'EMAHook', 'my.Hook')
-    """
-    return name.rpartition(".")[2] if name.split(".")[0] in SCOPES else name
+"""Settings of ours that MMEngine builds from a mapping with ``type``."""
 
 
 def other_name(name: str) -> str:
-    """What is like a hook of the family here, in words, where something is.
+    """Say which hook of ours resembles one of MMEngine's family; return an empty text if none does.
 
     Example:
         >>> other_name("mmengine.NaiveVisualizationHook"), other_name("LoggerHook")
@@ -137,7 +123,7 @@ def other_name(name: str) -> str:
 
 
 def translated(type_: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings of an entry under the names they have here, and what is wrong with the others.
+    """Return the settings of an entry under our names, and what is wrong with the others.
 
     Args:
         type_: The type as the entry has it.
@@ -183,6 +169,144 @@ def translated(type_: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> 
 
 
 def _has_types(value: Any) -> bool:
-    """Whether a value describes something to be built, or several of them."""
+    """Return whether a value describes something to be built, or a list that contains such a value."""
     values = value if isinstance(value, (list, tuple)) else [value]
     return any(isinstance(one, Mapping) and "type" in one for one in values)
+
+
+# -- converting a configuration -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the settings of one of MMEngine's hooks become those of ours.
+
+    Args:
+        type: Its name here, if another.
+        renamed: Settings that have another name here.
+        values: Settings whose value changes: a function that returns the new value and why.
+        gone: Settings without a counterpart, with a remark.
+        defaults: MMEngine's defaults, where ours differ.
+        switch: The setting without which the hook does nothing there; the hook is left out then.
+    """
+
+    type: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Callable[[Any], tuple[Any, str]]] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    switch: str = ""
+
+
+class Drop:
+    """Stands for a value where the setting is to be left out."""
+
+
+def _momentum(value: Any) -> tuple[Any, str]:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return value, "in MMEngine the share that is new, here the share that is kept: 1 minus it"
+    return round(1 - value, 12), f"1 - {value}: there the share that is new, here the share that is kept"
+
+
+def _best(value: Any) -> tuple[Any, str]:
+    if value == "auto":
+        return True, "'auto' is the first metric there, here that of best_metric"
+    return value, ""
+
+
+def _rules(value: Any) -> tuple[Any, str]:
+    if isinstance(value, list) and value and all(each == value[0] for each in value):
+        return value[0], "one rule for all metrics"
+    return (Drop, "here the name of each metric decides") if isinstance(value, list) else (value, "")
+
+
+def _periodic(value: Any) -> tuple[Any, str]:
+    if isinstance(value, int) and value < 1:
+        return Drop, f"{value} means no periodic checkpoints there: here say max_keep_ckpts: 1 and a large interval"
+    return value, ""
+
+
+def _mode(value: Any) -> tuple[Any, str]:
+    return {"greater": "max", "less": "min"}.get(value, value), f"rule {value!r} there"
+
+
+_STORAGE = "checkpoints and logs are written to the work directory"
+_PICTURES = Rule(
+    renamed={"test_out_dir": "out_dir"},
+    switch="draw",
+    gone={"wait_time": "no window waits here", "backend_args": "images are taken from the batch, not from files"},
+    defaults={"interval": 50},
+)
+
+RULES: Mapping[str, Rule] = {
+    "CheckpointHook": Rule(
+        renamed={"save_begin": "start", "save_param_scheduler": "save_scheduler"},
+        values={"save_best": _best, "rule": _rules, "interval": _periodic},
+        gone={
+            "file_client_args": _STORAGE,
+            "backend_args": _STORAGE,
+            "greater_keys": "say rule: greater",
+            "less_keys": "say rule: less",
+        },
+        defaults={"max_keep_ckpts": -1},
+    ),
+    "LoggerHook": Rule(
+        gone={
+            "interval_exp_name": "the name of the run is that of its work directory",
+            "out_dir": _STORAGE,
+            "out_suffix": _STORAGE,
+            "keep_local": _STORAGE,
+            "file_client_args": _STORAGE,
+            "backend_args": _STORAGE,
+        },
+        defaults={"interval": 10},
+    ),
+    "EMAHook": Rule(
+        values={
+            "momentum": _momentum,
+            "ema_type": lambda value: (
+                Drop,
+                "" if value == "ExponentialMovingAverage" else "there is one kind of average here, with a warm_up",
+            ),
+        },
+        gone={
+            "strict_load": "names of checkpoints are always compared",
+            "gamma": "warm_up lets the average begin with a smaller momentum",
+        },
+        defaults={"momentum": 0.0002},
+    ),
+    "EarlyStoppingHook": Rule(
+        renamed={"rule": "mode"},
+        values={"rule": _mode},
+        gone={"strict": "a metric that does not exist is always an error"},
+        defaults={"min_delta": 0.1, "patience": 5, "restore_best_weights": False},
+    ),
+    "ProfilerHook": Rule(
+        renamed={"profile_times": "profile_iters"},
+        gone={
+            "activity_with_cpu": "always",
+            "activity_with_cuda": "always, where there is a GPU",
+            "on_trace_ready": "export_chrome_trace and export_tensorboard say where it goes",
+            "json_trace_path": "export_chrome_trace writes profile/trace_1.json.gz",
+        },
+    ),
+    "DetVisualizationHook": _PICTURES,
+    "SegVisualizationHook": _PICTURES,
+    "VisualizationHook": Rule(
+        switch="enable",
+        gone={"wait_time": "no window waits here", "rescale_factor": "", "resize": ""},
+    ),
+    "NaiveVisualizationHook": Rule(type="VisualizationHook"),
+}
+
+NO_COUNTERPART: Mapping[str, str] = {
+    "ParamSchedulerHook": "BaseTrainer steps what training.scheduler names; where nobody does, add it",
+    "NPUProfilerHook": "ProfilerHook knows CPUs and GPUs of NVIDIA",
+    "TrackVisualizationHook": "DetVisualizationHook draws single images",
+    "GroundingVisualizationHook": "DetVisualizationHook draws boxes",
+}
+"""What to do instead of some of MMEngine's own hooks."""
+
+OF_ITSELF = {"DistSamplerSeedHook": "in the default set where the run is distributed"}
+"""Hooks that need not be named here."""
+ORDER = "there the smaller acts first everywhere, here after_* begin with the larger: left to the hook"

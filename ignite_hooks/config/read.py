@@ -1,4 +1,4 @@
-"""File or mapping -> settings: what a configuration asks for, and everything that is wrong with it."""
+"""Read a configuration: what it asks for, and everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.config.files import load_config, plain
+from ignite_hooks.config.files import load_config
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
@@ -24,7 +25,7 @@ OURS = (
     "rank_timeout",
     "overhead_budget",
 )
-"""The keys at top level that are ours; every other belongs to the script."""
+"""The keys at top level that are ours; all others belong to the script."""
 
 SCRIPTS = (
     "model",
@@ -39,16 +40,16 @@ SCRIPTS = (
     "imports",
     "speed",
 )
-"""Keys of scripts and of BaseTrainer that may look like ours."""
+"""Keys of scripts and of BaseTrainer that resemble ours."""
 
 
 KNOWN_BESIDES = {"param_scheduler": {"type": "ParamSchedulerHook"}}
-"""A default hook of MMEngine that is none here: it can be removed, or given settings without its type."""
+"""A default hook of MMEngine that is none here: it can be removed, or configured without its type."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One hook or writer as the configuration asks for it: a mapping with a type, or a ready object."""
+    """One hook or writer that a configuration asks for: a mapping with a type, or a ready object."""
 
     place: str
     wanted: Any
@@ -57,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Settings:
-    """A configuration, read."""
+    """A configuration that has been read."""
 
     entries: tuple[Entry, ...]
     writers: tuple[Entry, ...] = ()
@@ -71,7 +72,7 @@ class Settings:
 
 
 def default_set(*, evaluates: bool = False, distributed: bool = False) -> dict[str, dict[str, Any]]:
-    """The default hooks by name.
+    """Return the default hooks by name.
 
     Example:
         >>> list(default_set(evaluates=True))
@@ -96,7 +97,7 @@ def read_config(
     defaults: Mapping[str, Mapping[str, Any]],
     problems: list[Problem] | None = None,
 ) -> Settings:
-    """Read what ``attach_hooks`` takes; the caller's objects are not changed.
+    """Read what ``attach_hooks`` takes; the caller's objects stay unchanged.
 
     Problems of the outer form are added to ``problems``, so that the hooks can be checked too before all of them are
     reported; the hooks themselves are checked where they are built.
@@ -108,10 +109,9 @@ def read_config(
     source = ""
     if isinstance(cfg, (str, Path)):
         source = str(cfg)
-        cfg = load_config(cfg)
-    if cfg is None:
-        cfg = {}
-    content: Any = plain(cfg)
+        content: Any = load_config(cfg)
+    else:
+        content = copy_tree({} if cfg is None else cfg)
     if isinstance(content, list):
         content = {"hooks": content}
     if not isinstance(content, dict):
@@ -147,12 +147,12 @@ def _rank_timeout(content: Mapping[str, Any], problems: list[Problem]) -> float:
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> None:
     for key in content:
         if key not in OURS and key not in SCRIPTS and (meant := _nearly_ours(key)):
-            message = f"did you mean {meant!r}? A key of your own needs a name that looks less like it"
+            message = f"did you mean {meant!r}? Otherwise choose a name that resembles it less"
             problems.append(Problem(below("", key), message))
 
 
 def _nearly_ours(key: object) -> str | None:
-    """The key of ours that was meant by another: one with a letter too many or too few, or two letters exchanged."""
+    """Return the key of ours that a key misspells: with a letter too many or too few, or two letters exchanged."""
     exchanged = [ours for ours in OURS if isinstance(key, str) and key[:1] == ours[0] and sorted(key) == sorted(ours)]
     return exchanged[0] if exchanged else nearest(key, OURS, cutoff=0.8)
 
@@ -225,7 +225,7 @@ def _is_entry(wanted: Any, place: str, problems: list[Problem]) -> bool:
 
 
 def _has_type(wanted: dict[str, Any], place: str, what: str, problems: list[Problem]) -> bool:
-    """Whether a mapping says of which class it is; classes themselves may stand for their name."""
+    """Return whether a mapping names its class; the class itself may stand for its name."""
     type_ = wanted.get("type")
     if "type" not in wanted:
         slip = next((key for key in wanted if nearest(key, ["type"], cutoff=0.7)), None)
@@ -272,7 +272,7 @@ def _work_dir(content: Mapping[str, Any], problems: list[Problem]) -> str | None
 
 
 def checked_resume(value: Any, problems: list[Problem]) -> bool | str | None:
-    """What ``resume`` says; anything but true, false and a path is added to the problems."""
+    """Return what ``resume`` says; anything but true, false and a path is added to the problems."""
     if value is None or isinstance(value, bool):
         return value
     if _is_path(value):

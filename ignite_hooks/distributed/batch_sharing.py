@@ -1,4 +1,4 @@
-"""Data of an evaluation, shared out among ranks: every batch is evaluated once, by one of them."""
+"""Sharing of the batches of an evaluation among ranks: each batch is evaluated once, by one rank."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Batch = list[Any]
 
 
 class Shard:
-    """Every n-th batch of a loader, beginning with the one of this rank's number.
+    """Every n-th batch of a loader, beginning with the number of this rank.
 
-    Whole batches are shared out, not samples: they are put together as one process would put them together, so that
-    the model and the metrics see what they see there. Ranks may differ by a batch, and one may have none.
+    Whole batches are shared, not samples: they are collated as in a single process, so that the model and the metrics
+    see the same batches. Ranks may differ by one batch, and a rank may have none.
     """
 
     def __init__(self, rank: int, ranks: int) -> None:
@@ -33,25 +33,25 @@ class Shard:
 
     @property
     def longest(self) -> int:
-        """How many batches the rank has that has most."""
+        """The largest number of batches of a rank."""
         return -(-len(self.all) // self._ranks)
 
     @property
     def shortest(self) -> int:
-        """How many batches the rank has that has least."""
+        """The smallest number of batches of a rank."""
         return len(self.all) // self._ranks
 
     @property
     def mine(self) -> list[Batch]:
-        """The batches that this rank answers for."""
+        """The batches of this rank."""
         return self.all[self._rank :: self._ranks]
 
     @property
     def samples(self) -> int:
-        """How many samples this rank answers for."""
+        """The number of samples of this rank."""
         return sum(len(batch) for batch in self.mine)
 
-    # An engine refuses to run without data: a rank that has none sees the first batch, which does not count.
+    # An engine refuses to run without data: a rank without batches sees the first one, which does not count.
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.mine or self.all[:1])
@@ -60,13 +60,13 @@ class Shard:
         return len(self.mine or self.all[:1])
 
 
-class Sharded:
-    """A loader of the same data that gives this rank its batches.
+class SharedLoader:
+    """A loader of the same data that yields the batches of this rank.
 
     Args:
-        loader: The loader, which is left alone; its sampler may be a ``DistributedSampler``, which is not used.
+        loader: The loader, which is not changed; a ``DistributedSampler`` of it is not used.
         rank: The number of this rank.
-        ranks: How many there are.
+        ranks: The number of ranks.
     """
 
     def __init__(self, loader: Any, rank: int, ranks: int) -> None:
@@ -87,12 +87,12 @@ class Sharded:
         )
 
     def share_out(self) -> DataLoader[Any]:
-        """The loader for one evaluation; where the order is drawn, rank 0 draws it for all."""
+        """Return the loader for one evaluation; rank 0 draws a random order for all."""
         self.shard.all = batches_of(self.whole)
         return self.loader
 
-    def catch_up(self, engine: Engine) -> Callable[[], None]:
-        """What lets a rank that has had a batch less than others make as many steps as they do."""
+    def extra_step(self, engine: Engine) -> Callable[[], None]:
+        """Return a function that makes a rank with fewer batches take as many steps as the others."""
 
         def step_on_the_first_batch() -> None:
             if len(self.shard) < self.shard.longest:
@@ -107,7 +107,7 @@ class Sharded:
 
 @contextlib.contextmanager
 def without_syncs(model: Any) -> Iterator[None]:
-    """Let ``DistributedDataParallel`` not talk to the other ranks in a forward: they may have a batch less."""
+    """Keep ``DistributedDataParallel`` from synchronising in a forward pass: other ranks may have fewer batches."""
     if not isinstance(model, DistributedDataParallel):
         yield
         return
@@ -120,7 +120,7 @@ def without_syncs(model: Any) -> Iterator[None]:
 
 
 def batches_of(loader: Any) -> list[Batch]:
-    """The indices of all batches of a loader, the same on all ranks."""
+    """Return the indices of all batches of a loader, the same on all ranks."""
     sampler = loader.sampler
     if type(loader.batch_sampler) is not BatchSampler:
         return list(broadcast_object([list(batch) for batch in loader.batch_sampler]))
@@ -130,12 +130,12 @@ def batches_of(loader: Any) -> list[Batch]:
     return list(BatchSampler([int(index) for index in broadcast_object([int(index) for index in sampler])], size, drop))
 
 
-def why_whole(loader: Any) -> str | None:
-    """Why the data cannot be shared out, or None."""
+def why_not_shared(loader: Any) -> str | None:
+    """Return the reason why the batches cannot be shared, or None."""
     if not isinstance(loader, DataLoader):
-        return f"{type(loader).__name__} is no DataLoader"
+        return f"{type(loader).__name__} is not a DataLoader"
     if type(loader).__iter__ is not DataLoader.__iter__:
-        return f"{type(loader).__name__} goes through its data in a way of its own"
+        return f"{type(loader).__name__} has its own __iter__"
     if isinstance(loader.dataset, IterableDataset):
         return "its dataset has no indices"
     if loader.batch_sampler is None:
@@ -144,7 +144,7 @@ def why_whole(loader: Any) -> str | None:
 
 
 def _takes_all(sampler: Any) -> bool:
-    """Whether a sampler only changes the order of the whole data."""
+    """Return whether a sampler only changes the order of the whole data."""
     return (
         type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     )

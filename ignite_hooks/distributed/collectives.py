@@ -1,4 +1,4 @@
-"""What the processes of a run say to each other: plain values, votes, and tensors made the same."""
+"""Collectives between the processes of a run: plain values, votes and tensors."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ROOM = 8192
-"""The bytes that each process can say in one collective; what is longer takes a second one."""
+"""The bytes that each process sends in one collective; longer messages take a second one."""
 
-_quiet: dict[int, Any] = {}
-"""By the default process group, the group for messages of the CPU; None where that is the default group itself."""
+_cpu_groups: dict[int, Any] = {}
+"""The group for messages on the CPU, by the default process group; None if that is the default group itself."""
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Return the number of processes that train together."""
     import ignite.distributed as idist
 
     return int(idist.get_world_size())
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     import ignite.distributed as idist
 
     return int(idist.get_rank())
@@ -42,28 +42,28 @@ def is_main_process() -> bool:
 
 
 def all_gather(value: Any) -> list[Any]:
-    """What each process says, in the order of their ranks: plain data, in which there may be tensors."""
+    """Return the value of each process, in the order of ranks: plain data, which may contain tensors."""
     if world_size() == 1:
         return [value]
-    said = pack(value)
-    heard = _gathered(_framed(said, ROOM))
-    lengths = [int.from_bytes(frame[:8].numpy().tobytes(), "little") for frame in heard]
+    message = pack(value)
+    frames = _gather_frames(_frame(message, ROOM))
+    lengths = [int.from_bytes(frame[:8].numpy().tobytes(), "little") for frame in frames]
     if max(lengths) > ROOM:
-        heard = _gathered(_framed(said, max(lengths)))
-    return [unpack(frame[8 : 8 + length].numpy().tobytes()) for frame, length in zip(heard, lengths, strict=True)]
+        frames = _gather_frames(_frame(message, max(lengths)))
+    return [unpack(frame[8 : 8 + length].numpy().tobytes()) for frame, length in zip(frames, lengths, strict=True)]
 
 
 def broadcast_object(value: Any) -> Any:
-    """What rank 0 says; the values of the others do not count."""
+    """Return the value of rank 0; the values of the other ranks are ignored."""
     return all_gather(value if is_main_process() else None)[0]
 
 
 def fail_on_all_ranks(action: Callable[[], Result]) -> Result:
-    """What an action returns that does not talk to other ranks; where it fails on one, it fails on all.
+    """Return the result of an action without collectives; if it fails on one rank, raise on all.
 
     Raises:
-        RankError: On the ranks on which it worked, with the message of the first on which it did not; a CheckpointError
-            where it was one.
+        RankError: On the ranks on which it worked, with the message of the first rank on which it failed; a
+            CheckpointError if it was one.
     """
     problem: Exception | None = None
     try:
@@ -71,11 +71,11 @@ def fail_on_all_ranks(action: Callable[[], Result]) -> Result:
     except Exception as error:
         problem = error
     if world_size() > 1:
-        said = all_gather(None if problem is None else f"{type(problem).__name__}: {problem}")
-        failed = [number for number, message in enumerate(said) if message is not None]
+        messages = all_gather(None if problem is None else f"{type(problem).__name__}: {problem}")
+        failed = [number for number, message in enumerate(messages) if message is not None]
         if failed and problem is None:
-            first = said[failed[0]]
-            # A caller that goes on after a bad checkpoint does so on all ranks.
+            first = messages[failed[0]]
+            # A caller that tries another checkpoint after a bad one has to do so on all ranks.
             kind = CheckpointError if first.startswith(CheckpointError.__name__) else RankError
             raise kind(f"rank {failed[0]} has failed: {first}")
     if problem is not None:
@@ -84,38 +84,38 @@ def fail_on_all_ranks(action: Callable[[], Result]) -> Result:
 
 
 def all_reduce_max(numbers: Sequence[int]) -> list[int]:
-    """The largest that any process says, number by number: one small collective."""
+    """Return the maximum over all processes, number by number, in one small collective."""
     if world_size() == 1:
         return list(numbers)
     import torch
 
-    said = torch.tensor(numbers, dtype=torch.int64)
+    largest = torch.tensor(numbers, dtype=torch.int64)
     if _is_native():
-        torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX, group=_group())
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=_group())
     else:
         import ignite.distributed as idist
 
-        largest: Any = idist.all_reduce(said.to(idist.device()), op="MAX")
-        said = largest.cpu()
-    return [int(number) for number in said.tolist()]
+        reduced: Any = idist.all_reduce(largest.to(idist.device()), op="MAX")
+        largest = reduced.cpu()
+    return [int(number) for number in largest.tolist()]
 
 
 def average(tensors: Sequence[Tensor]) -> None:
-    """Give every process the mean of these tensors; whole numbers become those of rank 0."""
+    """Set the tensors of every process to their mean; tensors of integers become those of rank 0."""
     import ignite.distributed as idist
     import torch
 
     parts = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
     floating = [part for part in parts if part.is_floating_point()]
     if floating:
-        # In double precision equal values stay as they are to the bit, whatever the number of ranks.
+        # In double precision equal values keep every bit, for any number of ranks.
         total: Any = idist.all_reduce(_flat(floating, torch.float64))
         _spread(total / world_size(), floating)
     broadcast_tensors([part for part in parts if not part.is_floating_point()])
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
-    """Give every process the tensors of rank 0, to the bit, in one collective."""
+    """Set the tensors of every process to those of rank 0, bit for bit, in one collective."""
     import ignite.distributed as idist
     import torch
 
@@ -130,7 +130,7 @@ def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
         at = 0
         for tensor in tensors:
             size = tensor.numel() * tensor.element_size()
-            # A copy, as a part need not begin where numbers of this type may.
+            # Copied, as a part may begin at an address that is not aligned for its type.
             part = flat[at : at + size].to(tensor.device, copy=True)
             tensor.copy_(part.view(tensor.dtype).view(tensor.shape))
             at += size
@@ -154,22 +154,22 @@ def _spread(flat: Any, tensors: Sequence[Tensor]) -> None:
 # -- messages -----------------------------------------------------------------------------------------------------
 
 
-def _framed(said: bytes, room: int) -> Tensor:
+def _frame(message: bytes, room: int) -> Tensor:
     import torch
 
     frame = torch.zeros(8 + room, dtype=torch.uint8)
-    whole = len(said).to_bytes(8, "little") + said[:room]
+    whole = len(message).to_bytes(8, "little") + message[:room]
     frame[: len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
     return frame
 
 
-def _gathered(frame: Tensor) -> list[Tensor]:
+def _gather_frames(frame: Tensor) -> list[Tensor]:
     import torch
 
     if _is_native():
-        heard = [torch.empty_like(frame) for _ in range(world_size())]
-        torch.distributed.all_gather(heard, frame, group=_group())
-        return heard
+        frames = [torch.empty_like(frame) for _ in range(world_size())]
+        torch.distributed.all_gather(frames, frame, group=_group())
+        return frames
     import ignite.distributed as idist
 
     together: Any = idist.all_gather(frame.to(idist.device()))
@@ -183,19 +183,19 @@ def _is_native() -> bool:
 
 
 def _group() -> Any:
-    """The process group for messages: on the CPU, so that no device has to be waited for."""
+    """Return the process group for messages: on the CPU, so that nobody waits for a device."""
     import torch.distributed as dist
 
     default = dist.group.WORLD
-    if id(default) not in _quiet:
-        _quiet.clear()
-        # Made by all ranks together, at the first message of a run.
-        _quiet[id(default)] = None if "gloo" in dist.get_backend() else dist.new_group(backend="gloo")
-    return _quiet[id(default)]
+    if id(default) not in _cpu_groups:
+        _cpu_groups.clear()
+        # All ranks make it together, at the first message of a run.
+        _cpu_groups[id(default)] = None if "gloo" in dist.get_backend() else dist.new_group(backend="gloo")
+    return _cpu_groups[id(default)]
 
 
 def pack(value: Any) -> bytes:
-    """Plain data as bytes; tensors keep their type and every bit.
+    """Return plain data as bytes; tensors keep their type and every bit.
 
     Example:
         >>> unpack(pack({"loss": 0.1, "seen": [1, None]}))
@@ -205,47 +205,49 @@ def pack(value: Any) -> bytes:
 
     tensors: list[Tensor] = []
 
-    def plainly(value: Any) -> Any:
+    def to_plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             tensors.append(value.detach().cpu().contiguous())
             return {_TENSOR: [str(value.dtype).removeprefix("torch."), list(value.shape)]}
         if isinstance(value, Mapping):
-            return {str(key): plainly(item) for key, item in value.items()}
+            return {str(key): to_plain(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [plainly(item) for item in value]
+            return [to_plain(item) for item in value]
         return value
 
-    head = json.dumps(plainly(value)).encode()
+    head = json.dumps(to_plain(value)).encode()
     parts = [tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
     return b"".join([len(head).to_bytes(8, "little"), head, *parts])
 
 
-def unpack(said: bytes) -> Any:
-    """What `pack` was given: nothing but plain data and tensors, whatever the bytes are."""
+def unpack(message: bytes) -> Any:
+    """Return what `pack` was given: only plain data and tensors, whatever the bytes are."""
     import torch
 
-    size = int.from_bytes(said[:8], "little")
+    size = int.from_bytes(message[:8], "little")
     at = 8 + size
 
     def tensor(kind: str, shape: list[int]) -> Tensor:
         nonlocal at
         dtype = getattr(torch, kind)
         if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"{kind!r} is no type of tensors")
+            raise ValueError(f"{kind!r} is not a tensor type")
         found = torch.empty(shape, dtype=dtype)
         length = found.numel() * found.element_size()
         if length:
-            part = torch.frombuffer(bytearray(said[at : at + length]), dtype=torch.uint8)
+            part = torch.frombuffer(bytearray(message[at : at + length]), dtype=torch.uint8)
             found = part.view(dtype).view(shape)
         at += length
         return found
 
-    def wholly(value: Any) -> Any:
+    def from_plain(value: Any) -> Any:
         if isinstance(value, dict):
-            return tensor(*value[_TENSOR]) if _TENSOR in value else {key: wholly(item) for key, item in value.items()}
-        return [wholly(item) for item in value] if isinstance(value, list) else value
+            return (
+                tensor(*value[_TENSOR]) if _TENSOR in value else {key: from_plain(item) for key, item in value.items()}
+            )
+        return [from_plain(item) for item in value] if isinstance(value, list) else value
 
-    return wholly(json.loads(said[8 : 8 + size]))
+    return from_plain(json.loads(message[8 : 8 + size]))
 
 
 _TENSOR = "//tensor"

@@ -1,46 +1,22 @@
-"""Metrics of Ignite over several processes: what each has counted, put together in one message."""
+"""Metrics over several processes: the states of all ranks, merged in one message."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather
+from ignite_hooks.distributed.metric_table import Operation, merge_of
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
     from ignite.metrics import Metric
 
-Operations = Mapping[str, str]
-"""How the values of an attribute on several ranks become one: SUM, MAX, MIN, PRODUCT, ANY or JOIN."""
 
-
-def operations_of(metric: Metric) -> Operations | None:
-    """How to put a metric together, or None where only the metric itself knows."""
-    from ignite.metrics import EpochMetric, Precision, Recall
-
-    kept, compute = tuple(metric._state_dict_all_req_keys), type(metric).compute
-    if isinstance(metric, EpochMetric):
-        return dict.fromkeys(kept, "JOIN") if kept == EpochMetric._state_dict_all_req_keys else None
-    found = _reduced_attributes(compute)
-    if isinstance(metric, (Precision, Recall)):
-        found["_weight"] = "SUM"
-    elif not found or _talks(inspect.unwrap(compute)):
-        return None
-    for name in kept:
-        if name not in found:
-            if not isinstance(vars(metric).get(name), bool):
-                return None
-            found[name] = "ANY"
-    return found
-
-
-def merged(states: Sequence[Mapping[str, Any]], operations: Operations) -> dict[str, Any]:
-    """The states of one metric on all ranks as if one process had seen everything.
+def merged(states: Sequence[Mapping[str, Any]], operations: Mapping[str, Operation]) -> dict[str, Any]:
+    """Return the states of one metric on all ranks as the state of a process that has seen all data.
 
     A rank without data may have numbers where the others have tensors.
 
@@ -51,7 +27,7 @@ def merged(states: Sequence[Mapping[str, Any]], operations: Operations) -> dict[
     return {name: _reduced([state[name] for state in states], how) for name, how in operations.items()}
 
 
-def _reduced(values: list[Any], how: str) -> Any:
+def _reduced(values: list[Any], how: Operation) -> Any:
     if how == "JOIN":
         return [part for each in values for part in each]
     if how == "ANY":
@@ -59,98 +35,81 @@ def _reduced(values: list[Any], how: str) -> Any:
     import torch
 
     if any(isinstance(value, torch.Tensor) for value in values):
-        # Of a rank without data there is a number, or a tensor without dimensions.
+        # A rank without data has a number, or a tensor without dimensions.
         values = [torch.as_tensor(value) for value in values]
-        larger: Callable[[Any, Any], Any] = torch.maximum
-        smaller: Callable[[Any, Any], Any] = torch.minimum
-    else:
-        larger, smaller = max, min
-    together = {"SUM": operator.add, "PRODUCT": operator.mul, "MAX": larger, "MIN": smaller}[how]
-    return functools.reduce(together, values)
+        return functools.reduce(operator.add if how == "SUM" else torch.maximum, values)
+    return sum(values) if how == "SUM" else max(values)
 
 
 class SharedEvaluation:
-    """An evaluation whose data is shared out, and whose metrics are computed for all ranks at once.
+    """An evaluation whose batches are shared among ranks, and whose metrics are merged.
 
-    Between ``put_together`` and ``release`` each metric computes what one process would have computed that had seen
-    the data of all. Metrics that only know themselves how to do this do it themselves.
+    Between ``merge`` and ``restore`` each metric computes the value of all data. Metrics that are not in the table
+    synchronise themselves.
 
     Args:
         engine: The evaluator.
-        common: How many batches every rank has at least; 0 where that is not known.
-        counts: Whether what this rank has seen counts; one without data of its own has seen what is another's.
-        catch_up: Called before the exchange, by ranks that have had a batch less than others.
+        common: The number of batches that every rank has at least; 0 if unknown.
+        counts: Whether this rank's state counts; a rank without data has seen a batch of another rank.
+        extra_step: Called before the exchange, so that all ranks have taken the same number of steps.
     """
 
     def __init__(
-        self, engine: Engine, common: int = 0, counts: bool = True, catch_up: Callable[[], None] | None = None
+        self, engine: Engine, common: int = 0, counts: bool = True, extra_step: Callable[[], None] | None = None
     ) -> None:
         self.engine = engine
-        self.common, self._counts, self._catch_up = common, counts, catch_up
+        self.common, self._counts, self._extra_step = common, counts, extra_step
         self.metrics = leaves(attached_metrics(engine))
-        self._known = {index: how for index, m in enumerate(self.metrics) if (how := operations_of(m)) is not None}
+        self._known = {index: found for index, m in enumerate(self.metrics) if (found := merge_of(m)) is not None}
         self._own: list[tuple[Metric, dict[str, Any]]] = []
 
     @property
-    def left_alone(self) -> list[str]:
-        """The classes of the metrics that talk to the other ranks themselves."""
+    def not_merged(self) -> list[str]:
+        """The classes of the metrics that synchronise themselves."""
         return sorted({type(m).__name__ for index, m in enumerate(self.metrics) if index not in self._known})
 
-    def put_together(self) -> None:
-        """Exchange what was counted, in one message."""
-        if self._catch_up is not None:
-            self._catch_up()
+    def merge(self) -> None:
+        """Exchange the states in one message, and give every metric the merged state."""
+        if self._extra_step is not None:
+            self._extra_step()
         if not self._counts:
             for metric in self.metrics:
-                metric.reset()
+                _reset(metric)
         if not self._known:
             return
-        mine = [{name: vars(self.metrics[index])[name] for name in how} for index, how in self._known.items()]
-        heard = all_gather(mine)
-        for place, (index, how) in enumerate(self._known.items()):
+        mine = [{name: vars(self.metrics[i])[name] for name in merge.operations} for i, merge in self._known.items()]
+        gathered = all_gather(mine)
+        for place, (index, merge) in enumerate(self._known.items()):
             metric = self.metrics[index]
-            found = _where_it_was(merged([states[place] for states in heard], how), metric)
+            found = _on_device_of(metric, merged([states[place] for states in gathered], merge.operations))
             if "_result" in vars(metric):
                 found["_result"] = None
             self._own.append((metric, {name: vars(metric)[name] for name in found}))
             vars(metric).update(found)
-            metric.compute = _Alone(metric)  # type: ignore[method-assign]
+            metric.compute = functools.partial(merge.compute, metric)  # type: ignore[method-assign]
 
-    def release(self) -> None:
-        """Give the metrics back what they had counted themselves."""
+    def restore(self) -> None:
+        """Give the metrics back their own states."""
         while self._own:
             metric, own = self._own.pop()
             vars(metric).pop("compute", None)
             vars(metric).update(own)
 
 
-class _Alone:
-    """Stands in for a metric's ``compute`` once the metric holds what all ranks have counted."""
+def _reset(metric: Metric) -> None:
+    """Reset a metric, but keep the types of its state: ranks with data reduce tensors where others have numbers."""
+    import torch
 
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with alone():
-            return type(self._metric).compute(self._metric, *args, **kwargs)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let ``ignite.distributed`` answer as in a single process."""
-    import ignite.distributed.utils as idist
-    from ignite.distributed.comp_models import _SerialModel
-
-    before = idist._model, idist._need_to_sync
-    idist._model, idist._need_to_sync = _SerialModel(), False
-    try:
-        yield
-    finally:
-        idist._model, idist._need_to_sync = before
+    seen = dict(vars(metric))
+    metric.reset()
+    for name, value in vars(metric).items():
+        before = seen.get(name)
+        if isinstance(before, torch.Tensor) and isinstance(value, (int, float)):
+            vars(metric)[name] = torch.full_like(before, value)
 
 
 def attached_metrics(engine: Engine) -> list[Metric]:
-    """The metrics that an engine computes at the end of an epoch, each once."""
+    """Return the metrics that an engine computes at the end of an epoch, each once."""
     from ignite.engine import Events
     from ignite.metrics import Metric
 
@@ -160,7 +119,7 @@ def attached_metrics(engine: Engine) -> list[Metric]:
 
 
 def leaves(metrics: Sequence[Metric]) -> list[Metric]:
-    """The metrics that count, in an order that is the same on all ranks: of composed ones their parts."""
+    """Return the metrics that have a state, in an order equal on all ranks; composed ones as their parts."""
     from ignite.metrics import Metric, RunningAverage
 
     found: dict[int, Metric] = {}
@@ -192,28 +151,8 @@ def _holds_metrics(value: Any) -> bool:
     return isinstance(value, Metric) or (isinstance(value, (list, tuple)) and any(isinstance(v, Metric) for v in value))
 
 
-def _reduced_attributes(compute: Any) -> dict[str, str]:
-    """What Ignite's decorator ``sync_all_reduce`` was given for this method."""
-    from ignite.metrics.metric import sync_all_reduce
-
-    code = getattr(compute, "__code__", None)
-    makers = [c for c in sync_all_reduce.__code__.co_consts if inspect.iscode(c)]
-    ours = [c for maker in makers for c in maker.co_consts if inspect.iscode(c)]
-    if code not in ours:
-        return {}
-    given = inspect.getclosurevars(compute).nonlocals["attrs"]
-    parts = [attribute.partition(":") for attribute in given]
-    return {name: how or "SUM" for name, _, how in parts}
-
-
-def _talks(function: Any) -> bool:
-    """Whether a function uses ``ignite.distributed`` itself."""
-    names = set(function.__code__.co_names)
-    return bool(names & {"idist", "all_reduce", "all_gather", "broadcast"})
-
-
-def _where_it_was(state: dict[str, Any], metric: Metric) -> dict[str, Any]:
-    """The state on the device of the metric: messages bring tensors to the CPU."""
+def _on_device_of(metric: Metric, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state on the device of the metric: messages bring tensors to the CPU."""
     import torch
 
     device = getattr(metric, "_device", None)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ignite_hooks.distributed.collectives import world_size
-from ignite_hooks.engine.accounting import Failures, Report, Tally
 from ignite_hooks.errors import ConfigError, HookError, Problem
 from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
 from ignite_hooks.plan.slots import Slot
+from ignite_hooks.run.report import Failures, Report, Tally
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked

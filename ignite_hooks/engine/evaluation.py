@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
@@ -17,7 +18,6 @@ from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.stopping import IN_EVALUATION
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
-from ignite_hooks.store.plain import random_state, set_random_state
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.installation import Installation
@@ -171,8 +171,8 @@ class Evaluations:
             return
         shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
-            merging.add(Events.EPOCH_COMPLETED, shared.put_together, Place.FIRST)
-            merging.add(Events.EPOCH_COMPLETED, shared.release, Place.AFTER_METRICS)
+            merging.add(Events.EPOCH_COMPLETED, shared.merge, Place.FIRST)
+            merging.add(Events.EPOCH_COMPLETED, shared.restore, Place.AFTER_METRICS)
         try:
             _run_extra_evaluations(name, engine, run, runner)
             with self._evaluation(name, engine, runner):
@@ -180,7 +180,7 @@ class Evaluations:
         finally:
             merging.remove_all()
             if shared is not None:
-                shared.release()
+                shared.restore()
 
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:
@@ -204,7 +204,8 @@ class Evaluations:
                 installation.stopping.schedule_vote()
                 state.evaluating, state.in_iteration = outer
                 if not state.running:
-                    runner.close_outputs()
+                    runner.writer.close()
+                    runner.checkpoints.close()
 
 
 def evaluate(name: str, runner: Runner) -> dict[str, Any]:

@@ -174,9 +174,15 @@ class IterationBox:
         for call in rest:
             call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
         self._dispatcher.fail(failed, error)
-        for call in rest:
-            if call.slot.hook not in self._dispatcher.off and self._dispatcher.is_due(call, self._counted):
-                self._dispatcher.call(call)
+        # The quick calls do not fill the lists of arguments.
+        sets = self._sets
+        sets.gather()
+        try:
+            for call in rest:
+                if call.slot.hook not in self._dispatcher.off and self._dispatcher.is_due(call, self._counted):
+                    self._dispatcher.call(call)
+        finally:
+            sets.release()
         self._make_quick()
 
     def _slowly(self, n: int) -> None:

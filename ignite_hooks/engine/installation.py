@@ -6,28 +6,30 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ignite.engine import Engine
 
 from ignite_hooks.distributed.collectives import broadcast_object
-from ignite_hooks.engine.accounting import Report
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
 from ignite_hooks.engine.handlers import tracking_new_handlers
 from ignite_hooks.engine.lifecycle import Lifecycle
 from ignite_hooks.engine.run_wrapper import RunWrapper
-from ignite_hooks.engine.signals import Shielded, Signals
+from ignite_hooks.engine.signals import Signals
 from ignite_hooks.engine.stopping import Stopping, StopVote
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.hook_events import HookEvents
-from ignite_hooks.plan.methods import default_name, own_method
+from ignite_hooks.plan.methods import default_name, method_of, own_method
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.report import Report
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.text import did_you_mean, one_line, shown
 
@@ -216,7 +218,7 @@ class Installation:
     def _signals(self, data: object) -> Iterator[None]:
         """Take signals for the run, and keep them from the workers of its loaders."""
         loaders = [data, *self.runner.services.values()]
-        with Signals(self.stopping.on_signal) as self.stopping.signals, Shielded(loaders):
+        with Signals(self.stopping.on_signal) as self.stopping.signals, ShieldedWorkers(loaders):
             try:
                 yield
             finally:
@@ -252,9 +254,25 @@ class Installation:
         if point in CHECKPOINT_POINTS:
             _fire(runner.trainer, HookEvents[point.upper()])
 
+    def hook_states(self) -> dict[str, dict[str, Any]]:
+        """Return what each hook saves in checkpoints; hooks without a state are left out."""
+        hooks = self.runner.hooks.registered
+        states = {name: ask(hook) for name, hook in hooks.items() if (ask := method_of(hook, "state_dict"))}
+        return {name: dict(state) for name, state in states.items() if state}
+
     def evaluate(self, name: str) -> dict[str, Any]:
         """Run the evaluation of this name now and return its metrics."""
         return evaluate(name, self.runner)
+
+    def save_checkpoint(self, name: str | None) -> Path:
+        """Write a checkpoint now, and return its path when it is there."""
+        runner = self.runner
+        try:
+            return runner.checkpoints.save_manually(name)
+        finally:
+            if not runner.state.running:
+                runner.writer.close()
+                runner.checkpoints.close()
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run after the running iteration."""

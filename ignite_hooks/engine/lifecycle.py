@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
-from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.checkpoint.data_position import Position
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
-from ignite_hooks.distributed.watchdog import Vigil, is_of_another_rank
-from ignite_hooks.engine.accounting import BudgetController, Report
+from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
+from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
 from ignite_hooks.text import counted
 
@@ -40,6 +39,7 @@ class Lifecycle:
     def __init__(self, installation: Installation, trainer: Engine, runner: Runner, now: Callable[[], float]) -> None:
         self.installation, self.trainer, self.runner, self.state = installation, trainer, runner, runner.state
         self.dispatcher, self.stopping = installation.dispatcher, installation.stopping
+        self.checkpoints, self.position = runner.checkpoints, runner.checkpoints.position
         self.budget: BudgetController | None = None
         self._boxes = installation.boxes
         self._now = now
@@ -48,7 +48,7 @@ class Lifecycle:
         self._failed_with: BaseException | None = None
         self._handlers = Handlers(trainer)
         self._first_batch = Handlers(trainer)
-        self._watchdog: Vigil | None = None
+        self._watchdog: Watchdog | None = None
 
     # -- around the run ---------------------------------------------------------------------------------------
 
@@ -65,7 +65,8 @@ class Lifecycle:
         runner.plan = self.installation.make_plan()
         dispatcher.prepare(runner.plan)
         self._join_ranks(rank_timeout)
-        runner.position = Position()
+        self.checkpoints.begin_run()
+        self.position = self.checkpoints.position
         self._handlers.add_table(TRAINING, self)
         if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
@@ -85,7 +86,7 @@ class Lifecycle:
             if on_error_of(hook) != wanted:
                 runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
         if rank_timeout:
-            self._watchdog = Vigil(rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._watchdog = Watchdog(rank_timeout, runner.services["logs_dir"], runner.logger)
             self._watchdog.begin()
 
     def blame_dead_rank(self, error: BaseException) -> None:
@@ -126,10 +127,11 @@ class Lifecycle:
             runner.trainer_metrics.forget_seen()
             if not state.resume_from:
                 runner.writer.began_anew()
-        runner.position.run_started(runner)
+        self.position.run_started()
         self.dispatcher.run("before_run")
         if state.resume_from:
-            resume(runner)
+            wanted, state.resume_from = state.resume_from, None
+            self.checkpoints.resume(wanted)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
@@ -141,12 +143,12 @@ class Lifecycle:
         self.dispatcher.run("before_train")
         if self.installation.evaluations.count != evaluated:
             # A hook has redone an evaluation that a signal had prevented.
-            runner.position.made_up(runner)
+            self.position.redo_evaluation()
         self.stopping.stop_if_agreed(self.trainer, AT_START)
 
     def _begin_epoch_at(self, iteration: int) -> None:
         # An epoch that is resumed in its middle began earlier.
-        self.state.epoch_began_at = iteration - self.runner.position.done(self.trainer)
+        self.state.epoch_began_at = iteration - self.position.iterations_done()
 
     def start_epoch(self) -> None:
         """Call ``before_epoch`` and ``before_train_epoch``."""
@@ -158,23 +160,23 @@ class Lifecycle:
             # The epoch before may have ended early: this one has its full length all the same.
             state.epoch_began_at = iteration
         state.in_epoch, state.epoch_complete = True, False
-        self.runner.position.epoch_started(self.runner)
+        self.position.epoch_started()
         self.dispatcher.run("before_epoch")
         self.dispatcher.run("before_train_epoch")
         self.stopping.stop_if_agreed(self.trainer, AT_EPOCH)
 
     def watch_iterator(self) -> None:
         """Note where the data stands when a new iterator is about to be made."""
-        if self.runner.position.iterator_due(self.runner):
+        if self.position.iterator_due():
             self._watch_first_batch()
 
     def restart_data(self, *_: Any, **__: Any) -> None:
         """Note that Ignite makes a new iterator, as the old one has ended."""
-        self.runner.position.iterator_made(self.trainer)
+        self.position.iterator_made()
 
     def drop_data(self, *_: Any, **__: Any) -> None:
         """Note that Ignite makes a new iterator, as the script has ended the epoch."""
-        self.runner.position.iterator_made(self.trainer)
+        self.position.iterator_made()
         self._watch_first_batch()
 
     def _watch_first_batch(self) -> None:
@@ -186,12 +188,12 @@ class Lifecycle:
         self._first_batch.add(event, self._at_first_batch)
 
     def _before_first_batch(self) -> None:
-        self.runner.position.first_batch(self.runner)
+        self.position.skip_to_position()
         self.stopping.terminate_if_stopped(self.trainer)
 
     def _at_first_batch(self) -> None:
         self._first_batch.remove_all()
-        self.runner.position.first_batch_comes(self.trainer)
+        self.position.first_batch_comes()
 
     def end_iteration(self) -> None:
         """Do what is due after the hooks of an iteration: finished saves, the overhead budget, the vote."""
@@ -201,7 +203,7 @@ class Lifecycle:
             self.installation.recheck_requested = False
             self.installation.clean_up_removed_hooks()
             if world_size() == 1:
-                runner.settle_saves(wait=False)
+                self.checkpoints.settle(wait=False)
         iteration = self.trainer.state.iteration
         if iteration >= self.dispatcher.next_weighing:
             self._check_budget()
@@ -236,7 +238,7 @@ class Lifecycle:
         """Call ``after_epoch``, hear of saves, vote."""
         self.dispatcher.run("after_epoch")
         self.installation.clean_up_removed_hooks()
-        self.runner.settle_saves(wait=world_size() > 1)
+        self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False
         self.stopping.stop_if_agreed(self.trainer, AT_EPOCH_END)
 
@@ -248,14 +250,14 @@ class Lifecycle:
 
     def note_end(self) -> None:
         """Note where the data stands before anything that is done only because the run ends."""
-        self.runner.position.run_ends(self.trainer)
+        self.position.run_ends()
 
     def complete(self) -> None:
         """Call ``after_train`` and ``after_run``; every save has ended before and after."""
         self.close_epoch()
-        self.runner.settle_saves(wait=True)
+        self.checkpoints.wait_until_finished()
         self.dispatcher.run("after_train")
-        self.runner.settle_saves(wait=True)
+        self.checkpoints.wait_until_finished()
         self.dispatcher.run("after_run")
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Lifecycle:
         if self._failed_with is error or isinstance(error, GeneratorExit) or not self._hooks_have_run:
             return
         self._failed_with = error
-        self.runner.position.run_fails()
+        self.position.run_fails()
         self.count(unfinished=True)
         self.state.in_iteration = False
         self._wait_for_saves(failed=True)
@@ -292,13 +294,14 @@ class Lifecycle:
             self._boxes.remove_all()
             self._failed_with = None
             self.dispatcher.forget()
-            self.runner.position.close(self.trainer)
+            self.position.close()
             self._first_batch.remove_all()
             self._handlers.remove_all()
             try:
                 self._leave_ranks()
             finally:
-                self.runner.close_outputs()
+                self.runner.writer.close()
+                self.checkpoints.close()
 
     @property
     def seconds(self) -> float:
@@ -324,7 +327,7 @@ class Lifecycle:
     def _wait_for_saves(self, failed: bool) -> None:
         """Wait for every save; a failure must not hide the exception that ends a run."""
         try:
-            self.runner.settle_saves(wait=True, alone=failed)
+            self.checkpoints.wait_until_finished(alone=failed)
         except Exception as error:
             if not failed:
                 raise
@@ -335,7 +338,7 @@ class Lifecycle:
         if report.rows():
             runner.logger.info("what the hooks cost:\n%s", self.installation.report().brief())
         how = "failed" if failed else "stopped" if self.state.stop_reason else "ended"
-        epochs, iterations = checkpoints.finished_epochs(runner), self.trainer.state.iteration
+        epochs, iterations = finished_epochs(runner), self.trainer.state.iteration
         words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
         words += [self.state.stop_reason] if self.state.stop_reason else []
         runner.logger.info("; ".join([*words, *report.failure_lines()]))
@@ -358,22 +361,3 @@ TRAINING = (
 
 Iterations have their own, faster way: ``Lifecycle.handle_iterations``.
 """
-
-
-def resume(runner: Runner) -> None:
-    """Go on from the checkpoint that was asked for."""
-    wanted, runner.state.resume_from = runner.state.resume_from or "auto", None
-    if wanted is True or wanted == "auto":
-        path = checkpoints.newest(runner)
-        if path is None:
-            runner.logger.info("nothing to resume from in %s: starting anew", runner.work_dir)
-            runner.writer.began_anew()
-            return
-    else:
-        path = Path(wanted) if Path(wanted).exists() else runner.work_dir / str(wanted)
-    loaded = checkpoints.load(runner, path)
-    runner.state.resumed_from, runner.state.epoch_complete = path, True
-    state = runner.trainer.state
-    runner.logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
-    runner.writer.resumed(runner.global_step)
-    runner.position.resume(runner, loaded, path)

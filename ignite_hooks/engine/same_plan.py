@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.capture import settings_of
 from ignite_hooks.distributed.collectives import all_gather, rank
 from ignite_hooks.errors import RankError
+from ignite_hooks.plan.settings_digest import settings_of_hooks
 
 if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan
@@ -19,7 +19,7 @@ def compare_plans(plan: Plan) -> None:
     """Raise a RankError where a rank has other hooks than rank 0, or other settings."""
     mine = {
         "names": list(plan.hooks),
-        "settings": {name: settings_of(hook) for name, hook in plan.hooks.items()},
+        "settings": settings_of_hooks(plan.hooks),
         "lines": [[slot.hook, line] for slot, line in zip(plan, plan.lines(), strict=True)],
     }
     if len(set(all_gather(hashlib.sha256(json.dumps(mine).encode()).hexdigest()))) == 1:

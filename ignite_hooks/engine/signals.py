@@ -6,11 +6,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
-
-from torch.utils.data import DataLoader
+from typing import Any
 
 WATCHED = (signal.SIGINT, signal.SIGTERM)
 
@@ -68,54 +66,6 @@ class Signals:
         self._restore()
         self.received = None
         _deliver(number, before[number])
-
-
-class Shielded:
-    """Data loader workers that leave SIGINT and SIGTERM to the run, for as long as it goes on.
-
-    A signal to the whole process group would end the workers first, and the run would fail for want of data
-    instead of finishing its iteration and saving.
-    """
-
-    def __init__(self, loaders: Iterable[Any]) -> None:
-        with_workers = [loader for loader in loaders if isinstance(loader, DataLoader) and loader.num_workers > 0]
-        self._loaders = list({id(loader): loader for loader in with_workers}.values())
-        self._before: list[Any] = []
-
-    def __enter__(self) -> Self:
-        self._before = [loader.worker_init_fn for loader in self._loaders]
-        for loader, before in zip(self._loaders, self._before, strict=True):
-            loader.worker_init_fn = ShieldedInit(before)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for loader, before in zip(self._loaders, self._before, strict=True):
-            if isinstance(loader.worker_init_fn, ShieldedInit):
-                loader.worker_init_fn = before
-
-
-class ShieldedInit:
-    """What a shielded worker begins with; an object that a worker started afresh can be sent."""
-
-    def __init__(self, before: Callable[[int], None] | None) -> None:
-        self.before = before
-
-    def __call__(self, worker: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_obey_the_parent, daemon=True).start()
-        if self.before is not None:
-            self.before(worker)
-
-
-def _obey_the_parent() -> None:
-    parent = os.getppid()
-    # SIGTERM is how the run itself ends a worker that hangs. One that a killed run has left behind obeys everybody.
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
-        continue
-    os._exit(0)
 
 
 def _deliver(number: int, handler: Any) -> None:

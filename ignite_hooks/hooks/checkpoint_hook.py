@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.checkpoint.retention import to_delete
+from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, Rule
 from ignite_hooks.checkpoint.save import Order
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError, MetricError, SettingError
@@ -21,22 +19,22 @@ from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, sett
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
+from ignite_hooks.run.progress import finished_iterations
 from ignite_hooks.store.manifest import check_name
 
 if TYPE_CHECKING:
-    from ignite_hooks.checkpoint.save import Then
+    from ignite_hooks.checkpoint.save import OnEnd
     from ignite_hooks.plan.simulate import PlanSimulation
     from ignite_hooks.run.runner import Runner
-    from ignite_hooks.store.interface import Retire
-    from ignite_hooks.store.manifest import Entry, Kind
+    from ignite_hooks.store.manifest import Kind
 
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """What this hook saves in checkpoints."""
 
     best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Of each metric the files that hold its best, the best first: name, score and step."""
+    """For each metric the files that hold its best, the best first: name, score and step."""
     saved_at: int = -1
     """The iteration whose state was last given to the store for resuming."""
     failed: int = 0
@@ -108,11 +106,12 @@ class CheckpointHook(BaseHook):
         if self.out_dir is not None and ".." in Path(self.out_dir).parts:
             raise SettingError("out_dir", f"{self.out_dir!r} leaves the work directory")
         self._ranked = self.ranked_metrics
-        self._waits_for_epoch = False
+        self._save_deferred_to_epoch_end = False
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if "save_best" in self.given and self.save_best and situation.complete and not situation.evaluates:
-            yield "save_best", "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
+            remedy = "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
+            yield "save_best", f"nothing evaluates: {remedy}"
         for metric in self.ranked_metrics:
             try:
                 rule_for(metric, self.rule, setting="rule")
@@ -135,28 +134,28 @@ class CheckpointHook(BaseHook):
         return self.when.unit == "epoch"
 
     def before_run(self, runner: Runner) -> None:
-        self._waits_for_epoch = False
-        if runner.global_step == 0:
+        self._save_deferred_to_epoch_end = False
+        is_new_run = runner.global_step == 0
+        if is_new_run:
             self.state = Progress()
         if is_main_process():
-            # Taken now: a folder that cannot be written is found out before the training, not after.
-            store = runner.store(self._folder(runner)).open()
-            earlier = store.start_afresh() if runner.global_step == 0 and not runner.state.resume_from else None
-            if earlier is not None:
-                runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
+            # Now: a folder that cannot be written is found out before the training, not after.
+            folder = runner.work_dir / (self.out_dir or "")
+            runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.state.resume_from)
         if runner.model is None:
-            runner.logger.warning("checkpoints will hold no weights: give attach_hooks model=...")
+            runner.logger.warning("checkpoints will hold no weights: pass model=... to attach_hooks()")
         if self.async_save or self.save_on_exception:
-            runner.watch_steps()
+            runner.checkpoints.watch_steps()
         self._ranked = self.ranked_metrics if runner.evaluators else []
         if self.save_best and not self._ranked:
             runner.logger.info("save_best is off: nothing evaluates")
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        # What a script does at the end of an epoch, its scheduler and its evaluation, is to be in the file.
-        self._waits_for_epoch = runner.at_last_batch or bool(runner.trainer.should_terminate_single_epoch)
-        if not self._waits_for_epoch:
+        # What a script does at the end of an epoch, its scheduler and its evaluation, belongs in the file.
+        at_end = runner.at_last_batch or bool(runner.trainer.should_terminate_single_epoch)
+        self._save_deferred_to_epoch_end = at_end
+        if not at_end:
             self._save_periodic(runner, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
@@ -174,41 +173,35 @@ class CheckpointHook(BaseHook):
 
     # Not after_train_epoch: a script steps its scheduler and evaluates when the epoch completes, between the two.
     def after_epoch(self, runner: Runner) -> None:
-        if self._waits_for_epoch:
-            self._waits_for_epoch = False
+        if self._save_deferred_to_epoch_end:
+            self._save_deferred_to_epoch_end = False
             self._save_periodic(runner, runner.global_step)
-        elif self.counts_epochs and runner.state.epoch_complete and self.when.due(runner.epoch + 1):
-            self._save_periodic(runner, runner.epoch + 1)
+        elif self.counts_epochs and runner.state.epoch_complete and self.when.due(epoch := runner.epoch + 1):
+            self._save_periodic(runner, epoch)
 
     def after_train(self, runner: Runner) -> None:
         if self.state.failed:
             runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.save_last:
             self.state.saved_at = runner.global_step
-            last = checkpoints.name_for(runner, "last.pth")
-            overtaken = functools.partial(_overtaken, {last, *_resumed_from(runner)})
-            runner.save(replace(self._order(runner, last, "last"), retire=overtaken))
-        if self.published_keys is not None:
-            self._publish(runner)
+            runner.checkpoints.save(self._order(runner, "last.pth", "last", DropFailures()))
+        if self.published_keys is not None and is_main_process():
+            best = {file["name"] for files in self.state.best.values() for file in files}
+            names = {*best, runner.checkpoints.name_for("last.pth")}
+            keys = [self.published_keys] if isinstance(self.published_keys, str) else self.published_keys
+            self.state.failed += runner.checkpoints.publish(runner.work_dir / (self.out_dir or ""), names, keys)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         """Save what was reached, unless it is torn, broken or saved already."""
         if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
             return
-        done = checkpoints.finished_iterations(runner)
+        done = finished_iterations(runner)
         if done == 0 or self.state.saved_at == done:
             return
-        if reason := _why_not_good(runner):
+        if reason := runner.checkpoints.why_not_good():
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
-        name = checkpoints.name_for(runner, f"exception_iter_{done}.pth")
-        going = {name, *_resumed_from(runner)}
-        self._try_to_save(
-            runner,
-            name,
-            "exception",
-            lambda entries: [e for e in entries if e.kind == "exception" and e.name not in going],
-        )
+        self._try_to_save(runner, f"exception_iter_{done}.pth", "exception", Replace("exception"))
 
     def how_often(self, method: str) -> str | None:
         if method != "after_epoch":
@@ -226,7 +219,7 @@ class CheckpointHook(BaseHook):
         }
         if not due.get(method):
             return ()
-        # Beside the training, the second comes when the file is there.
+        # In the background, the second comes when the file is there.
         return ("before_save_checkpoint",) if self.async_save else ("before_save_checkpoint", "after_save_checkpoint")
 
     def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
@@ -234,7 +227,8 @@ class CheckpointHook(BaseHook):
         # Another hook may have offered the same score before.
         runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule)
         count = f"epoch_{epoch}" if self.counts_epochs else f"iter_{step}"
-        name = checkpoints.name_for(runner, f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth")
+        file_name = f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth"
+        name = runner.checkpoints.name_for(file_name)
         # An epoch has one file: an evaluation in its middle may have made it.
         same = [file for file in self.state.best.get(metric, []) if file["name"] == name]
         before = [file for file in self.state.best.get(metric, []) if file["name"] != name]
@@ -243,130 +237,60 @@ class CheckpointHook(BaseHook):
         if not among_best(score, [file["score"] for file in before], self.keep_best, rule):
             return
         new = {"name": name, "score": score, "step": step}
-        ranking = sorted([*before, new], key=lambda file: file["score"], reverse=rule == "greater")
-        self.state.best[metric] = ranking[: self.keep_best]
-        dropped = ranking[self.keep_best :]
-        going = {file["name"] for file in dropped} - {name, *_resumed_from(runner)}
+        ranking = _ranked([*before, new], rule)
+        self.state.best[metric], dropped = ranking[: self.keep_best], ranking[self.keep_best :]
         if runner.best[metric].step == step:
             runner.best.name_file(metric, str(Path(self.out_dir or "", name)))
 
-        def then(error: CheckpointError | None) -> None:
+        def on_end(error: CheckpointError | None) -> None:
             if error is not None:
                 # The older files are still there: nothing goes before the new one has come.
                 left = [file for file in [*self.state.best[metric], *dropped] if file is not new]
-                self.state.best[metric] = sorted(left, key=lambda f: f["score"], reverse=rule == "greater")
+                self.state.best[metric] = _ranked(left, rule)
                 if runner.best[metric].step == step:
                     runner.best.name_file(metric, None)
 
-        self._try_to_save(runner, name, "best", lambda entries: [e for e in entries if e.name in going], then)
+        keep = KeepBest(tuple(file["name"] for file in ranking), self.keep_best)
+        self._try_to_save(runner, file_name, "best", keep, on_end=on_end)
 
     def _save_periodic(self, runner: Runner, number: int) -> None:
-        name = checkpoints.name_for(runner, self.filename_tmpl.format(number))
-        # After going back to an older checkpoint, what was just saved is not the newest by iteration.
-        stays = {name, *_resumed_from(runner)}
+        # What another hook saves in this folder is for that hook to delete.
+        keep = KeepLast(self.max_keep_ckpts, self.filename_tmpl, by_epoch=self.counts_epochs)
+        self._try_to_save(runner, self.filename_tmpl.format(number), "periodic", keep, DropFailures())
 
-        def beyond(entries: list[Entry]) -> list[Entry]:
-            # What another hook saves in this folder is that hook's to delete.
-            mine = [entry for entry in entries if entry.name in self._periodic_names(entry)]
-            return [*to_delete(mine, self.max_keep_ckpts, stays), *_overtaken(stays, entries)]
-
-        self._try_to_save(runner, name, "periodic", beyond)
-
-    def _periodic_names(self, entry: Entry) -> tuple[str, str]:
-        name = self.filename_tmpl.format(entry.epoch if self.counts_epochs else entry.iteration)
-        return name, checkpoints.folder_name(name)
-
-    def _try_to_save(self, runner: Runner, name: str, kind: Kind, retire: Retire, then: Then | None = None) -> None:
-        """A save that fails is reported and the run goes on; the end says how many there were."""
+    def _try_to_save(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> None:
+        """Save without stopping the run if that fails: a failure is logged, and the end says how many there were."""
         saved_before = self.state.saved_at
 
-        def ended(error: CheckpointError | None) -> None:
-            if then is not None:
-                then(error)
+        def report(error: CheckpointError | None) -> None:
+            if on_end is not None:
+                on_end(error)
             if error is not None:
                 self.state.failed += 1
                 self.state.saved_at = saved_before
-                runner.logger.error("%s; the run goes on without it", error)
+                runner.logger.error("%s; the run continues without it", error)
 
         if kind != "best":
-            self.state.saved_at = checkpoints.finished_iterations(runner)
-        background = self.async_save and kind != "exception"
-        order = self._order(runner, name, kind)
-        runner.save(replace(order, background=background, retire=retire, then=ended))
+            self.state.saved_at = finished_iterations(runner)
+        runner.checkpoints.save(self._order(runner, name, kind, *rules, on_end=report))
 
-    def _order(self, runner: Runner, name: str, kind: Kind) -> Order:
+    def _order(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> Order:
+        """Return an order for this hook's folder; the last file and that of a failed run are waited for."""
         return Order(
             name,
             kind,
-            folder=self._folder(runner),
+            folder=runner.work_dir / (self.out_dir or ""),
             optimizer=self.save_optimizer,
             scheduler=self.save_scheduler,
+            background=self.async_save and kind in ("periodic", "best"),
+            rules=rules,
+            on_end=on_end,
         )
 
-    def _publish(self, runner: Runner) -> None:
-        """Make slim copies of the last and the best."""
-        if not is_main_process():
-            return
-        wanted = [self.published_keys] if isinstance(self.published_keys, str) else list(self.published_keys or ())
-        store = runner.store(self._folder(runner)).open()
-        best = {file["name"] for files in self.state.best.values() for file in files}
-        last = checkpoints.name_for(runner, "last.pth")
-        for entry in [e for e in store.entries() if e.name == last or e.name in best]:
-            try:
-                state = store.load(self._folder(runner) / entry.name)
-                missing = [key for key in wanted if key not in state]
-                if missing:
-                    runner.logger.warning("published_keys: %s holds no %s", entry.name, ", ".join(missing))
-                slim, stem = {key: state[key] for key in wanted if key in state}, Path(entry.name).stem
-                path = store.save(
-                    f"{stem}-{{hash}}.pth",
-                    slim,
-                    kind="published",
-                    epoch=entry.epoch,
-                    iteration=entry.iteration,
-                    metrics=entry.metrics,
-                    retire=functools.partial(_published_before, stem),
-                )
-                runner.logger.info("published %s", path)
-            except CheckpointError as error:
-                self.state.failed += 1
-                runner.logger.error("%s; it is not published", error)
 
-    def _folder(self, runner: Runner) -> Path:
-        return runner.work_dir / (self.out_dir or "")
-
-
-def _overtaken(stays: Collection[str], entries: list[Entry]) -> list[Entry]:
-    """What failing runs saved and the run has left behind since."""
-    reached = entries[-1].iteration  # the one that was just saved
-    return [e for e in entries if e.kind == "exception" and e.iteration <= reached and e.name not in stays]
-
-
-def _published_before(stem: str, entries: list[Entry]) -> list[Entry]:
-    """All but the newest of the published files of this name."""
-    found = [
-        e for e in entries if e.kind == "published" and re.fullmatch(rf"{re.escape(stem)}-[0-9a-f]{{8}}\.pth", e.name)
-    ]
-    return found[:-1]
-
-
-def _why_not_good(runner: Runner) -> str | None:
-    """Why the state of a run that has just failed is not one to go on from, or None."""
-    import ignite.distributed as idist
-    import torch
-
-    if idist.get_world_size() > 1:
-        return "the other ranks may have failed elsewhere"
-    if runner.step_has_begun:
-        return "the run failed after the optimizer had begun to change it"
-    weights = [weight for weight in runner.model.parameters() if weight.is_floating_point()]
-    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
-        return "its weights are not finite"
-    return None
-
-
-def _resumed_from(runner: Runner) -> set[str]:
-    return {runner.state.resumed_from.name} if runner.state.resumed_from else set()
+def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
+    """Return files of one metric, the best first."""
+    return sorted(files, key=lambda file: float(file["score"]), reverse=rule == "greater")
 
 
 def check_template(template: str) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint import capture as checkpoints
+from ignite_hooks.checkpoint.capture import weights_of
+from ignite_hooks.checkpoint.restore import load_weights
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import Priority
@@ -143,7 +144,7 @@ class EarlyStoppingHook(BaseHook):
         if improved:
             state.best_step = step
             if self.restore_best_weights and runner.model is not None:
-                self._best_weights = copied(checkpoints.weights_of(runner))
+                self._best_weights = copied(weights_of(runner))
         self._stop_if(runner, reason, epoch)
 
     def after_train(self, runner: Runner) -> None:
@@ -209,7 +210,7 @@ class EarlyStoppingHook(BaseHook):
         if weights is None:
             logger.warning("the weights of epoch %d are not here any more: the model keeps the last ones", epoch)
             return
-        checkpoints.load_weights(runner, weights)
+        load_weights(runner, weights)
         logger.info("the model has the weights of epoch %d again", epoch)
 
     def _best_file(self, runner: Runner) -> Path | None:

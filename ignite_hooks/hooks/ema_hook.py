@@ -1,4 +1,4 @@
-"""Keeps an exponential moving average of the weights, and evaluates with it."""
+"""An exponential moving average of the weights, used in evaluations."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, world_size
 from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.model.averaging_thread import AveragingThread, why_no_thread
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     from torch import Tensor
 
     from ignite_hooks.model.averages import Averages
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """The progress of the average, which checkpoints hold."""
 
     began_at: int | None = None
     """The iteration after which the average was the weights of the model; None before it begins."""
@@ -40,8 +39,87 @@ class Progress:
 
     @property
     def differs(self) -> bool:
-        """Whether there is an average yet, apart from the weights it began as."""
+        """Whether the average differs from the weights it began as."""
         return self.warmed_up or self.updates > 0
+
+
+@dataclass
+class RunMemory:
+    """What the hook remembers of a run and does not save."""
+
+    evaluation: str | None = None
+    """The evaluation for which the averages are in the model."""
+    restored: bool = False
+    """Whether the progress was loaded and the averages of its checkpoint are still to come."""
+    began_with: Mapping[str, Any] | None = None
+    """The weights that the average had begun as, where a checkpoint was saved before the first update."""
+    skipped_before: int = 0
+    warned: bool = False
+    """Whether the log has a line on weights that are not finite."""
+
+    def take_restored(self) -> tuple[bool, Mapping[str, Any] | None]:
+        """Return and clear what was loaded."""
+        found = self.restored, self.began_with
+        self.restored, self.began_with = False, None
+        return found
+
+
+class StepHooks:
+    """Functions that are called before the steps of an optimizer, by name."""
+
+    def __init__(self) -> None:
+        self.optimizer: Any = None
+        self._handles: dict[str, Any] = {}
+
+    def add(self, name: str, function: Callable[..., None]) -> None:
+        """Register a function, if the optimizer has hooks."""
+        register = getattr(self.optimizer, "register_step_pre_hook", None)
+        if register is not None:
+            self._handles[name] = register(function)
+
+    def remove(self, name: str) -> None:
+        """Remove a function, if it is registered."""
+        if name in self._handles:
+            self._handles.pop(name).remove()
+
+    def clear(self) -> None:
+        """Remove all functions."""
+        for name in list(self._handles):
+            self.remove(name)
+
+
+class RankSync:
+    """Keeps the averages of all ranks equal.
+
+    Args:
+        mode: Whether the averages of rank 0 count, their mean does, or nothing is made equal.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self._mode, self._step, self._warned = mode, -1, False
+
+    def begin(self, averages: Averages) -> None:
+        """Begin with the averages of rank 0."""
+        if self._mode != "none" and world_size() > 1:
+            averages.broadcast()
+        self._step = -1
+
+    def is_due(self, step: int) -> bool:
+        """Return whether there are several ranks, and averages that may differ since the last time."""
+        return world_size() > 1 and self._step != step
+
+    def synchronise(self, runner: Runner, averages: Averages, updates: int) -> None:
+        """Make the averages of all ranks equal, and warn of ranks that have drifted."""
+        self._step = runner.global_step
+        digests = all_gather([updates, averages.digest()])
+        drifted = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
+        if drifted and not self._warned:
+            self._warned = True
+            words = "iteration %d: the averages of rank %s differ from those of rank 0 (sync: %s)"
+            runner.logger.warning(words, runner.global_step, ", ".join(drifted), self._mode)
+        if drifted and self._mode != "none":
+            runner.checkpoints.wait_for_staging()
+            averages.broadcast() if self._mode == "broadcast" else averages.average_over_ranks()
 
 
 @settings
@@ -54,19 +132,19 @@ class EMAHook(BaseHook):
     With ``overlap`` nothing but the optimizer may change the weights between two of its steps.
 
     Args:
-        momentum: The share of the average that is kept, near 1; other libraries call 0.0002 what is 0.9998 here.
-        interval: How many iterations lie between two updates.
-        warm_up: How slowly the momentum rises to its value, in optimizer steps; 0 for the full momentum at once.
-        resume_from: A checkpoint, relative to the work directory, whose averages a fresh run begins with; they are
-            not warmed up again. Without averages its weights are taken.
+        momentum: The share of the average that is kept, near 1; 0.9998 here is 0.0002 in some other libraries.
+        interval: The number of iterations from one update to the next.
+        warm_up: The time constant of the rise of the momentum, in optimizer steps; 0 for the full momentum at once.
+        resume_from: A checkpoint, relative to the work directory, with the averages that a fresh run begins with,
+            without a warm-up. If it has no averages, its weights are used.
         update_buffers: Whether floating-point buffers are averaged too; otherwise those of the model are used.
-        begin_iter: The iterations that have to be over before the average begins, as the weights of that moment.
-        begin_epoch: The epochs that have to be over before the average begins.
-        accumulate: How many iterations an optimizer step takes; the average moves at multiples of it.
+        begin_iter: The number of iterations before the average begins, as a copy of the weights.
+        begin_epoch: The number of epochs before the average begins.
+        accumulate: The number of iterations per optimizer step; the average is updated at multiples of it.
         evaluate: Whether evaluations see the average, the raw weights, or first the raw weights and then the average.
-        sync: How the averages of several ranks are made equal: those of rank 0 count, their mean does, or none are.
-        sync_interval: The iterations between two times this is done, besides evaluations and checkpoints.
-        overlap: Whether an update runs beside the next forward and backward pass, on the CPU; needs a spare core.
+        sync: Whether the ranks use the averages of rank 0, the mean of all averages, or each its own.
+        sync_interval: The iterations between two synchronisations, besides evaluations and checkpoints.
+        overlap: Whether updates run beside the next forward and backward pass, on the CPU; needs a spare core.
 
     Reads: model, optimizer.
     Writes: val_raw_<metric> where both are evaluated.
@@ -110,39 +188,34 @@ class EMAHook(BaseHook):
                 "interval", f"{when} never meets the end of an optimizer step of {self.accumulate} iterations"
             )
         self._averages: Averages | None = None
-        self._optimizer: Any = None
-        self._evaluation: str | None = None
-        self._restored = False
-        self._began_with: Mapping[str, Any] | None = None
-        self._watches: dict[str, Any] = {}
-        self._worker: ThreadPoolExecutor | None = None
-        self._pending: Future[bool] | None = None
-        self._skipped_before = 0
-        self._synced_at = -1
-        self._told_of_drift = False
-        self._warned = False
+        self._thread: AveragingThread | None = None
+        self._step_hooks = StepHooks()
+        self._ranks = RankSync(self.sync)
+        self._run = RunMemory()
 
     # -- a run ------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Runner, model: Any) -> None:
-        if self._averages is not None and self._averages.inside:
+        if self._averages is not None and self._averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training begins")
-        self._optimizer, self._warned = runner.optimizer, False
+        self._step_hooks.optimizer, self._run.warned = runner.optimizer, False
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
             self.state, self._averages = Progress(), None
         if self.evaluate == "both":
             runner.evaluation_options.extra["raw"] = contextlib.nullcontext
 
     def before_train(self, runner: Runner) -> None:
-        """After a checkpoint has been loaded, so that a resumed run needs no file to begin with."""
-        self._skipped_before = self.state.skipped
+        """Begin with the averages of a file; a resumed run, whose checkpoint has been loaded, needs none."""
+        self._run.skipped_before = self.state.skipped
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
-            self._take_from(runner, (runner.work_dir / (self.resume_from or "")))
-        if self.overlap:
-            self._prepare_overlap(runner)
+            self._begin_from(runner, runner.work_dir / self.resume_from)
+        if self.overlap and self._thread is None:
+            self._thread = thread_beside(runner, self._step_hooks.optimizer)
+            if self._thread is not None:
+                self._step_hooks.add("overlap", lambda *_: self._catch_up(runner))
 
     def before_train_epoch(self, runner: Runner) -> None:
-        # One that is resumed in its middle has begun before.
+        # An epoch that is resumed in its middle has begun before.
         if self._averages is None and runner.global_step == runner.state.epoch_began_at and self._may_begin(runner):
             self._begin(runner)
 
@@ -151,60 +224,61 @@ class EMAHook(BaseHook):
         step = runner.global_step
         if step % self.accumulate:
             return
-        if self._pending is not None:
-            self._join(runner)
+        if self._thread is not None:
+            self._catch_up(runner)
         state, averages = self.state, self._averages
         if averages is None or state.began_at is None:
             if self._may_begin(runner):
                 self._begin(runner)
             return
-        runner.wait_for_copy()
-        if averages.inside:
+        runner.checkpoints.wait_for_staging()
+        if averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training goes on")
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up)
         if self.update_buffers:
             averages.buffers.update(momentum)
-        later = averages.weights.later
-        if self._worker is not None:
-            self._pending = self._worker.submit(averages.weights.update, momentum)
-        elif later is not None:
-            if later.take_down(momentum, step):
-                self._join(runner)
+        deferred = averages.weights.deferred
+        if self._thread is not None:
+            self._thread.submit(averages.weights.update, momentum)
+        elif deferred is not None:
+            if deferred.record(momentum, step):
+                self._catch_up(runner)
         else:
-            self._count(runner, averages.weights.update(momentum))
+            made = averages.weights.update(momentum)
+            self._count(runner, made, not made)
         if self.sync_interval and When(self.sync_interval, "iter").due(step):
             self._synchronise(runner)
 
     def before_val_epoch(self, runner: Runner) -> None:
         self._synchronise(runner)
-        if self.evaluate != "raw" and self.state_now(runner).differs and self._put_in():
-            self._evaluation = runner.state.evaluating
+        if self.evaluate != "raw" and self.state_now(runner).differs and self._swap_in():
+            self._run.evaluation = runner.state.evaluating
 
     def after_val_epoch(self, runner: Runner) -> None:
-        """Give the raw weights back, unless somebody else has put the averages in."""
-        if self._evaluation is not None and self._evaluation == runner.state.evaluating:
-            self._take_out()
+        """Swap the raw weights back in, unless the averages were in the model before this evaluation."""
+        if self._run.evaluation is not None and self._run.evaluation == runner.state.evaluating:
+            self._swap_out()
 
     before_test_epoch = before_val_epoch
     after_val = after_test = after_test_epoch = after_val_epoch
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Add the averages; the weights are the raw ones, whatever the model shows."""
+        """Add the averages; the weights are the raw ones, even while the averages are in the model."""
         self._synchronise(runner)
-        if self._averages is not None and self._averages.inside and "state_dict" in checkpoint:
+        if self._averages is not None and self._averages.swapped and "state_dict" in checkpoint:
             checkpoint["state_dict"] = self._averages.raw_state_dict()
         checkpoint |= self.weights()
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
-        restored, self._restored = self._restored, False
-        self._join(runner)
-        evaluation, inside = self._evaluation, self._averages is not None and self._averages.inside
+        restored, began_with = self._run.take_restored()
+        self._catch_up(runner)
+        evaluation, swapped = self._run.evaluation, self._averages is not None and self._averages.swapped
         if self._averages is not None:
-            # The checkpoint went into what the model shows.
+            # The checkpoint was loaded into what is in the model.
             self._averages.keep_as_raw()
-            self._take_out()
+            self._swap_out()
         self._averages = None
         found = checkpoint.get("ema_state_dict")
         if found is None:
@@ -217,28 +291,25 @@ class EMAHook(BaseHook):
             self.state = Progress(began_at=runner.global_step, warmed_up=True)
         elif self.state.began_at is not None:
             began_at = self.state.began_at
-            self._begin(runner, found if self._began_with is None else self._began_with)
+            self._begin(runner, found if began_with is None else began_with)
             self.state.began_at = began_at
-        self._began_with = None
-        if inside and self._put_in():
-            self._evaluation = evaluation
+        if swapped and self._swap_in():
+            self._run.evaluation = evaluation
 
     def on_exception(self) -> None:
-        self._take_out()
+        self._swap_out()
 
     def cleanup(self, runner: Runner) -> None:
-        self._take_out()
+        self._swap_out()
         runner.evaluation_options.extra.pop("raw", None)
         try:
-            self._join(runner)
+            self._catch_up(runner)
         finally:
-            if self._worker is not None:
-                self._worker.shutdown()
-            self._worker = None
-            for watch in self._watches.values():
-                watch.remove()
-            self._watches.clear()
-        skipped = self.state_now(runner).skipped - self._skipped_before
+            if self._thread is not None:
+                self._thread.close()
+            self._thread = None
+            self._step_hooks.clear()
+        skipped = self.state_now(runner).skipped - self._run.skipped_before
         if skipped:
             runner.logger.warning("updates of the average left out, as the weights were not finite: %d", skipped)
 
@@ -246,50 +317,49 @@ class EMAHook(BaseHook):
 
     @contextlib.contextmanager
     def swap(self) -> Iterator[None]:
-        """Let the model show the averages, in a run or outside of one; before the first update nothing changes.
+        """Put the averages into the model, in a run or outside of one; before the first update nothing changes.
 
         Example:
             >>> EMAHook(momentum=0.999).momentum
             0.999
         """
-        mine = self._put_in()
+        is_ours = self._swap_in()
         try:
             yield
         finally:
-            if mine:
-                self._take_out()
+            if is_ours:
+                self._swap_out()
 
     def weights(self) -> dict[str, Any]:
-        """The averages by name, not copied; before the first update the weights of the model."""
+        """Return the averages by name, not copied; before the first update the weights of the model."""
         from ignite_hooks.model.averages import state_of
 
-        self._join(None)
+        self._catch_up(None)
         if self._averages is not None and self.state.differs:
             return {"ema_state_dict": self._averages.state_dict()}
         return {"ema_state_dict": state_of(unwrapped(self.runner.model))}
 
     def load_weights(self, found: Mapping[str, Any]) -> None:
-        """Put back what `weights` gave."""
-        self._join(None)
-        self.runner.wait_for_copy()
+        """Load what `weights` has returned."""
+        self._catch_up(None)
+        self.runner.checkpoints.wait_for_staging()
         if self._averages is not None:
             self._averages.load_state_dict(found["ema_state_dict"])
 
     def steady_tensors(self) -> list[Tensor]:
-        """The tensors that change only after `runner.wait_for_copy`."""
+        """Return the tensors that change only after `runner.checkpoints.wait_for_staging`."""
         return [] if self._averages is None else self._averages.tensors()
 
     def state_now(self, runner: Runner | None = None) -> Progress:
-        """The progress, with what ran beside the training or was counted by a device."""
-        self._join(runner)
+        """Return the progress, with the updates of the thread and those counted by a device."""
+        self._catch_up(runner)
         if self._averages is not None:
             skipped = self._averages.weights.take_skipped()
-            self.state.updates -= skipped
-            self._count_skipped(runner, skipped)
+            self._count(runner, -skipped, skipped)
         return self.state
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress and, before the first update, the weights the average has begun as."""
+        """Return the progress and, before the first update, the weights that the average has begun as."""
         self.state_now()
         saved = super().state_dict()
         if self._averages is not None and not self.state.differs:
@@ -297,51 +367,30 @@ class EMAHook(BaseHook):
         return saved
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._join(None)
+        self._catch_up(None)
         super().load_state_dict(state)
-        self._restored, self._began_with = True, state.get("began_with")
+        self._run.restored, self._run.began_with = True, state.get("began_with")
 
     # -- how --------------------------------------------------------------------------------------------------
 
     def _may_begin(self, runner: Runner) -> bool:
         from ignite_hooks.model.averages import is_lazy_model
 
-        step, epoch = runner.global_step, runner.epoch
-        return step >= self.begin_iter and epoch >= self.begin_epoch and not is_lazy_model(unwrapped(runner.model))
+        is_time = runner.global_step >= self.begin_iter and runner.epoch >= self.begin_epoch
+        return is_time and not is_lazy_model(unwrapped(runner.model))
 
     def _begin(self, runner: Runner, found: Mapping[str, Any] | None = None) -> None:
         """Begin with given averages, or as the weights of the model."""
         from ignite_hooks.model.averages import Averages
 
-        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, patient=self._worker is None)
+        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, deferrable=self._thread is None)
         if found is not None:
             averages.load_state_dict(found)
-        if self.sync != "none" and world_size() > 1:
-            averages.broadcast()
-        self._averages, self.state.began_at, self._synced_at = averages, runner.global_step, -1
+        self._ranks.begin(averages)
+        self._averages, self.state.began_at = averages, runner.global_step
 
-    def _synchronise(self, runner: Runner) -> None:
-        """Make the averages of all ranks equal, and tell which had drifted."""
-        averages = self._averages
-        if averages is None or world_size() == 1 or self._synced_at == runner.global_step:
-            return
-        self._synced_at = runner.global_step
-        self._join(runner)
-        digests = all_gather([self.state.updates, averages.digest()])
-        drifted = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
-        if drifted and not self._told_of_drift:
-            self._told_of_drift = True
-            runner.logger.warning(
-                "iteration %d: the averages of rank %s differ from those of rank 0 (sync: %s)",
-                runner.global_step,
-                ", ".join(drifted),
-                self.sync,
-            )
-        if drifted and self.sync != "none":
-            runner.wait_for_copy()
-            averages.broadcast() if self.sync == "broadcast" else averages.take_mean()
-
-    def _take_from(self, runner: Runner, path: Path) -> None:
+    def _begin_from(self, runner: Runner, path: Path) -> None:
+        """Begin with the averages of a checkpoint, or with its weights if it has none."""
         found = runner.store(path.parent).load(path)
         weights = found.get("ema_state_dict", found.get("state_dict"))
         if weights is None:
@@ -352,63 +401,56 @@ class EMAHook(BaseHook):
             raise CheckpointError(f"resume_from: {path}: {error}") from None
         self.state.warmed_up = "ema_state_dict" in found
 
-    def _count(self, runner: Runner | None, done: bool) -> None:
-        self.state.updates += done
-        self._count_skipped(runner, not done)
+    def _synchronise(self, runner: Runner) -> None:
+        if self._averages is not None and self._ranks.is_due(runner.global_step):
+            self._catch_up(runner)
+            self._ranks.synchronise(runner, self._averages, self.state.updates)
 
-    def _count_skipped(self, runner: Runner | None, skipped: int, iteration: int | None = None) -> None:
+    def _count(self, runner: Runner | None, made: int, skipped: int, iteration: int | None = None) -> None:
+        self.state.updates += made
         self.state.skipped += skipped
-        if skipped and not self._warned:
-            self._warned, runner = True, runner or self.runner
+        if skipped and not self._run.warned:
+            self._run.warned, runner = True, runner or self.runner
             iteration = runner.global_step if iteration is None else iteration
             runner.logger.warning("weights are not finite: the average goes on without them (iteration %d)", iteration)
 
-    def _put_in(self) -> bool:
-        """Whether the averages are in the model now and were not before."""
+    def _swap_in(self) -> bool:
+        """Put the averages into the model; return whether they were not in it before."""
         averages = self._averages
-        self._join(None)
-        if averages is None or averages.inside or not self.state.differs:
+        self._catch_up(None)
+        if averages is None or averages.swapped or not self.state.differs:
             return False
-        averages.put_in()
-        self._watch_steps("swapped", refuse_step)
+        averages.swap_in()
+        self._step_hooks.add("swapped", refuse_step)
         return True
 
-    def _take_out(self) -> None:
-        self._evaluation = None
-        if "swapped" in self._watches:
-            self._watches.pop("swapped").remove()
+    def _swap_out(self) -> None:
+        self._run.evaluation = None
+        self._step_hooks.remove("swapped")
         if self._averages is not None:
-            self._averages.take_out()
+            self._averages.swap_out()
 
-    def _watch_steps(self, name: str, before_step: Callable[..., None]) -> None:
-        register = getattr(self._optimizer, "register_step_pre_hook", None)
-        if register is not None:
-            self._watches[name] = register(before_step)
-
-    # -- beside the training ----------------------------------------------------------------------------------
-
-    def _prepare_overlap(self, runner: Runner) -> None:
-        reason = why_in_line(runner.model, self._optimizer)
-        if reason is not None:
-            runner.logger.info("overlap is off: %s", reason)
-        elif self._worker is None:
-            self._worker = one_worker()
-            self._watch_steps("overlap", lambda *_: self._join(runner))
-
-    def _join(self, runner: Runner | None) -> None:
-        """Have all updates made, those beside the training and those that wait for others, and count them."""
-        if self._pending is not None:
-            future, self._pending = self._pending, None
-            self._count(runner, future.result())
+    def _catch_up(self, runner: Runner | None) -> None:
+        """Finish all updates, those of the thread and deferred ones, and count them."""
+        done = None if self._thread is None else self._thread.result()
+        if done is not None:
+            self._count(runner, done, not done)
         if self._averages is not None:
             made, left_out = self._averages.catch_up()
-            self.state.updates += made
-            if left_out:
-                self._count_skipped(runner, len(left_out), left_out[0])
+            self._count(runner, made, len(left_out), left_out[0] if left_out else None)
+
+
+def thread_beside(runner: Runner, optimizer: Any) -> AveragingThread | None:
+    """Return a thread for updates beside the training, or None if the optimizer cannot wait for them."""
+    reason = why_no_thread(runner.model, optimizer)
+    if reason is None:
+        return AveragingThread()
+    runner.logger.info("overlap is off: %s", reason)
+    return None
 
 
 def momentum_at(step: float, momentum: float, warm_up: int) -> float:
-    """The momentum of the optimizer step of this 0-based number.
+    """Return the momentum of an optimizer step, counted from 0.
 
     Example:
         >>> momentum_at(0, 0.9999, 100), momentum_at(98, 0.9999, 100), momentum_at(0, 0.9999, 0)
@@ -420,37 +462,6 @@ def momentum_at(step: float, momentum: float, warm_up: int) -> float:
     return warm if warm < momentum else momentum
 
 
-def why_in_line(model: Any, optimizer: Any) -> str | None:
-    """What keeps updates from running beside the training, or None."""
-    if not hasattr(optimizer, "register_step_pre_hook"):
-        return "no optimizer was given whose steps can be waited for"
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if trained - known:
-        return "the optimizer that was given does not train all of the model"
-    if any(tensor.device.type != "cpu" or hasattr(tensor, "_local_tensor") for tensor in model.parameters()):
-        return "not all of the model is in the memory of the CPU"
-    return None
-
-
-def one_worker() -> ThreadPoolExecutor:
-    """A thread that leaves the other cores to the training."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import torch
-
-    def take_one_core() -> None:
-        # A thread takes the common number the first time it asks, whatever it has been given before.
-        torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    worker, threads = ThreadPoolExecutor(1, thread_name_prefix="EMAHook"), torch.get_num_threads()
-    worker.submit(take_one_core).result()
-    # That has also set the common number, with which later threads begin.
-    torch.set_num_threads(threads)
-    return worker
-
-
 def refuse_step(*_: Any) -> None:
-    """Before an optimizer step while the averages are in the model."""
+    """Refuse an optimizer step while the averages are in the model."""
     raise RuntimeError("the averages are in the model: an optimizer step would change them, leave swap() before it")

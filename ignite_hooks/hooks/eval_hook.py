@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.collectives import all_gather, broadcast_object, broadcast_tensors, rank, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
+from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import fresh_score, rule_for
 from ignite_hooks.run.services import KNOWN_SERVICES
-from ignite_hooks.store.plain import random_state, set_random_state
 from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
-    from ignite_hooks.distributed.batch_sharing import Sharded
+    from ignite_hooks.distributed.batch_sharing import SharedLoader
     from ignite_hooks.plan.simulate import PlanSimulation
     from ignite_hooks.run.runner import Runner
 
@@ -78,7 +78,7 @@ class EvalHook(BaseHook):
     gather: ClassVar[str] = "average"
 
     def __post_init__(self) -> None:
-        self._sharded: Sharded | None = None
+        self._sharded: SharedLoader | None = None
         self._told = False
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
@@ -228,12 +228,12 @@ class EvalHook(BaseHook):
         from ignite_hooks.distributed.batch_sharing import without_syncs
 
         # Where weights are spread over the ranks, every forward needs all of them.
-        catch_up = sharded.catch_up(engine) if is_sharded(runner.model) else None
+        extra_step = sharded.extra_step(engine) if is_sharded(runner.model) else None
         shard = sharded.shard
-        shared = SharedEvaluation(engine, shard.shortest, counts=bool(shard.mine), catch_up=catch_up)
-        if shared.left_alone and not self._told:
+        shared = SharedEvaluation(engine, shard.shortest, counts=bool(shard.mine), extra_step=extra_step)
+        if shared.not_merged and not self._told:
             self._told = True
-            runner.logger.info("metrics that gather for themselves: %s", ", ".join(shared.left_alone))
+            runner.logger.info("metrics that synchronise themselves: %s", ", ".join(shared.not_merged))
         runner.evaluation_options.shared = shared
         try:
             with without_syncs(runner.model):
@@ -241,18 +241,18 @@ class EvalHook(BaseHook):
         finally:
             runner.evaluation_options.shared = before
 
-    def _shard_of(self, runner: Runner, loader: Any) -> Sharded | None:
+    def _shard_of(self, runner: Runner, loader: Any) -> SharedLoader | None:
         if not self.shard or (self.test_fn is not None and self.gather == "first"):
             return None
-        from ignite_hooks.distributed.batch_sharing import Sharded, why_whole
+        from ignite_hooks.distributed.batch_sharing import SharedLoader, why_not_shared
 
-        if reason := why_whole(loader):
+        if reason := why_not_shared(loader):
             if not self._told:
                 self._told = True
                 runner.logger.warning("%s: every rank evaluates all of its data, as %s", self.evaluates, reason)
             return None
         if self._sharded is None or self._sharded.whole is not loader:
-            self._sharded = Sharded(loader, rank(), world_size())
+            self._sharded = SharedLoader(loader, rank(), world_size())
         return self._sharded
 
     def _tested(self, model: Any, loader: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Measurements: losses, phases, profiles, machine, environment."""
+"""Measurements of a run: losses, phases, profiles, gradients, machine, environment."""

@@ -1,4 +1,4 @@
-"""What a run runs on, in words."""
+"""The environment of a run, in words."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ignite_hooks.secrets import MASK, is_secret
 
 
 def versions() -> Iterator[str]:
-    """What is installed."""
+    """Yield the versions of this package, torch and ignite."""
     import ignite
     import torch
 
-    from ignite_hooks import __version__
+    from ignite_hooks.version import __version__
 
     yield f"ignite_hooks {__version__}"
     yield f"torch {torch.__version__}"
@@ -22,7 +22,7 @@ def versions() -> Iterator[str]:
 
 
 def device_of(model: Any, device: Any) -> str:
-    """The device that was given, else that of the model."""
+    """Return the name of the device that was given, or of the device of the model."""
     import ignite.distributed as idist
     import torch
 
@@ -32,7 +32,7 @@ def device_of(model: Any, device: Any) -> str:
 
 
 def processes() -> Iterator[str]:
-    """How many, where there are several."""
+    """Yield the number of processes, if there are several."""
     import ignite.distributed as idist
 
     if idist.get_world_size() > 1:
@@ -40,7 +40,7 @@ def processes() -> Iterator[str]:
 
 
 def size_of(model: Any) -> Iterator[str]:
-    """How many parameters a model has."""
+    """Yield the number of parameters of a model."""
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -53,7 +53,7 @@ def size_of(model: Any) -> Iterator[str]:
 
 
 def command(words: Sequence[str]) -> str:
-    """A command line without the values of options that are named like secrets.
+    """Return a command line without the values of options that are named like secrets.
 
     Example:
         >>> command(["train.py", "--api-key", "k-123", "--token=abc", "--epochs", "3"])
@@ -69,8 +69,8 @@ def command(words: Sequence[str]) -> str:
     return shlex.join(shown)
 
 
-def surroundings(model: Any = None, device: Any = None) -> dict[str, str]:
-    """All of it by name, with the machine and the command."""
+def environment_facts(model: Any = None, device: Any = None) -> dict[str, str]:
+    """Return the facts about the environment by name, with the machine and the command line."""
     import os
     import platform
     import sys

@@ -1,60 +1,48 @@
-"""What a run is measured by: losses, learning rates, memory, and what engines have measured."""
+"""The numbers of a line of the log: losses, learning rates, memory, and the metrics of engines."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from ignite_hooks.model.optimizers import learning_rates
 
 if TYPE_CHECKING:
+    from ignite.engine import State
+
     from ignite_hooks.run.runner import Runner
 
 PLAIN = frozenset((int, float))
+INTERVALS_KEPT = 16
+"""The intervals for which losses wait for a reporter that does not come: its hook may have been switched off."""
 
 
-class Window:
-    """The losses since the last line. Until ``means`` is asked for, nothing waits for a device.
+# -- losses -----------------------------------------------------------------------------------------------------
+
+
+def losses_of(output: Any, *names: str, detached: bool = False) -> dict[str, Any]:
+    """Return the losses in the output of a step: a number, a tensor of one, or those in a mapping.
+
+    Args:
+        output: What a training step returned.
+        *names: The losses that are wanted; all by default.
+        detached: Whether tensors leave their graph, which would keep the memory of a whole iteration.
 
     Example:
-        >>> window = Window()
-        >>> window.add(0.25)
-        >>> window.add({"loss": 0.75, "aux": 1.0})
-        >>> window.means()
-        {'loss': 0.5, 'aux': 1.0}
+        >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
+        ({'loss': 0.5}, {'loss': 1.0, 'aux': 2}, {})
     """
-
-    def __init__(self) -> None:
-        self._values: defaultdict[str, list[Any]] = defaultdict(list)
-
-    def add(self, outputs: Any) -> None:
-        """Take up what a step returned."""
-        if type(outputs) is float:
-            self._values["loss"].append(outputs)
-            return
-        # `losses_of` spelt out, as this comes at every iteration.
-        for name, value in outputs.items() if isinstance(outputs, Mapping) else (("loss", outputs),):
-            kind = type(value)
-            if kind is float or (kind is not bool and isinstance(value, (int, float))):
-                self._values[name].append(value)
-            elif hasattr(kind, "numel") and value.numel() == 1:
-                # Attached to its graph, a loss would keep the memory of its whole iteration.
-                self._values[name].append(value.detach() if value.requires_grad else value)
-
-    def means(self) -> dict[str, float]:
-        """The mean of each loss, fetched together."""
-        means = {name: mean(values) for name, values in self._values.items()}
-        tensors = {name: value for name, value in means.items() if not isinstance(value, float)}
-        if tensors:
-            import torch
-
-            device = next(iter(tensors.values())).device
-            together = torch.stack([value.to(device) for value in tensors.values()])
-            means.update(zip(tensors, together.tolist(), strict=True))
-        return means
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._values.clear()
+    found: dict[str, Any] = {}
+    # A single loop, because this runs in every iteration.
+    for name, value in output.items() if isinstance(output, Mapping) else (("loss", output),):
+        kind = type(value)
+        if kind is float or (kind is not bool and isinstance(value, (int, float))):
+            found[name] = value
+        elif hasattr(kind, "numel") and value.numel() == 1:
+            found[name] = value.detach() if detached and value.requires_grad else value
+    return {name: value for name, value in found.items() if name in names} if names else found
 
 
 def is_number(value: Any) -> bool:
@@ -64,14 +52,199 @@ def is_number(value: Any) -> bool:
         >>> is_number(1), is_number(0.5), is_number(True), is_number("1"), is_number([1])
         (True, True, False, False, False)
     """
-    if isinstance(value, (int, float)):
-        return not isinstance(value, bool)
-    numel = getattr(value, "numel", None)
-    return callable(numel) and numel() == 1
+    return bool(losses_of({"": value}))
+
+
+class Window:
+    """The latest losses of a run. Until ``means`` is called, nothing waits for a device.
+
+    Example:
+        >>> window = Window()
+        >>> window.add(0.25)
+        >>> window.add({"loss": 0.75, "aux": 1.0})
+        >>> window.means(), window.means(since=1)
+        ({'loss': 0.5, 'aux': 1.0}, {'loss': 0.75, 'aux': 1.0})
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        """One for each iteration: a float, or the losses by name."""
+        self.dropped = 0
+        """The number of rows that were dropped."""
+        self._means: tuple[tuple[int, int], dict[str, float]] = (0, 0), {}
+
+    @property
+    def count(self) -> int:
+        """The number of iterations that were recorded."""
+        return self.dropped + len(self.rows)
+
+    def add(self, outputs: Any) -> None:
+        """Record the output of a step."""
+        self.rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
+
+    def means(self, since: int = 0) -> dict[str, float]:
+        """Return the mean of each loss after the first ``since`` iterations, all fetched together."""
+        span = since, self.count
+        if self._means[0] != span:
+            self._means = span, means_of(self.rows[max(0, since - self.dropped) :])
+        return self._means[1]
+
+    def drop(self, before: int) -> None:
+        """Drop the losses of the first ``before`` iterations."""
+        if before > self.dropped:
+            del self.rows[: before - self.dropped]
+            self.dropped = before
+
+
+class Measured(NamedTuple):
+    """One line of the log in numbers."""
+
+    step: int
+    epoch: int
+    max_epochs: int | None
+    epoch_length: int | None
+    losses: dict[str, float]
+    """The mean of each loss."""
+    rates: dict[str, float]
+    """The learning rates."""
+    memory: dict[str, float]
+    scalars: dict[str, float]
+    """All of these."""
+
+
+class LossReporter:
+    """Reports to one hook the mean losses of a run since its last report.
+
+    All reporters of a run share one window. One of them records the losses; each only remembers where its next mean
+    begins, so every hook may have its own interval.
+
+    Args:
+        interval: Iterations between two reports.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+        self.since = 0
+        """The number of recorded iterations before its next mean."""
+        self.records = False
+        """Whether this is the reporter that records the losses of the run."""
+        self._share(_Shared())
+
+    def begin(self, runner: Runner) -> None:
+        """Begin a run: share the window of its other reporters."""
+        shared = _SHARED.get(runner)
+        if shared is None or not shared.reporters or self in shared.reporters:
+            shared = _SHARED[runner] = _Shared(runner.trainer.state)
+        self._share(shared)
+
+    def _share(self, shared: _Shared) -> None:
+        self._shared, self._window, self._rows = shared, shared.window, shared.window.rows
+        self._reported_at = 0
+        self.records = False
+        shared.reporters.add(self)
+        self.since = shared.window.count
+
+    def end(self) -> None:
+        """End a run."""
+        self._shared.reporters.discard(self)
+        if self.records:
+            self._shared.record_by(None)
+
+    def add(self, outputs: Any) -> None:
+        """Record the output of an iteration, unless another reporter does."""
+        if self.records:
+            # What `Window.add` does, without another call in every iteration.
+            self._rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
+        elif self._shared.recorder is None:
+            self._shared.record_by(self, outputs)
+
+    def restart(self) -> None:
+        """Begin the next mean with the next iteration."""
+        self.since = count = self._window.count
+        self._shared.drop_old(count)
+
+    def report(self, runner: Runner, optimizer: Any = None) -> Measured | None:
+        """Return what was measured since the last report, or None if this iteration was reported already."""
+        shared = self._shared
+        state = shared.state or runner.trainer.state
+        step = int(state.iteration)
+        if not self.records and shared.is_behind():
+            # The hook that recorded was switched off, or has its turn after this one.
+            shared.record_by(self, state.output)
+        losses = self._window.means(self.since) if step != self._reported_at else None
+        self.restart()
+        if losses is None:
+            return None
+        self._reported_at = step
+        rates, memory = learning_rates(optimizer), cuda_memory()
+        scalars = losses | rates | memory
+        return Measured(step, state.epoch, state.max_epochs, state.epoch_length, losses, rates, memory, scalars)
+
+
+class _Shared:
+    """The window of a run, the reporters that read it and the one that records it."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.window = Window()
+        self.reporters: set[LossReporter] = set()
+        self.recorder: LossReporter | None = None
+        self.state = state
+        self._offset: int | None = None
+        """The number of iterations of the run that were not recorded."""
+
+    def record_by(self, reporter: LossReporter | None, outputs: Any = None) -> None:
+        """Let another reporter record the losses, from the running iteration on."""
+        if self.recorder is not None:
+            self.recorder.records = False
+        self.recorder = reporter
+        if reporter is None:
+            return
+        reporter.records = True
+        if self._offset is None or self.is_behind():
+            self.window.add(outputs)
+            self._offset = self._iteration() - self.window.count
+
+    def is_behind(self) -> bool:
+        """Return whether the running iteration was not recorded."""
+        return self._offset is not None and self.window.count + self._offset < self._iteration()
+
+    def drop_old(self, count: int) -> None:
+        """Drop the losses that every reporter has reported; ``count`` iterations were recorded."""
+        if len(self.reporters) == 1:
+            self.window.drop(count)
+            return
+        waiting = [r.since for r in self.reporters if count - r.since <= INTERVALS_KEPT * r.interval]
+        self.window.drop(min(waiting, default=count))
+
+    def _iteration(self) -> int:
+        return self.window.count if self.state is None else int(self.state.iteration)
+
+
+_SHARED: WeakKeyDictionary[Runner, _Shared] = WeakKeyDictionary()
+
+
+def means_of(rows: list[Any]) -> dict[str, float]:
+    """Return the mean of each loss in the rows of a window, fetched together."""
+    values: dict[str, list[Any]] = {}
+    if set(map(type, rows)) == {float}:
+        values["loss"] = rows
+    else:
+        for row in rows:
+            for name, value in row.items() if isinstance(row, dict) else (("loss", row),):
+                values.setdefault(name, []).append(value)
+    means = {name: mean(found) for name, found in values.items()}
+    tensors = {name: value for name, value in means.items() if not isinstance(value, float)}
+    if tensors:
+        import torch
+
+        device = next(iter(tensors.values())).device
+        together = torch.stack([value.to(device) for value in tensors.values()])
+        means.update(zip(tensors, together.tolist(), strict=True))
+    return means
 
 
 def mean(values: list[Any]) -> Any:
-    """The mean of numbers, or that of tensors as a tensor on their device."""
+    """Return the mean of numbers, or that of tensors as a tensor on their device."""
     if set(map(type, values)) <= PLAIN or all(isinstance(value, (int, float)) for value in values):
         return sum(values) / len(values)
     import torch
@@ -83,62 +256,61 @@ def mean(values: list[Any]) -> Any:
     return together.float().mean()
 
 
-def learning_rates(optimizer: Any) -> dict[str, float]:
-    """The learning rate of each group of parameters: ``lr``, ``lr/1``, or by the group's name.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> learning_rates(SimpleNamespace(param_groups=[{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3, "name": "head"}]))
-        {'lr': 0.1, 'lr/1': 0.2, 'lr/head': 0.3}
-    """
-    rates = {}
-    for index, group in enumerate(getattr(optimizer, "param_groups", ())):
-        name = group.get("name", index or None)
-        rates["lr" if name is None else f"lr/{name}"] = float(group["lr"])
-    return rates
-
-
 def cuda_memory() -> dict[str, float]:
-    """The peak of the memory on the current GPU."""
+    """Return the peak memory of the current GPU."""
     import torch
 
     used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return {"memory_mb": used / 2**20} if used else {}
 
 
+# -- metrics ----------------------------------------------------------------------------------------------------
+
+
 def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """What of these is one number."""
-    found = {}
-    for name, value in values.items():
-        count = value.numel() if hasattr(type(value), "numel") else getattr(value, "size", 1)
-        value = value.item() if hasattr(type(value), "item") and count == 1 else value
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[name] = value
-    return found
+    """Return those of the values that are one number, fetched from their device."""
+    return losses_of({name: _fetched(value) for name, value in values.items()})
 
 
-def scalars_of(runner: Runner, kind: str, beside: Mapping[str, Any]) -> tuple[str, dict[str, float], dict[str, float]]:
-    """What the running engine has measured: its name, the numbers by their own names, and by those of a line.
+def _fetched(value: Any) -> Any:
+    if not hasattr(type(value), "item"):
+        return value
+    count = value.numel() if hasattr(type(value), "numel") else getattr(value, "size", 1)
+    return value.item() if count == 1 else value
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The metrics of an engine at the end of its epoch."""
+
+    step: int
+    epoch: int
+    name: str
+    """The evaluator, or train."""
+    metrics: Mapping[str, float]
+    """By their own names."""
+    scalars: Mapping[str, float]
+    """By their names beside the metrics of other evaluators."""
+
+
+def evaluated(runner: Runner, kind: str) -> Evaluated:
+    """Return the metrics of the running engine.
 
     Args:
         runner: The run.
         kind: train, val or test.
-        beside: Names that are left out.
     """
-    metrics = numbers_of(runner.engine.state.metrics or {})
-    metrics = {name: value for name, value in metrics.items() if name not in beside}
+    engine, progress = runner.engine.state, runner.trainer.state
+    # A metric of the trainer that has the name of a loss would stand in a line twice.
+    beside = losses_of(engine.output) if kind == "train" else {}
+    metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
     name = runner.state.evaluating or kind
     scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
-    return name, metrics, scalars
-
-
-def epoch_of(runner: Runner) -> int:
-    """The epoch that is running, counted from 1."""
-    return int(runner.trainer.state.epoch)
+    return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)
 
 
 def batch_size(batch: Any) -> int | None:
-    """The first dimension of the first tensor in a batch.
+    """Return the first dimension of the first tensor in a batch.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What a profiler has seen, as data: which iterations to look at, what stands out, and a report of it."""
+"""Profiles as data: which iterations to record, what was recorded, and a report of it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from functools import partial
 from typing import Any, Literal
 
 from ignite_hooks.measure import phases
-from ignite_hooks.text import calls, duration, percent, size
+from ignite_hooks.text import duration, percent, size
 
 Stage = Literal["wait", "warmup", "active", "done"]
 
 _time = partial(duration, precise=True)
 
-MUCH_FOR_ONE = 0.25
-"""An operator is named that takes this share of the time."""
-
-SMALL_OPERATOR = 20e-6
-MANY_OPERATORS = 1000
-"""So many operators in an iteration that take less than that on average are an overhead of their own."""
 
 ROWS = 15
-"""So many operators are in a table."""
+"""Maximum number of operators in a table."""
+
+
+MOST_CALLERS = 6
+"""Maximum number of callers shown for a function."""
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Which iterations, or epochs, are looked at: wait, warm up, look, and that several times.
+    """The iterations, or epochs, that are recorded: wait, warm up, record, and repeat.
 
     Example:
         >>> cycles = Cycles(wait=1, warmup=1, active=2, repeat=2)
@@ -44,18 +42,18 @@ class Cycles:
 
     @property
     def length(self) -> int:
-        """Of one cycle."""
+        """The length of one cycle."""
         return self.wait + self.warmup + self.active
 
     def at(self, n: int) -> tuple[int, Stage]:
-        """The cycle, counted from 0, and the stage of the n-th iteration or epoch, counted from 1."""
+        """Return the cycle, counted from 0, and the stage of the n-th iteration or epoch, counted from 1."""
         cycle, place = divmod(n - 1, self.length)
         if cycle >= self.repeat:
             return cycle, "done"
         return cycle, "wait" if place < self.wait else "warmup" if place < self.wait + self.warmup else "active"
 
     def next_begin(self, n: int) -> int | None:
-        """The first one after the n-th that is not waited through, or None."""
+        """Return the first iteration or epoch after the n-th that is not waited through, or None."""
         following = n + 1
         cycle, stage = self.at(following)
         if stage == "wait":
@@ -65,26 +63,26 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Operator:
-    """What one operator did in all iterations that were looked at; times in seconds, memory in bytes."""
+    """The sum over all calls of one operator in the recorded iterations; times in seconds, memory in bytes."""
 
     name: str
     calls: int = 0
     own: float = 0.0
-    """Without the operators it called."""
+    """Time without the operators it called."""
     total: float = 0.0
     device: float = 0.0
     memory: int = 0
     flops: int = 0
     stack: tuple[str, ...] = ()
-    """Where the longest of its calls came from, the innermost first."""
+    """The callers of its longest call, the innermost first."""
 
     def __add__(self, other: Operator) -> Operator:
-        mine = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
-        return replace(self, **mine, stack=self.stack or other.stack)
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(self, **added, stack=self.stack or other.stack)
 
     @property
     def time(self) -> float:
-        """On the device where there is one, else of the operator itself."""
+        """Time on the device if there is one, otherwise its own time."""
         return self.device or self.own
 
 
@@ -93,14 +91,14 @@ _ADDED = ("calls", "own", "total", "device", "memory", "flops")
 
 @dataclass
 class Profile:
-    """What was seen of a run."""
+    """Everything that was recorded of a run."""
 
     iterations: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By phase."""
+    """Seconds by phase."""
     operators: dict[str, Operator] = field(default_factory=dict)
     functions: dict[str, Operator] = field(default_factory=dict)
-    """Python's, where call stacks were asked for."""
+    """Python functions, if call stacks were recorded."""
     traces: list[str] = field(default_factory=list)
     workers: int | None = None
 
@@ -111,50 +109,65 @@ class Profile:
         operators: Iterable[Operator],
         functions: Iterable[Operator] = (),
     ) -> None:
-        """Take up what one cycle has seen."""
+        """Add what one cycle has recorded."""
         self.iterations += iterations
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
-        for mine, new in ((self.operators, operators), (self.functions, functions)):
+        for added, new in ((self.operators, operators), (self.functions, functions)):
             for one in new:
-                mine[one.name] = mine[one.name] + one if one.name in mine else one
+                added[one.name] = added[one.name] + one if one.name in added else one
 
     @property
     def total(self) -> float:
-        """Seconds of the iterations that were looked at."""
+        """Seconds of the recorded iterations."""
         return sum(self.seconds.values())
 
     @property
     def flops(self) -> int:
-        """Of the operators that can be counted."""
+        """Floating point operations of the operators that can be counted."""
         return sum(operator.flops for operator in self.operators.values())
 
-    def findings(self) -> list[str]:
-        """What stands out, in words."""
-        if not self.iterations or self.total <= 0:
-            return []
-        found = phases.findings(self.seconds, self.workers)
-        for operator in sorted(self.operators.values(), key=lambda o: -o.time):
-            if operator.time / self.total < MUCH_FOR_ONE:
-                break
-            each = _time(operator.time / max(1, operator.calls))
-            share = percent(operator.time / self.total)
-            found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
-        for function in sorted(self.functions.values(), key=lambda f: -f.own)[:1]:
-            if function.own / self.total >= MUCH_FOR_ONE:
-                by = f", called by {function.stack[0]}" if function.stack else ""
-                found.append(f"{function.name} takes {percent(function.own / self.total)} of the iteration{by}")
-        count = sum(o.calls for o in self.operators.values())
-        time = sum(o.time for o in self.operators.values())
-        many = count / self.iterations >= MANY_OPERATORS and time / max(1, count) < SMALL_OPERATOR
-        if many and time / self.total > 0.5:
-            words = "larger batches, fused or foreach operators or torch.compile have fewer"
-            found.append(f"{count // self.iterations} operators per iteration take {_time(time / count)} each: {words}")
-        waits = self.operators.get("aten::_local_scalar_dense")
-        if waits and any(o.device for o in self.operators.values()) and waits.calls > self.iterations:
-            each_time = f"{waits.calls / self.iterations:.0f} times per iteration"
-            found.append(f"the host waits for the device {each_time}: .item(), float() or print() of a tensor")
-        return found
+
+def read_events(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator], list[Operator]]:
+    """Return the operators among the events of torch's profiler, and the Python functions of the training thread."""
+    events = list(events)
+    training = {event.thread for event in events if str(event.name).startswith("ProfilerStep")}
+    operators: dict[str, Operator] = {}
+    functions: dict[str, Operator] = {}
+    longest: dict[str, Any] = {}
+    for event in events:
+        name = str(event.name)
+        if name.startswith(("ProfilerStep", "autograd::engine::evaluate_function")):
+            continue
+        of_python = stacks and (name.startswith(("<built-in", "nn.Module: ")) or "): " in name)
+        if of_python and training and event.thread not in training:
+            continue  # other threads mostly wait
+        found = functions if of_python else operators
+        one = Operator(
+            name,
+            1,
+            event.self_cpu_time_total / 1e6,
+            event.cpu_time_total / 1e6,
+            float(getattr(event, "self_device_time_total", 0.0)) / 1e6,
+            int(getattr(event, "self_cpu_memory_usage", 0) + getattr(event, "self_device_memory_usage", 0)),
+            int(event.flops or 0),
+        )
+        found[name] = found[name] + one if name in found else one
+        if stacks and event.self_cpu_time_total >= getattr(longest.get(name), "self_cpu_time_total", 0.0):
+            longest[name] = event
+    if stacks:
+        functions = {name: replace(one, stack=callers(longest.get(name))) for name, one in functions.items()}
+    return list(operators.values()), list(functions.values())
+
+
+def callers(event: Any) -> tuple[str, ...]:
+    """Return the names of the callers of an event, the innermost first."""
+    found: list[str] = []
+    event = getattr(event, "cpu_parent", None)
+    while event is not None and len(found) < MOST_CALLERS:
+        found.append(str(event.name))
+        event = event.cpu_parent
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -166,30 +179,36 @@ class Section:
     rows: Sequence[Mapping[str, str]] = ()
 
 
-def sections(profile: Profile, others: Sequence[str] = (), costs: Sequence[Mapping[str, str]] = ()) -> list[Section]:
-    """The report of a profile.
+def sections(
+    profile: Profile,
+    findings: Sequence[str],
+    others: Sequence[str] = (),
+    costs: Sequence[Mapping[str, str]] = (),
+) -> list[Section]:
+    """Return the report of a profile.
 
     Args:
-        profile: What was seen.
-        others: What other hooks have found.
-        costs: What each hook cost, as a table.
+        profile: What was recorded.
+        findings: What stands out in it.
+        others: Findings of other hooks.
+        costs: The cost of each hook, as a table.
     """
-    found = [f"- {text}" for text in profile.findings()]
+    found = [f"- {text}" for text in findings]
     parts = [Section("Findings", found or ["Nothing stands out in the iterations that were looked at."])]
     parts.append(Section("What the other hooks found in the whole run", [f"- {text}" for text in others]))
     if profile.iterations:
         each = profile.total / profile.iterations
         rate = f", {profile.flops / profile.total / 1e9:.2f} GFLOP/s" if profile.flops and profile.total > 0 else ""
         words = f"{profile.iterations} iterations of {_time(each)} on average while they were looked at{rate}."
-        shares = phases.shares(profile.seconds)
+        share = phases.phase_shares(profile.seconds)
         rows = [
             {
                 "phase": name,
                 "per iteration": _time(value / profile.iterations),
-                "share": percent(shares[name]),
+                "share": percent(share[name]),
             }
             for name, value in profile.seconds.items()
-            if shares
+            if share
         ]
         parts.append(Section("Where the time goes", [words], rows))
     parts.append(Section("Operators by time", (), _table(profile, lambda o: o.time)))
@@ -237,7 +256,7 @@ def _functions(profile: Profile) -> list[dict[str, str]]:
 
 
 def as_markdown(title: str, parts: Sequence[Section]) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     lines = [f"# {title}", ""]
     for part in parts:
         lines += [f"## {part.title}", ""]

@@ -1,18 +1,22 @@
-"""Data sets in the worker processes of a loader: found, and told of a change by workers that are started anew."""
+"""Worker processes of data loaders: restarted when their data set changes, and shielded from signals."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
-_GIVEN: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The loaders of the scripts, by those that were made to stand in for them."""
+_ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The loaders of the scripts, by the copies that replace them."""
 
 KEPT = (
     "dataset",
@@ -27,11 +31,11 @@ KEPT = (
     "persistent_workers",
     "in_order",
 )
-"""What two loaders have to have in common to be alike, besides the way to batches."""
+"""The settings that a copy of a loader takes over, besides those that make batches."""
 
 
 def datasets_with(loader: Any, *names: str) -> Iterator[Any]:
-    """The data set of a loader if it has an attribute of one of these names, else those it wraps that have one.
+    """Yield the data set of a loader if it has one of these attributes, else the wrapped data sets that do.
 
     Example:
         >>> from torch.utils.data import ConcatDataset, DataLoader, Subset
@@ -56,58 +60,58 @@ def datasets_with(loader: Any, *names: str) -> Iterator[Any]:
             rest += [getattr(found, "dataset", None), *each(getattr(found, "datasets", None))]
 
 
-def take_over(runner: Runner) -> None:
-    """Before a run: where workers outlive an epoch, let it use a loader of its own that is alike.
+def use_own_loader(runner: Runner) -> None:
+    """Give a run with persistent workers a copy of the loader; call it before the run.
 
-    The workers of a loader end with it, and the script holds its own.
+    Workers end with their loader, and the script keeps a reference to its loader.
     """
     state = runner.trainer.state
-    if keeps_workers(state.dataloader) and state.dataloader not in _GIVEN:
+    if has_persistent_workers(state.dataloader) and state.dataloader not in _ORIGINALS:
         given = state.dataloader
-        state.dataloader = alike(given)
-        _GIVEN[state.dataloader] = given
+        state.dataloader = copy_of_loader(given)
+        _ORIGINALS[state.dataloader] = given
 
 
-def renew(runner: Runner) -> None:
-    """At the beginning of an epoch: let every batch from here on be made from the data set as it is now."""
+def restart_workers(runner: Runner) -> None:
+    """Make every batch from here on from the data set as it is now; call it at the beginning of an epoch."""
     trainer = runner.trainer
     loader: Any = trainer.state.dataloader
     if not has_workers(loader):
         return
     fresh = loader
-    if keeps_workers(loader):
-        fresh = alike(loader)
-        _GIVEN[fresh] = _GIVEN.get(loader, loader)
-    left = runner.position.batches_left(trainer)
+    if has_persistent_workers(loader):
+        fresh = copy_of_loader(loader)
+        _ORIGINALS[fresh] = _ORIGINALS.get(loader, loader)
+    left = runner.checkpoints.position.batches_left()
     trainer.state.dataloader = fresh
     if left:
-        # What workers have made in advance is of the old kind, so the data begins anew.
-        runner.position.iterator_made(trainer)
+        # Batches that workers have prefetched are of the old data set, so a new iterator is needed.
+        runner.checkpoints.position.iterator_made()
         trainer.set_data(fresh)
-    # Else Ignite makes the iterator, after everything that the script does at the beginning of an epoch.
+    # Else Ignite makes the iterator, after the handlers of the script at the beginning of an epoch.
 
 
-def give_back(runner: Runner) -> None:
-    """After a run: leave the script its own loader."""
+def restore_loader(runner: Runner) -> None:
+    """Give the script its own loader back; call it after a run."""
     state = runner.trainer.state
-    if has_workers(state.dataloader) and state.dataloader in _GIVEN:
-        state.dataloader = _GIVEN[state.dataloader]
+    if has_workers(state.dataloader) and state.dataloader in _ORIGINALS:
+        state.dataloader = _ORIGINALS[state.dataloader]
 
 
 def has_workers(loader: Any) -> bool:
-    """Whether a loader loads in processes of their own."""
+    """Return whether a loader has worker processes."""
     from torch.utils.data import DataLoader
 
     return isinstance(loader, DataLoader) and loader.num_workers > 0
 
 
-def keeps_workers(loader: Any) -> bool:
-    """Whether these processes outlive an epoch."""
+def has_persistent_workers(loader: Any) -> bool:
+    """Return whether a loader has worker processes that outlive an epoch."""
     return has_workers(loader) and bool(loader.persistent_workers)
 
 
-def alike(loader: Any) -> Any:
-    """A new loader that gives what this one gives, made from all that is public of it.
+def copy_of_loader(loader: Any) -> Any:
+    """Return a new loader that yields the same batches, made from the public attributes of a loader.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -118,7 +122,7 @@ def alike(loader: Any) -> Any:
 
     if type(loader) is not DataLoader:
         raise ValueError(
-            f"the persistent workers of a {type(loader).__name__} cannot be started anew, as it may need more than a "
+            f"the persistent workers of a {type(loader).__name__} cannot be restarted, as it may need more than a "
             "DataLoader does: make it with persistent_workers=False"
         )
     kept = {name: getattr(loader, name) for name in KEPT if hasattr(loader, name)}
@@ -128,3 +132,53 @@ def alike(loader: Any) -> Any:
         return DataLoader(**kept, batch_sampler=loader.batch_sampler)
     sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
     return DataLoader(**kept, batch_size=loader.batch_size, drop_last=loader.drop_last, sampler=sampler)
+
+
+class ShieldedWorkers:
+    """Make data loader workers ignore SIGINT and SIGTERM for as long as a run goes on.
+
+    A signal to the whole process group would end the workers first, and the run would fail for want of data
+    instead of finishing its iteration and saving.
+
+    Args:
+        loaders: The loaders; objects of other types are ignored.
+    """
+
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = list({id(loader): loader for loader in loaders if has_workers(loader)}.values())
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = [loader.worker_init_fn for loader in self._loaders]
+        for loader, before in zip(self._loaders, self._before, strict=True):
+            loader.worker_init_fn = ShieldedInit(before)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for loader, before in zip(self._loaders, self._before, strict=True):
+            if isinstance(loader.worker_init_fn, ShieldedInit):
+                loader.worker_init_fn = before
+
+
+class ShieldedInit:
+    """The ``worker_init_fn`` of a shielded worker; it can be sent to a spawned process."""
+
+    def __init__(self, before: Callable[[int], None] | None) -> None:
+        self.before = before
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_obey_only_the_parent, daemon=True).start()
+        if self.before is not None:
+            self.before(worker)
+
+
+def _obey_only_the_parent() -> None:
+    parent = os.getppid()
+    # The run itself ends a hanging worker by SIGTERM. A worker whose run was killed obeys every process.
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
+        continue
+    os._exit(0)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint import capture as checkpoints
-from ignite_hooks.checkpoint.data_position import Position
-from ignite_hooks.checkpoint.save import Order, Saves
-from ignite_hooks.measure.losses import is_number
+from ignite_hooks.measure.losses import losses_of
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.logger import LOGGER_NAME, RunLogger
 from ignite_hooks.run.metrics import Metrics, TrainerMetrics
@@ -23,11 +20,12 @@ from ignite_hooks.text import did_you_mean
 if TYPE_CHECKING:
     from ignite.engine import Engine, State
 
-    from ignite_hooks.engine.accounting import Report
+    from ignite_hooks.checkpoint.save import Checkpoints
     from ignite_hooks.engine.installation import Installation
     from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.run.report import Report
     from ignite_hooks.store.interface import Store
-    from ignite_hooks.writers.interface import Writer
+    from ignite_hooks.writers.many import ManyWriters
 
 
 class Hooks(Mapping[str, Any]):
@@ -66,15 +64,16 @@ class Runner:
 
     installation: Installation
     """The hooks on their engines; ``attach_hooks`` sets it."""
+    checkpoints: Checkpoints
+    """Save, load and resume; ``attach_hooks`` sets it."""
 
     def __init__(
         self,
         trainer: Engine,
         *,
         work_dir: Path,
-        writer: Writer,
+        writer: ManyWriters,
         services: Mapping[str, Any],
-        store: Callable[[Path], Store],
     ) -> None:
         self._trainer = weakref.ref(trainer)
         self._last_state = trainer.state
@@ -95,14 +94,6 @@ class Runner:
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
         self.trainer_metrics = TrainerMetrics(losses_of)
-        self._make_store = store
-        self._stores: dict[Path, Store] = {}
-        self.position = Position()
-        self.left_out: set[str] = set()
-        """The services whose state cannot be in a checkpoint, told once each."""
-        self._saves = Saves()
-        self.wait_for_copy = self._saves.wait_for_copy
-        """Return once the state may change: a checkpoint may be on its way to the store."""
 
     # -- where the run is -------------------------------------------------------------------------------------
 
@@ -295,58 +286,21 @@ class Runner:
 
     # -- checkpoints ------------------------------------------------------------------------------------------
 
-    def save_checkpoint(self, name: str | None = None) -> Path:
-        """Write a checkpoint now, and return when it is there."""
-        try:
-            return self.save(Order(name or f"iter_{self.global_step}.pth", "manual"))
-        finally:
-            if not self.installation.running:
-                self.close_outputs()
-
-    def save(self, order: Order) -> Path:
-        """Save a checkpoint as ordered."""
-        return self._saves.save(self, order)
-
-    def settle_saves(self, *, wait: bool, alone: bool = False) -> None:
-        """Hear of the saves that have ended; ``wait`` for all of them, ``alone`` where other ranks may be gone."""
-        self._saves.settle(self, wait=wait, alone=alone)
-
-    def watch_steps(self) -> bool:
-        """Let the optimizer wait for a copy before each step, and note the step; False where it cannot."""
-        return self._saves.watch(self)
-
-    @property
-    def step_has_begun(self) -> bool:
-        """Whether the optimizer may have changed the weights since the last iteration ended."""
-        return self.in_step and self._saves.stepped_at in (self.global_step, None)
-
-    @property
-    def accumulating(self) -> bool:
-        """Whether the last iteration has left gradients that the optimizer has yet to use."""
-        return not self.in_step and self._saves.stepped_at not in (self.global_step, None)
-
     def store(self, folder: Path | None = None) -> Store:
-        """The store of checkpoints in a folder, by default the work directory."""
-        folder = folder or self.work_dir
-        if folder not in self._stores:
-            self._stores[folder] = self._make_store(folder)
-        return self._stores[folder]
+        """Return the store of checkpoints in a folder, by default of the work directory."""
+        return self.checkpoints.store(folder)
+
+    def save_checkpoint(self, name: str | None = None) -> Path:
+        """Write a checkpoint now, and return its path when it is there."""
+        return self.installation.save_checkpoint(name)
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
-        checkpoints.load(self, Path(path))
+        self.checkpoints.load(path)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest that is whole."""
         self.state.resume_from = path
-
-    def close_outputs(self) -> None:
-        """Flush and close what the run wrote to; a later write opens it again."""
-        self.writer.close()
-        self._saves.close()
-        for store in self._stores.values():
-            store.close()
-        self._stores.clear()
 
     def __repr__(self) -> str:
         return f"Runner({len(self.hooks)} hooks: {', '.join(self.hooks)})"
@@ -356,15 +310,3 @@ class Runner:
 
 
 _IN_ITERATION = ("ITERATION_STARTED", "ITERATION_COMPLETED")
-
-
-def losses_of(output: Any, *names: str) -> dict[str, Any]:
-    """The losses in what a training step returned: a number, a tensor, or the numbers of a mapping.
-
-    Example:
-        >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
-        ({'loss': 0.5}, {'loss': 1.0, 'aux': 2}, {})
-    """
-    found = output if isinstance(output, Mapping) else {"loss": output}
-    wanted = {name: value for name, value in found.items() if not names or name in names}
-    return {name: value for name, value in wanted.items() if is_number(value)}

@@ -1,10 +1,10 @@
-"""Where checkpoints go: a state becomes plain types, then a file that is whole or not there."""
+"""Save checkpoints and load them: a state becomes plain types, then a file that is complete or does not exist."""
 
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.interface import Retire, Saving, Store
 from ignite_hooks.store.manifest import Entry, Kind, Manifest
 from ignite_hooks.store.memory import MemoryStore
-from ignite_hooks.store.plain import random_state, set_random_state, to_plain
+from ignite_hooks.store.plain import to_plain
 
 __all__ = [
     "Entry",
@@ -15,7 +15,5 @@ __all__ = [
     "Retire",
     "Saving",
     "Store",
-    "random_state",
-    "set_random_state",
     "to_plain",
 ]

@@ -1,4 +1,4 @@
-"""The file format: an ordinary zip file of torch, written in large pieces that leave the interpreter to others."""
+"""The file format: an ordinary zip file of torch, written in large pieces so that other threads can run meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import UntypedStorage
 
 ALIGNMENT: Final = 64
-# Hashing, crc32 and writing each give the interpreter away once per piece, and may wait 5 ms to have it back.
+# Hashing, crc32 and writing each release the GIL once per piece, and may wait 5 ms to get it back.
 PIECE: Final = 8 * 1024 * 1024
 SMALL: Final = 256 * 1024
 LOCAL_HEADER: Final = 30
@@ -27,7 +27,7 @@ WRITABLE: Final = 0x200
 
 
 class Sink(Protocol):
-    """Where the bytes go."""
+    """A destination for bytes."""
 
     def write(self, data: memoryview) -> int: ...
 
@@ -38,28 +38,28 @@ def write_archive(file: Sink, plain: object, copies: Mapping[int, memoryview] | 
     Args:
         file: receives the bytes in order.
         plain: what `to_plain` returns.
-        copies: bytes that stand for those of a storage, by its ``_cdata``; the other storages are read themselves.
+        copies: copied bytes of storages, by ``_cdata``; a storage that is not among them is read directly.
     """
     data = io.BytesIO()
     pickler = _Pickler(data, copies or {})
     pickler.dump(plain)
-    gathered = _Gathered(file)
-    with zipfile.ZipFile(cast(IO[bytes], gathered), "w") as archive:
-        _add(archive, gathered, "data.pkl", [data.getbuffer()])
-        # 0: offsets are read from the file. 1 would promise those that the writer of torch happens to choose.
-        _add(archive, gathered, ".format_version", [b"0"])
-        _add(archive, gathered, ".storage_alignment", [str(ALIGNMENT).encode()])
-        _add(archive, gathered, "byteorder", [sys.byteorder.encode()])
+    buffered = _BufferedSink(file)
+    with zipfile.ZipFile(cast(IO[bytes], buffered), "w") as archive:
+        _add(archive, buffered, "data.pkl", [data.getbuffer()])
+        # 0: offsets are read from the file. 1 would promise the offsets that torch's own writer chooses.
+        _add(archive, buffered, ".format_version", [b"0"])
+        _add(archive, buffered, ".storage_alignment", [str(ALIGNMENT).encode()])
+        _add(archive, buffered, "byteorder", [sys.byteorder.encode()])
         for key, storage in enumerate(pickler.storages):
             copied = pickler.copies.get(storage._cdata)
             pieces = _pieces_of(storage) if copied is None else _pieces(copied)
-            _add(archive, gathered, f"data/{key}", pieces, pickler.size(storage))
-        _add(archive, gathered, "version", [b"3\n"])
-    gathered.flush()
+            _add(archive, buffered, f"data/{key}", pieces, pickler.size(storage))
+        _add(archive, buffered, "version", [b"3\n"])
+    buffered.flush()
 
 
 def host_memory(address: int, size: int, *, writable: bool = False) -> memoryview:
-    """The bytes at an address, which somebody else keeps alive."""
+    """Return a view of the bytes at an address; the caller keeps that memory alive."""
     return cast(memoryview, _view(address, size, WRITABLE if writable else READABLE)) if size else memoryview(b"")
 
 
@@ -75,7 +75,7 @@ class _Storage(NamedTuple):
 
 
 class _Pickler(pickle.Pickler):
-    """Writes storages as numbers, the way `torch.save` does, always as memory of the host."""
+    """Write storages as numbers as `torch.save` does, always as memory of the host."""
 
     def __init__(self, file: IO[bytes], copies: Mapping[int, memoryview]) -> None:
         import torch
@@ -85,17 +85,17 @@ class _Pickler(pickle.Pickler):
         self.storages: list[UntypedStorage] = []
         self._torch = torch
         self._rebuild = torch._utils._rebuild_tensor_v2
-        # Learned from the first tensor of each type, which takes the way of torch.
+        # Filled from the first tensor of each type, which torch itself pickles.
         self._kinds: dict[object, Any] = {}
         self._seen: dict[int, tuple[str, Any]] = {}
 
     def size(self, storage: UntypedStorage) -> int:
-        """In bytes; once it is copied, the storage itself may change its size or go."""
+        """Return the size of a storage in bytes; once it is copied, the storage itself may be resized or freed."""
         copied = self.copies.get(storage._cdata)
         return storage.nbytes() if copied is None else len(copied)
 
     def reducer_override(self, value: Any) -> Any:
-        """What the method of a plain tensor returns, in a third of the time."""
+        """Return what the method of a plain tensor returns, in a third of the time."""
         if type(value) is not self._torch.Tensor or value.requires_grad or value.is_conj() or value.is_neg():
             return NotImplemented
         kind = self._kinds.get(value.dtype)
@@ -125,8 +125,8 @@ class _Pickler(pickle.Pickler):
         return ("storage", kind, key, "cpu", self.size(storage) // dtype.itemsize)
 
 
-class _Gathered:
-    """Passes large pieces on and gathers small ones: a model has hundreds of small tensors."""
+class _BufferedSink:
+    """Pass large pieces on and collect small ones first: a model has hundreds of small tensors."""
 
     def __init__(self, file: Sink) -> None:
         self._file = file
@@ -155,9 +155,9 @@ class _Gathered:
 
 
 def _add(
-    archive: zipfile.ZipFile, file: _Gathered, name: str, pieces: Iterable[bytes | memoryview], size: int = 0
+    archive: zipfile.ZipFile, file: _BufferedSink, name: str, pieces: Iterable[bytes | memoryview], size: int = 0
 ) -> None:
-    # Without a date of its own a record has that of 1980: equal states make equal files.
+    # A record without a date gets that of 1980: equal states make equal files.
     record = zipfile.ZipInfo(f"archive/{name}")
     large = size > NEEDS_ZIP64
     start = file.tell() + LOCAL_HEADER + len(record.filename) + EXTRA_HEADER + (ZIP64_EXTRA if large else 0)
@@ -176,10 +176,10 @@ def _pieces(data: memoryview) -> Iterator[memoryview]:
 def _pieces_of(storage: UntypedStorage) -> Iterator[memoryview]:
     if storage.device.type == "cpu":
         return _pieces(host_memory(storage.data_ptr(), storage.nbytes()))
-    return _fetched(storage)
+    return _fetch_from_device(storage)
 
 
-def _fetched(storage: UntypedStorage) -> Iterator[memoryview]:
+def _fetch_from_device(storage: UntypedStorage) -> Iterator[memoryview]:
     # Not yet tried on a CUDA device.
     import torch
 

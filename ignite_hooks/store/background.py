@@ -1,4 +1,4 @@
-"""Saves that go on in a thread while the training continues."""
+"""Saves that run in a thread while the training continues."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class BackgroundSaving:
         return self.path
 
     def settle(self) -> None:
-        """Wait until it is there or has failed."""
+        """Wait until the save has succeeded or failed."""
         self._finished.wait()
 
     def run(self, write: Callable[[], Path], done: Callable[[], None] | None) -> None:
-        """Write the file; called once, in the thread of the writer."""
+        """Write the file; called once, in the saving thread."""
         try:
             self.path = write()
         except BaseException as error:
             self._error = error
         finally:
             self._finished.set()
-            call_done(done)
+            run_callback(done)
 
 
-class BackgroundWriter:
-    """One thread and its buffers, from the first save on."""
+class SavingThread:
+    """One thread that writes checkpoints one after the other, and its buffers."""
 
     def __init__(self) -> None:
         self.buffers = Buffers()
@@ -55,24 +55,24 @@ class BackgroundWriter:
         self._under_way: list[BackgroundSaving] = []
 
     def start(self, saving: BackgroundSaving, write: Callable[[], Path], done: Callable[[], None] | None) -> None:
-        """Write after all that is under way."""
+        """Write after all saves that are under way."""
         self._thread.submit(saving.run, write, done)
         self._under_way = [*(earlier for earlier in self._under_way if not earlier.done()), saving]
 
     def settle(self) -> None:
-        """Wait for what is under way, whether it succeeds or not."""
+        """Wait for the saves that are under way, whether they succeed or not."""
         for saving in self._under_way:
             saving.settle()
 
     def close(self) -> None:
-        """Wait for what is under way and end the thread."""
+        """Wait for the saves that are under way and end the thread."""
         self._thread.shutdown(wait=True)
 
 
-def call_done(done: Callable[[], None] | None) -> None:
-    """Call what wants to know that a save has ended."""
+def run_callback(done: Callable[[], None] | None) -> None:
+    """Call the function that was passed as ``done``, if any; log its failure."""
     try:
         if done is not None:
             done()
     except Exception:
-        logger.exception("what was to be called after a save has failed")
+        logger.exception("the callback at the end of a save failed")

@@ -1,4 +1,4 @@
-"""What the tensors of a state hold at one moment, copied into memory that is used again for the next state."""
+"""Copies of the tensors of a state at one moment, in buffers that are reused for the next state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import ALIGNMENT, host_memory
-from ignite_hooks.store.plain import place_of
+from ignite_hooks.store.plain import find_place
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
 
 MOST_BUFFERS: Final = 2
-# Smaller copies keep the interpreter: to have it back may take 5 ms.
+# Smaller copies keep the GIL: getting it back may take 5 ms.
 SMALL: Final = 32 * 1024
 
 
 class Buffer:
-    """Memory of the host that grows and stays: touching new memory costs more than a copy."""
+    """Memory of the host that grows and is never given back: touching new memory costs more than a copy."""
 
     def __init__(self) -> None:
         self.memory: Tensor | None = None
@@ -28,7 +28,7 @@ class Buffer:
         self.view = memoryview(b"")
 
     def reserve(self, size: int, pinned: bool) -> None:
-        """Make room for so many bytes."""
+        """Make room for this many bytes."""
         import torch
 
         if size > len(self.view) or (pinned and self.memory is not None and not self.memory.is_pinned()):
@@ -46,8 +46,8 @@ class Buffers:
         self._free: list[Buffer] = []
         self._changed = threading.Condition()
 
-    def take(self) -> Buffer:
-        """A free one; waits while both are in use."""
+    def acquire(self) -> Buffer:
+        """Return a free buffer; wait while both are in use."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self.count < MOST_BUFFERS)
             if self._free:
@@ -55,21 +55,21 @@ class Buffers:
             self.count += 1
             return Buffer()
 
-    def give_back(self, buffer: Buffer) -> None:
-        """Let another save have it."""
+    def release(self, buffer: Buffer) -> None:
+        """Make the buffer available to another save."""
         with self._changed:
             self._free.append(buffer)
             self._changed.notify()
 
 
 class Copies:
-    """The bytes of the tensors of a state, those of steady tensors from the time when `finish` has returned.
+    """Copies of the tensors of a state; those of steady tensors are complete once `finish` has returned.
 
-    A steady tensor that changed too early is noticed where the change counts up ``tensor._version``. Fused optimizers
-    and writes through ``tensor.data`` do not.
+    A steady tensor that changes too early is detected by ``tensor._version``, which fused optimizers and writes
+    through ``tensor.data`` do not increase.
 
     Args:
-        shared: tensors whose memory is that of the state.
+        shared: tensors that share memory with the state.
         steady: tensors that do not change before `wait` has returned; all others are copied at once.
         buffers: where the memory comes from.
     """
@@ -92,7 +92,7 @@ class Copies:
         sizes = {key: storage.nbytes() for key, storage in storages.items()}
         self._versions = _versions(steady, storages)
         cuda = torch.cuda.is_available() and any(tensor.is_cuda for tensor in shared)
-        self._buffers, self._buffer = buffers, buffers.take()
+        self._buffers, self._buffer = buffers, buffers.acquire()
         try:
             self._buffer.reserve(sum(sizes.values()) + ALIGNMENT * len(sizes), cuda)
             later = {key: storages.pop(key) for key in dict.fromkeys(key for key, _, _ in self._versions)}
@@ -100,11 +100,11 @@ class Copies:
             self._rest = [(storage, sizes[key]) for key, storage in later.items() if key not in self.views]
             self._copy((storage, sizes[key]) for key, storage in storages.items() if key not in self.views)
         except BaseException:
-            self.give_back()
+            self.release()
             raise
 
     def finish(self) -> None:
-        """Copy what is still to be copied; the first of several callers does it, the others wait for it."""
+        """Copy what has not been copied yet; of several callers the first does it, the others wait."""
         if not self._claim.acquire(blocking=False):
             self._host_done.wait()
             return
@@ -126,12 +126,12 @@ class Copies:
             return
         self.finish()
         if self._cuda is not None:
-            self._cuda.hold_back()
+            self._cuda.delay_stream()
             self._compare()
             self._over = True
 
     def synchronize(self, plain: object) -> None:
-        """Return once every byte is here, or raise: copies that may be of two moments are worth nothing."""
+        """Return once every byte is here; raise an error if a tensor changed meanwhile."""
         self.finish()
         if self._cuda is not None:
             self._cuda.synchronize()
@@ -140,27 +140,27 @@ class Copies:
         if self._failure is not None:
             raise self._failure
         if self._changed is not None:
-            place = place_of(plain, self._changed)
+            place = find_place(plain, self._changed)
             raise CheckpointError(
                 f"{place} was changed before it had been copied: save at once (async_save: false) "
                 "what is changed between two steps of the optimizer"
             )
 
-    def give_back(self) -> None:
-        """Let another save have the memory."""
+    def release(self) -> None:
+        """Make the memory available to another save."""
         self.views.clear()
         self._rest, self._versions = [], []
-        self._buffers.give_back(self._buffer)
+        self._buffers.release(self._buffer)
 
     def room_for(self, storage: UntypedStorage, size: int) -> int:
-        """Where its bytes go, counted from the beginning of the buffer."""
+        """Return the offset in the buffer where the bytes of a storage go."""
         start = self._used
         self._used += size + -size % ALIGNMENT
         self.views[storage._cdata] = self._buffer.view[start : start + size]
         return start
 
     def tensor(self, start: int, size: int) -> Tensor:
-        """A part of the buffer."""
+        """Return a part of the buffer as a tensor."""
         assert self._buffer.memory is not None
         return self._buffer.memory[start : start + size]
 
@@ -176,7 +176,7 @@ class Copies:
 
     def _compare(self) -> None:
         with self._comparing:
-            # Once: after the first comparison the state may change.
+            # Only once: after the first comparison the state may change.
             versions, self._versions = self._versions, []
             changed = next((tensor for _, tensor, version in versions if tensor._version != version), None)
             if changed is not None and self._changed is None:
@@ -184,10 +184,10 @@ class Copies:
 
 
 def _versions(steady: Collection[Tensor], storages: dict[int, UntypedStorage]) -> list[tuple[int, Tensor, int]]:
-    """The storage of each steady tensor in the state, the tensor, and how often it has been changed."""
+    """Return the storage of each steady tensor in the state, the tensor, and its version."""
     found = []
     for tensor in steady:
-        # Tensors of inference mode do not count their changes; sparse ones have no single memory, and are copied.
+        # Inference tensors have no version; sparse ones have no single storage and are copied at once.
         try:
             key, version = tensor.untyped_storage()._cdata, tensor._version
         except (RuntimeError, NotImplementedError):
@@ -198,7 +198,7 @@ def _versions(steady: Collection[Tensor], storages: dict[int, UntypedStorage]) -
 
 
 class CudaCopies:
-    """Copies from one CUDA device, in a stream beside the training. Not yet tried on hardware."""
+    """Copies from CUDA devices, in a stream beside the training. Not yet tried on hardware."""
 
     def __init__(self, copies: Copies, groups: Sequence[dict[int, UntypedStorage]]) -> None:
         import torch
@@ -222,8 +222,8 @@ class CudaCopies:
                     torch.cuda.current_stream(device).wait_event(event)
             self._events.append((device, event))
 
-    def hold_back(self) -> None:
-        """Let what comes next on the device wait for the copies; the host does not."""
+    def delay_stream(self) -> None:
+        """Make later work on the device wait for the copies; the host does not wait."""
         for device, event in self._events:
             self._torch.cuda.current_stream(device).wait_event(event)
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and that are opened only where they really are."""
+"""Files that appear completely or not at all, and are opened only if they are regular files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MEGABYTE = 1024 * 1024
 
 
 def temporary_path(folder: Path, name: str) -> Path:
-    """A path nobody else uses, in the folder of the final file: a rename must not cross file systems."""
+    """Return an unused path in the folder of the final file: a rename must not cross file systems."""
     return folder / f"{TEMPORARY}{name}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class HashingFile:
-    """A new file that knows the size and the checksum of what went into it."""
+    """A new file that counts and hashes what is written to it."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,10 +52,10 @@ class HashingFile:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing, as nothing is buffered."""
 
     def finish(self) -> None:
-        """Put everything on the disk, or raise the first thing that went wrong."""
+        """Flush everything to the disk, or raise the first error that occurred."""
         if self.failure:
             raise self.failure
         os.fsync(self._descriptor)
@@ -66,7 +66,7 @@ class HashingFile:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[HashingFile]:
-    """A file to write, on the disk when the block ends."""
+    """Open a new file to write; it is on the disk when the block ends."""
     file = HashingFile(path)
     try:
         yield file
@@ -80,26 +80,68 @@ def new_file(path: Path) -> Iterator[HashingFile]:
 
 
 def remove_temporary(path: Path) -> None:
-    # It cannot be removed where the disk has just failed; the next open() of the folder does it.
+    # Fails if the disk has just failed; the next open() of the folder removes it.
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and the files in it; folders in it, which are not ours, stay, and it with them."""
+    """Remove a folder and the files in it; if it holds folders, which are not ours, keep it."""
     for found in list(os.scandir(path)):
         if not found.is_dir(follow_symlinks=False):
             os.unlink(found.path)
     try:
         os.rmdir(path)
     except OSError as error:
-        # Something else is in it, or a process that is about to die has just written there.
+        # Not empty: it holds folders, or a dying process has just written there.
         if error.errno != errno.ENOTEMPTY:
             raise
 
 
+def discard(path: Path) -> None:
+    """Remove a file or folder if the disk allows it; otherwise the next `FolderStore.open` does it."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def remove_all_temporary(folder: Path) -> None:
+    """Remove the temporary files and folders of dead writers; the caller holds the lock."""
+    for found in list(os.scandir(folder)):
+        if found.name.startswith(TEMPORARY):
+            if found.is_dir(follow_symlinks=False):
+                remove_folder(Path(found.path))
+            else:
+                os.unlink(found.path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents; they are on the disk when it returns."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def try_to_write(folder: Path) -> None:
+    """Write, rename and remove a small file: raise an error now rather than at the first save."""
+    written, renamed = temporary_path(folder, "probe"), temporary_path(folder, "probe")
+    try:
+        with new_file(written) as file:
+            file.write(bytes(4096))
+        os.replace(written, renamed)
+        sync_folder(folder)
+        os.unlink(renamed)
+    except BaseException:
+        remove_temporary(written)
+        remove_temporary(renamed)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
-    """Put renames and removals in the folder on the disk."""
+    """Flush renames and removals in the folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -126,7 +168,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
-    """Open a file to read; links, pipes and devices are refused."""
+    """Open a file to read; raise an error for links, pipes and devices."""
     # Without O_NONBLOCK, opening a pipe waits for a writer that never comes.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
@@ -142,7 +184,7 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
 
 
 def set_aside(path: Path, word: str) -> Path:
-    """Rename a file that is not ours, or not readable, out of the way: ``name.word-1``, then ``-2``."""
+    """Rename a file that is not ours or not readable to ``name.word-1``, then ``-2``; return its new path."""
     number = 1
     while os.path.lexists(path.with_name(f"{path.name}.{word}-{number}")):
         number += 1
@@ -152,7 +194,7 @@ def set_aside(path: Path, word: str) -> Path:
 
 
 def explain(error: BaseException, folder: Path, needed: int = 0) -> str:
-    """What went wrong on the disk, in words."""
+    """Put into words what went wrong on the disk."""
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return f"disk full, needs {needed / MEGABYTE:.1f} MB, {_free(folder)} free in {folder}"
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""What a place for checkpoints can do."""
+"""The interface of a store for checkpoints."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ignite_hooks.store.manifest import Entry, Kind, Part
+from ignite_hooks.store.manifest import CheckpointFile, Entry, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 Retire = Callable[[list[Entry]], Iterable[Entry]]
-"""Which of the listed files go, once a new one is there."""
+"""Choose the entries to delete after a new one has been saved."""
 
 
 class Saving(Protocol):
     """A save that has begun."""
 
     path: Path
-    """Where it will be; with ``{hash}`` in the name, only known when `wait` has returned."""
+    """Where the file will be; with ``{hash}`` in the name, known only after `wait` has returned."""
 
     def wait_copied(self) -> None:
         """Return once the state may change."""
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Return whether `wait` would return at once."""
 
     def wait(self) -> Path:
-        """The path, once the file survives a crash; a `CheckpointError` where it does not exist."""
+        """Return the path once the file survives a crash; raise a `CheckpointError` if the save failed."""
 
 
 class Store(Protocol):
-    """A place for checkpoints; everything that fails raises `CheckpointError`."""
+    """A store for checkpoints; everything that fails raises `CheckpointError`."""
 
     def open(self) -> Self:
-        """Make ready for writing; refused where another run writes."""
+        """Open for writing; raise an error if another run writes here."""
 
     def save(
         self,
@@ -50,17 +50,17 @@ class Store(Protocol):
         metrics: Mapping[str, float] | None = None,
         retire: Retire | None = None,
     ) -> Path:
-        """Keep a state under a name; when it returns, the state survives a crash.
+        """Save a state under a name; when it returns, the state survives a crash.
 
         Args:
             name: may hold ``{hash}`` once, which becomes the first 8 digits of the file's sha256.
             state: plain types and tensors, see `to_plain`.
-            kind: why it is saved.
-            epoch: how many epochs it has seen.
-            iteration: how many iterations it has seen.
-            metrics: how good it is.
-            retire: which of the listed files go afterwards, never the one just saved. If it or a deletion fails, that
-                is logged.
+            kind: what it is saved for.
+            epoch: number of epochs trained.
+            iteration: number of iterations trained.
+            metrics: its scores.
+            retire: chooses the entries to delete afterwards; the one just saved always stays. If it or a deletion
+                fails, that is logged.
         """
 
     def begin(
@@ -76,9 +76,9 @@ class Store(Protocol):
         steady: Collection[Tensor] = (),
         done: Callable[[], None] | None = None,
     ) -> Saving:
-        """Begin a save: as `save`, but the file is written while the program goes on.
+        """Begin a save: as `save`, but the file is written while the program continues.
 
-        All other methods but `entries` and `verify` wait for what is under way, and none of them reports its failure.
+        All other methods except `entries` and `verify` wait for saves under way; none of them reports their failures.
 
         Args:
             name: as in `save`.
@@ -87,35 +87,29 @@ class Store(Protocol):
             epoch: as in `save`.
             iteration: as in `save`.
             metrics: as in `save`.
-            retire: as in `save`; called in the thread that writes.
-            steady: tensors that stay as they are until `Saving.wait_copied` has returned: they are copied meanwhile.
+            retire: as in `save`; called in the saving thread.
+            steady: tensors that do not change before `Saving.wait_copied` has returned; they are copied meanwhile.
                 Everything else in the state may change as soon as `begin` returns.
-            done: called in the thread that writes when the save has ended, well or not; it does not use the store.
+            done: called in the saving thread when the save has succeeded or failed; it must not use the store.
         """
 
-    def delete(self, entries: Iterable[Entry]) -> None:
-        """Delete these files, if they are ours."""
-
-    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
-        """Delete the periodic ones beyond the newest ``keep``; call it after `save`. Returns what went."""
-
     def start_afresh(self) -> Path | None:
-        """Set aside what earlier runs saved here; returns where it is now, or None where there was nothing."""
+        """Move away what earlier runs saved here; return its new place, or None if there was nothing."""
 
     def entries(self) -> list[Entry]:
-        """What is here, in the order it was saved."""
+        """Return what is stored, in the order it was saved."""
 
     def verify(self, entry: Entry) -> str | None:
-        """Why the content of this entry cannot be used, or None."""
+        """Return why the content of this entry cannot be used, or None."""
 
     def newest(self) -> Path | None:
-        """The newest that verifies, or None where nothing was ever saved."""
+        """Return the newest checkpoint that verifies, or None if nothing was ever saved."""
 
     def load(self, path: Path) -> dict[str, Any]:
-        """The state in a file."""
+        """Load the state in a file."""
 
     def close(self) -> None:
-        """Let other runs write here; may be called twice."""
+        """Close for writing, so that other runs can write; may be called twice."""
 
     def __enter__(self) -> Self: ...
 
@@ -126,16 +120,16 @@ class Store(Protocol):
 
 @runtime_checkable
 class ShardedStore(Store, Protocol):
-    """A place that can also hold checkpoints of which every process writes a part; see `sharded.py`."""
+    """A store that can also hold checkpoints of which every process writes a part; see `sharded.py`."""
 
     def begin_folder(self, name: str) -> Path:
-        """A new folder, which all processes can write to; `commit_folder` gives it its name."""
+        """Make a temporary folder that all processes can write to; `commit_folder` gives it its name."""
 
     def commit_folder(
         self,
         temporary: Path,
         name: str,
-        files: Collection[Part],
+        files: Collection[CheckpointFile],
         *,
         kind: Kind,
         epoch: int,
@@ -143,12 +137,12 @@ class ShardedStore(Store, Protocol):
         metrics: Mapping[str, float] | None = None,
         retire: Retire | None = None,
     ) -> Path:
-        """Keep a folder under a name; when it returns, it survives a crash.
+        """Save a folder under a name; when it returns, it survives a crash.
 
         Args:
             temporary: from `begin_folder`.
             name: as in `save`.
-            files: all that is in it; they are on the disk.
+            files: every file in it; they are on the disk.
             kind: as in `save`.
             epoch: as in `save`.
             iteration: as in `save`.
@@ -157,7 +151,7 @@ class ShardedStore(Store, Protocol):
         """
 
     def drop_folder(self, temporary: Path) -> None:
-        """Remove a folder that does not get a name."""
+        """Remove a temporary folder."""
 
     def load_shards(self, path: Path, share: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-        """What a sharded checkpoint says of itself, after this rank's share of its files was verified."""
+        """Load a sharded checkpoint without its shards, after verifying this rank's share of its files."""

@@ -1,4 +1,4 @@
-"""The list of the files in a folder that are ours, and what each must contain."""
+"""The list of the checkpoints in a folder, and what each must contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = Literal["periodic", "best", "last", "manual", "exception", "published"]
 FILE_NAME: Final = "manifest.json"
 FORMAT: Final = 1
 KINDS: Final = get_args(Kind)
-# At equal iteration: what a run saves for resuming, then what somebody asked for, then the rest.
+# At one iteration: what is saved for resuming first, then what the user asked for, then the rest.
 PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "exception", "best", "published")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
@@ -27,13 +27,13 @@ HASH: Final = "{hash}"
 HASH_DIGITS: Final = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 STATE: Final = "state.pth"
-"""In the folder of a sharded checkpoint: everything but the shards."""
+"""The file of a sharded checkpoint that holds everything but the shards."""
 # Those of torch.distributed.checkpoint, and ours.
 _PART_NAME = re.compile(r"\.metadata|state\.pth|__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 
 def check_name(name: object) -> str:
-    """The name itself if it can only mean a file of ours in the folder, else an error."""
+    """Return the name if it can only mean a checkpoint in the folder; raise an error otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(FILE_NAME):
         raise CheckpointError(
             f"{name!r} is not a name for a checkpoint: up to 200 letters, digits and . _ = + @ -, "
@@ -43,13 +43,13 @@ def check_name(name: object) -> str:
 
 
 def name_with_hash(name: object, sha256: str = "0" * 64) -> str:
-    """The checked name, with the first digits of the checksum where it says ``{hash}``."""
+    """Return the checked name, with ``{hash}`` replaced by the first digits of the checksum."""
     return check_name(name.replace(HASH, sha256[:HASH_DIGITS], 1) if isinstance(name, str) else name)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One file of a checkpoint that is a folder, and what it must contain."""
+class CheckpointFile:
+    """One file of a sharded checkpoint, and what it must contain."""
 
     name: str
     size: int
@@ -63,9 +63,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint: what it is called, what it must contain, and which moment of the run it holds.
+    """One checkpoint: its name, what it must contain, and which moment of the run it holds.
 
-    A sharded one is a folder: `files` are in it, `size` is that of all of them and `sha256` that of their list.
+    A sharded one is a folder that holds `files`; `size` is their sum and `sha256` the checksum of their list.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Entry:
     iteration: int
     metrics: dict[str, float] = field(default_factory=dict, hash=False)
     kind: Kind = "periodic"
-    files: tuple[Part, ...] = ()
+    files: tuple[CheckpointFile, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -86,13 +86,13 @@ class Entry:
             raise CheckpointError(f"{self.name}: size or sha256 is not that of its files")
         if self.kind not in KINDS:
             raise CheckpointError(f"{self.name}: kind is {self.kind!r}, expected one of {', '.join(KINDS)}")
-        # JSON has one word for all that is not a number; with math.nan itself, equal entries compare equal.
+        # JSON null stands for all that is not finite; with math.nan itself, equal entries compare equal.
         finite = {key: number if math.isfinite(number) else math.nan for key, number in self.metrics.items()}
         object.__setattr__(self, "metrics", finite)
 
 
-def content_of(files: Sequence[Part]) -> tuple[int, str]:
-    """The size of all files of a sharded checkpoint, and a checksum of all their checksums."""
+def content_of(files: Sequence[CheckpointFile]) -> tuple[int, str]:
+    """Return the size of all files of a sharded checkpoint and a checksum of their checksums."""
     if len({file.name for file in files}) != len(files):
         raise CheckpointError("a file of a sharded checkpoint is listed twice")
     listed = sorted([file.name, file.size, file.sha256] for file in files)
@@ -111,16 +111,16 @@ def _check_number(name: str, what: str, number: object) -> None:
 
 
 def resuming_order(entry: Entry) -> tuple[bool, int, int]:
-    """The smaller, the sooner to resume from; what a failing run saved is good but not exact, and comes last."""
+    """Return a sort key, best checkpoint to resume from first; what a failing run saved is not exact and comes last."""
     return entry.kind == "exception", -entry.iteration, PREFERENCE.index(entry.kind)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files that are ours, in the order they were saved.
+    """The checkpoints of a folder, in the order they were saved.
 
     A crash can fall between two steps on disk, so each step is announced here first: `pending` is a file
-    about to get its name, `deleting` are files about to go. Whoever reads it next looks what has happened.
+    about to get its name, `deleting` are files about to be deleted. The next reader checks what has happened.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -136,34 +136,34 @@ class Manifest:
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def newest_first(self) -> list[Entry]:
-        """Those to resume from, by iteration; of equal kinds at one iteration, the one saved later first."""
+        """Return the entries to resume from, best first; of two of one kind and iteration, the one saved last."""
         latest_first = [entry for entry in self.entries[::-1] if entry.kind != "published"]
         return sorted(latest_first, key=resuming_order)
 
     def announce(self, entry: Entry) -> Manifest:
-        """The file of this entry is about to get its name."""
+        """Return a manifest that says that the file of this entry is about to get its name."""
         return Manifest(self.entries, entry, tuple(old for old in self.deleting if old.name != entry.name))
 
     def settle(self, happened: bool) -> Manifest:
-        """The pending file got its name, or it did not."""
+        """Return a manifest that says whether the pending file got its name."""
         if self.pending is None or not happened:
             return replace(self, pending=None)
         others = tuple(entry for entry in self.entries if entry.name != self.pending.name)
         return replace(self, entries=(*others, self.pending), pending=None)
 
     def without(self, entries: Iterable[Entry]) -> Manifest:
-        """These files are about to be deleted."""
+        """Return a manifest that says that these files are about to be deleted."""
         going = {(entry.name, entry.sha256) for entry in entries}
         gone = tuple(entry for entry in self.entries if (entry.name, entry.sha256) in going)
         kept = tuple(entry for entry in self.entries if entry not in gone)
         return replace(self, entries=kept, deleting=(*self.deleting, *gone))
 
     def deleted(self, entry: Entry) -> Manifest:
-        """The file of this entry is gone."""
+        """Return a manifest that says that the file of this entry is deleted."""
         return replace(self, deleting=tuple(other for other in self.deleting if other is not entry))
 
     def save(self, folder: Path) -> None:
-        """Write the manifest; a reader finds the old one or this one, never a part of it."""
+        """Write the manifest; a reader finds the old one or this one, never a part."""
         content = {
             "format": FORMAT,
             "entries": [_to_json(entry) for entry in self.entries],
@@ -175,7 +175,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read the manifest of a folder; empty where there is none, an error where it cannot be trusted."""
+        """Read the manifest of a folder: empty if there is none; raise an error if it cannot be trusted."""
         path = folder / FILE_NAME
         try:
             with open_regular(path) as file:
@@ -192,14 +192,14 @@ class Manifest:
 
 
 class DamagedManifestError(CheckpointError):
-    """A manifest that is not ours or no longer what was written."""
+    """A manifest that is not ours, or was changed after it was written."""
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:
     metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
     content = {**asdict(entry), "metrics": metrics}
     if not entry.files:
-        # Without a sharded checkpoint a manifest is what it was before there were any.
+        # As in the first version of the format, which had no sharded checkpoints.
         del content["files"]
     return content
 
@@ -231,10 +231,10 @@ def _entry(content: Any) -> Entry:
     return Entry(**{**content, "metrics": numbers, "files": files})
 
 
-def _part(content: Any) -> Part:
-    if not isinstance(content, dict) or set(content) != {each.name for each in fields(Part)}:
+def _part(content: Any) -> CheckpointFile:
+    if not isinstance(content, dict) or set(content) != {each.name for each in fields(CheckpointFile)}:
         raise ValueError("a file with missing or unknown fields")
-    return Part(**content)
+    return CheckpointFile(**content)
 
 
 def _number(value: object) -> float:

@@ -9,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ignite_hooks.checkpoint.retention import to_delete
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
-from ignite_hooks.store.background import call_done
+from ignite_hooks.store.background import run_callback
 from ignite_hooks.store.interface import Retire, Saving
 from ignite_hooks.store.manifest import HASH, Entry, Kind, Manifest, name_with_hash
 from ignite_hooks.store.plain import size_in_bytes, to_plain
@@ -25,14 +24,14 @@ logger = logging.getLogger(__name__)
 NO_CHECKSUM = "0" * 64
 
 
-class Saved:
-    """A save that was over when it began."""
+class FinishedSaving:
+    """A save that has already ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def wait_copied(self) -> None:
-        """Nothing to wait for."""
+        """Return at once, as the state is copied already."""
 
     def done(self) -> bool:
         return True
@@ -42,7 +41,7 @@ class Saved:
 
 
 class MemoryStore:
-    """Keeps independent copies of the states it is given; a path is only a name here."""
+    """Keep independent copies of states; a path is only a name here."""
 
     def __init__(self) -> None:
         self.states: dict[str, dict[str, Any]] = {}
@@ -87,30 +86,22 @@ class MemoryStore:
         steady: Collection[Tensor] = (),
         done: Callable[[], None] | None = None,
     ) -> Saving:
-        """Keep a copy of a state; there is nothing to wait for."""
+        """Keep a copy of a state; return a save that has already ended."""
         path = self.save(name, state, kind=kind, epoch=epoch, iteration=iteration, metrics=metrics, retire=retire)
-        call_done(done)
-        return Saved(path)
+        run_callback(done)
+        return FinishedSaving(path)
 
     def _retire(self, retire: Retire, saved: Entry) -> None:
         try:
-            self.delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
+            self._delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
         except Exception:
             logger.exception("%s is saved, but what it replaces could not be deleted", saved.name)
 
-    def delete(self, entries: Iterable[Entry]) -> None:
-        """Forget these states."""
+    def _delete(self, entries: Iterable[Entry]) -> None:
         self._manifest = self._manifest.without(entries)
         for entry in self._manifest.deleting:
             self.states.pop(entry.name, None)
             self._manifest = self._manifest.deleted(entry)
-
-    def prune(self, keep: int, protected: Collection[str] = ()) -> list[Entry]:
-        """Forget the periodic states beyond the newest ``keep``. Returns what went."""
-        just_saved = [entry.name for entry in self._manifest.entries[-1:]]
-        going = to_delete(self._manifest.entries, keep, {*protected, *just_saved})
-        self.delete(going)
-        return going
 
     def start_afresh(self) -> Path | None:
         """Forget what earlier runs saved here."""
@@ -122,11 +113,11 @@ class MemoryStore:
         return list(self._manifest.entries)
 
     def verify(self, entry: Entry) -> str | None:
-        """Why the state of this entry cannot be used, or None."""
+        """Return why the state of this entry cannot be used, or None."""
         return None if entry.name in self.states else "missing"
 
     def newest(self) -> Path | None:
-        """The newest state by iteration that is still there."""
+        """Return the name of the newest state by iteration that is still there."""
         entries = self._manifest.newest_first()
         usable = [entry for entry in entries if self.verify(entry) is None]
         if entries and not usable:
@@ -134,15 +125,15 @@ class MemoryStore:
         return Path(usable[0].name) if usable else None
 
     def load(self, path: Path) -> dict[str, Any]:
-        """A copy of the state saved under the name of this path."""
+        """Return a copy of the state saved under the name of this path."""
         name = Path(path).name
         if name not in self.states:
-            raise CheckpointError(f"cannot load {path}: missing; here are {', '.join(self.states) or 'none'}")
+            raise CheckpointError(f"cannot load {path}: missing; saved are {', '.join(self.states) or 'none'}")
         plain: dict[str, Any] = to_plain(self.states[name], clone=True)
         return plain
 
     def close(self) -> None:
-        """Nothing to give back; what was saved stays readable."""
+        """Do nothing; what was saved stays readable."""
 
     def __enter__(self) -> Self:
         return self.open()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import random
 import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -26,25 +25,25 @@ def to_plain(value: object, place: str = "", *, clone: bool = False) -> Any:
     """Turn a state into plain types and tensors.
 
     Tensors are detached and share their memory with the state; ``clone`` makes independent copies on the CPU.
-    Arrays become tensors; paths, dates and enum members become text or their value. Anything else is refused.
+    Arrays become tensors; paths, dates and enum members become text or their value. Anything else is an error.
 
     Args:
         value: the state.
-        place: what messages call it, such as ``hooks.EMAHook``.
-        clone: whether later changes of the state must not show in the result.
+        place: its name in messages, such as ``hooks.EMAHook``.
+        clone: whether to copy, so that later changes of the state do not show in the result.
     """
-    return _Plain(clone).whole(value, place)
+    return _Conversion(clone).convert_all(value, place)
 
 
 def to_plain_and_shared(value: object) -> tuple[Any, list[Tensor]]:
-    """As `to_plain`, and the tensors of the result whose memory is still that of the state."""
-    conversion = _Plain(clone=False)
+    """Convert as `to_plain`; also return the tensors of the result that still share memory with the state."""
+    conversion = _Conversion(clone=False)
     conversion.shared = []
-    return conversion.whole(value, ""), conversion.shared
+    return conversion.convert_all(value, ""), conversion.shared
 
 
-def place_of(plain: object, storage: UntypedStorage) -> str:
-    """Where a plain state holds a tensor with this memory."""
+def find_place(plain: object, storage: UntypedStorage) -> str:
+    """Return the place in a plain state that holds a tensor with this storage."""
     import torch
 
     rest: list[tuple[object, Place]] = [(plain, "")]
@@ -64,7 +63,7 @@ def place_of(plain: object, storage: UntypedStorage) -> str:
 
 
 def size_in_bytes(plain: object) -> int:
-    """What the tensors of a plain state will take on disk, shared memory counted once."""
+    """Return the bytes that the tensors of a plain state take on disk, shared memory counted once."""
     import torch
 
     sizes: dict[int, int] = {}
@@ -85,7 +84,7 @@ def size_in_bytes(plain: object) -> int:
 
 
 Place = str | tuple[Any, object, bool]
-"""Where a value is: what messages call its owner, its key or index, and which of both; a text only when needed."""
+"""Where a value is: its owner, its key or index, and whether it is an index; made into text only when needed."""
 
 
 def _text(place: Place) -> str:
@@ -96,8 +95,8 @@ def _text(place: Place) -> str:
     return (place + "".join(reversed(keys))).removeprefix("" if place else ".")
 
 
-class _Plain:
-    """One conversion: remembers the copies it made, so that shared weights stay shared."""
+class _Conversion:
+    """One conversion; it remembers the copies it made, so that shared weights stay shared."""
 
     def __init__(self, clone: bool) -> None:
         import torch
@@ -109,7 +108,7 @@ class _Plain:
         # A copied tensor may die during the conversion and its memory be used again: keep the originals.
         self._originals: list[Tensor] = []
 
-    def whole(self, value: object, place: str) -> Any:
+    def convert_all(self, value: object, place: str) -> Any:
         """Convert a whole state."""
         try:
             return self.convert(value, place)
@@ -127,7 +126,7 @@ class _Plain:
         if kind is list:
             return self._list(value, place)
         if kind is int:
-            return self._whole(value, place)
+            return self._int(value, place)
         if kind is tuple:
             return tuple(self._list(value, place))
         return self._other(value, place)
@@ -137,7 +136,7 @@ class _Plain:
         if isinstance(value, Enum):
             return self.convert(value.value, place)
         if isinstance(value, int):
-            return self._whole(int(value), place)
+            return self._int(int(value), place)
         if isinstance(value, float):
             return float(value)
         if isinstance(value, str):
@@ -170,7 +169,7 @@ class _Plain:
             for index, item in enumerate(value)
         ]
 
-    def _whole(self, value: int, place: Place) -> int:
+    def _int(self, value: int, place: Place) -> int:
         if value.bit_length() > LARGEST_INT_BITS:
             raise _refusal(place, value, f" of {value.bit_length()} bits")
         return value
@@ -202,7 +201,7 @@ class _Plain:
         if not self._clone and storage.nbytes() <= tensor.nbytes:
             if self.shared is None:
                 return tensor
-            # Memory of other devices is not ours to copy later.
+            # Only memory of the CPU and of CUDA can be copied later.
             if tensor.is_cpu or tensor.is_cuda:
                 self.shared.append(tensor)
                 return tensor
@@ -234,56 +233,3 @@ def _refusal(place: Place, value: object, detail: str = "") -> CheckpointError:
         # weights_only=True opens bytes, but not empty ones.
         detail = " without content"
     return CheckpointError(f"{_text(place) or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
-
-
-def random_state() -> dict[str, Any]:
-    """Where the generators of python, numpy, torch and CUDA stand, as plain types."""
-    import torch
-
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {"python": {"version": version, "numbers": list(numbers), "gauss": gauss}}
-    numpy = _numpy()
-    if numpy is not None:
-        name, keys, position, has_gauss, gauss = numpy.random.get_state()
-        state["numpy"] = {
-            "name": str(name),
-            "keys": keys.tolist(),
-            "position": int(position),
-            "has_gauss": int(has_gauss),
-            "gauss": float(gauss),
-        }
-    state["torch"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back where `random_state` found them; those it does not mention stay."""
-    import torch
-
-    numpy = _numpy()
-    try:
-        if "python" in state:
-            python = state["python"]
-            random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
-        if "numpy" in state and numpy is not None:
-            words = state["numpy"]
-            keys = numpy.array(words["keys"], dtype=numpy.uint32)
-            position, has_gauss, gauss = words["position"], words["has_gauss"], words["gauss"]
-            numpy.random.set_state((words["name"], keys, position, has_gauss, gauss))
-        if "torch" in state:
-            torch.set_rng_state(state["torch"])
-        if "cuda" in state and torch.cuda.is_available():
-            for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
-                torch.cuda.set_rng_state(device_state, device)
-    except Exception as error:
-        raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
-
-
-def _numpy() -> Any:
-    try:
-        import numpy
-    except ImportError:
-        return None
-    return numpy

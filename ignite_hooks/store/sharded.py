@@ -1,4 +1,4 @@
-"""States of which every process has a part: written by all of them into one folder, read by any number of them."""
+"""States of which every process has a part: all write into one folder, any number of processes reads it."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.files import explain, new_file, open_regular
 from ignite_hooks.store.interface import ShardedStore
-from ignite_hooks.store.manifest import STATE, Part
+from ignite_hooks.store.manifest import STATE, CheckpointFile
 from ignite_hooks.store.plain import to_plain
-from ignite_hooks.store.verify import part_of
+from ignite_hooks.store.verify import describe_file
 
 FORMAT: Final = 1
 _DATA_NAME = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-Place = tuple[Any, ...]
+KeyPath = tuple[Any, ...]
 """Where a value is in a state: the keys and indices that lead to it."""
 
-Like = Callable[[Place], Tensor | None]
-"""The tensor of this run that a value of a state, known by its place, belongs to."""
+FindTensor = Callable[[KeyPath], Tensor | None]
+"""Return the tensor of this run to which the value at a place of a state belongs."""
 
 
 class Chunk(NamedTuple):
@@ -61,10 +61,10 @@ class Chunk(NamedTuple):
     length: int
 
 
-class Sharded(NamedTuple):
+class SavedTensor(NamedTuple):
     """A tensor that was saved in pieces."""
 
-    place: Place
+    place: KeyPath
     key: str
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -76,50 +76,58 @@ class Sharded(NamedTuple):
 
 
 def save_sharded(store: ShardedStore, name: str, state: Mapping[str, Any], **details: Any) -> Path:
-    """Write a state of which every process has a part; all of them call it, and all learn how it went.
+    """Write a state of which every process has a part; all processes call it, and it fails on all or on none.
 
-    Each process writes its shards and syncs them; the first one also writes all that is not sharded, and commits.
+    Each process writes its shards to the disk; rank 0 also writes everything that is not sharded, and commits.
     """
-    rest, shards = split(state)
-    temporary = _from_first(lambda: store.open().begin_folder(name))
+    rest, shards = split_shards(state)
+    temporary = _broadcast_from_first(lambda: store.open().begin_folder(name))
     try:
         index = _write_shards(temporary, shards)
-        written = _from_everyone(lambda: [part_of(path) for path in sorted(temporary.glob(f"__{dist.get_rank()}_*"))])
+        written = _gather_results(
+            lambda: [describe_file(path) for path in sorted(temporary.glob(f"__{dist.get_rank()}_*"))]
+        )
 
         def commit() -> Path:
             with new_file(temporary / STATE) as file:
                 write_archive(file, to_plain({"format": FORMAT, "state": rest, "shards": index}))
-            files = [*itertools.chain(*written), part_of(temporary / ".metadata"), Part(STATE, file.size, file.sha256)]
+            files = [
+                *itertools.chain(*written),
+                describe_file(temporary / ".metadata"),
+                CheckpointFile(STATE, file.size, file.sha256),
+            ]
             return store.commit_folder(temporary, name, files, **details)
 
-        return _from_first(commit)
+        return _broadcast_from_first(commit)
     except BaseException:
         if is_main_process():
             store.drop_folder(temporary)
         raise
 
 
-def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, DTensor]]:
-    """A state with None for each sharded tensor, and these tensors."""
-    shards: dict[Place, DTensor] = {}
+def split_shards(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[KeyPath, DTensor]]:
+    """Return a state with None for each sharded tensor, and these tensors."""
+    shards: dict[KeyPath, DTensor] = {}
 
-    def take(value: Any, place: Place) -> Any:
+    def take_out(value: Any, place: KeyPath) -> Any:
         if not isinstance(value, DTensor):
             return value
         if any(not isinstance(word, (str, int)) for word in place):
-            raise CheckpointError(f"{_key(place)}: a sharded tensor has to be under texts and whole numbers alone")
+            raise CheckpointError(f"{_dotted(place)}: keys that lead to a sharded tensor must be text or whole numbers")
         shards[place] = value
         return None
 
-    return _exchanged(state, take), shards
+    return _map_leaves(state, take_out), shards
 
 
-def _write_shards(temporary: Path, shards: Mapping[Place, DTensor]) -> list[Sharded]:
-    named = {_key(place): (place, tensor) for place, tensor in shards.items()}
+def _write_shards(temporary: Path, shards: Mapping[KeyPath, DTensor]) -> list[SavedTensor]:
+    named = {_dotted(place): (place, tensor) for place, tensor in shards.items()}
     if len(named) < len(shards):
         raise CheckpointError("two sharded tensors of the state have the same name")
-    placements = {key: tuple(_text(key, each) for each in tensor.placements) for key, (_, tensor) in named.items()}
-    writer = _Writer(temporary)
+    placements = {
+        key: tuple(_placement_text(key, each) for each in tensor.placements) for key, (_, tensor) in named.items()
+    }
+    writer = _ShardWriter(temporary)
     try:
         metadata: Any = save_together({key: tensor for key, (_, tensor) in named.items()}, storage_writer=writer)
     except CheckpointException as failure:
@@ -139,13 +147,13 @@ def _write_shards(temporary: Path, shards: Mapping[Place, DTensor]) -> list[Shar
         chunk = Chunk(offsets, sizes[index.fqn, offsets], info.relative_path, info.offset, info.length)
         chunks[index.fqn].append(chunk)
     return [
-        Sharded(place, key, tuple(tensor.shape), tensor.dtype, placements[key], tuple(chunks[key]))
+        SavedTensor(place, key, tuple(tensor.shape), tensor.dtype, placements[key], tuple(chunks[key]))
         for key, (place, tensor) in named.items()
     ]
 
 
-class _Writer(FileSystemWriter):
-    """Says of a full disk that it is full, which torch hides behind a message of its own."""
+class _ShardWriter(FileSystemWriter):
+    """Write as torch does, but raise the error of the disk, which torch wraps in its own."""
 
     def write_data(self, plan: Any, planner: Any) -> Any:
         try:
@@ -162,19 +170,19 @@ class _Writer(FileSystemWriter):
 # -- loading ------------------------------------------------------------------------------------------------------
 
 
-def filled(content: Mapping[str, Any], folder: Path, like: Like | None = None) -> dict[str, Any]:
-    """The state of a folder: tensors are sharded as those of this run that they belong to, the others are whole.
+def load_tensors(content: Mapping[str, Any], folder: Path, like: FindTensor | None = None) -> dict[str, Any]:
+    """Load the tensors of a folder: sharded like the tensor of this run they belong to, otherwise whole.
 
     Args:
-        content: what the folder says of itself.
-        folder: where the shards are.
-        like: finds the tensor of this run; without it all of them are whole.
+        content: the state file of the folder.
+        folder: the folder with the shards.
+        like: finds the tensor of this run; without it all tensors are whole.
     """
     try:
         index = _read_index(content)
         targets = {shard.key: _target(shard, like(shard.place) if like else None) for shard in index}
-        # Every process knows what is there and reads its own part: nothing has to be agreed.
-        planner, reader = _Planner(), _Reader(folder, index)
+        # Every process knows the index and reads its own part: nothing has to be agreed.
+        planner, reader = _Planner(), _ShardReader(folder, index)
         planner.set_up_planner(targets, reader.read_metadata(), is_coordinator=True)
         reader.read_data(planner.finish_plan(planner.create_local_plan()), planner)
         found = {shard.place: targets[shard.key] for shard in index}
@@ -182,47 +190,47 @@ def filled(content: Mapping[str, Any], folder: Path, like: Like | None = None) -
         reason = str(error) if isinstance(error, CheckpointError) else explain(error, folder)
         raise CheckpointError(f"cannot load {folder}: {reason}") from error
 
-    def put(value: Any, place: Place) -> Any:
+    def put(value: Any, place: KeyPath) -> Any:
         return found.get(place, value) if value is None else value
 
-    state: dict[str, Any] = _exchanged(content["state"], put)
+    state: dict[str, Any] = _map_leaves(content["state"], put)
     return state
 
 
-def sharded_like(state: Mapping[str, Any], like: Like) -> dict[str, Any]:
-    """A state of whole tensors, with those sharded that belong to a sharded tensor of this run."""
+def shard_like(state: Mapping[str, Any], like: FindTensor) -> dict[str, Any]:
+    """Return a state of whole tensors, with those sharded that belong to a sharded tensor of this run."""
 
-    def shard(value: Any, place: Place) -> Any:
+    def shard(value: Any, place: KeyPath) -> Any:
         if not isinstance(value, Tensor) or isinstance(value, DTensor):
             return value
         mine = like(place)
         if not isinstance(mine, DTensor) or mine.shape != value.shape:
             return value
-        # Every process has read the whole of it: none has to send anything.
+        # Every process has read the whole tensor: none has to send anything.
         whole = value.to(mine.device)
         return distribute_tensor(whole, mine.device_mesh, mine.placements, src_data_rank=None)
 
-    found: dict[str, Any] = _exchanged(state, shard)
+    found: dict[str, Any] = _map_leaves(state, shard)
     return found
 
 
 class _Planner(DefaultLoadPlanner):
-    """Reads tensors only; torch would unpickle whatever else is there."""
+    """Read tensors only; torch would unpickle anything else."""
 
     def load_bytes(self, read_item: Any, value: Any) -> None:
         raise CheckpointError(f"{read_item.dest_index.fqn} is not a tensor")
 
 
-class _Reader:
-    """Reads shards where our own list says they are; the pickle that torch has put beside them is never opened."""
+class _ShardReader:
+    """Read shards at the places in our own index; the pickle that torch writes beside them is never opened."""
 
-    def __init__(self, folder: Path, index: Sequence[Sharded]) -> None:
+    def __init__(self, folder: Path, index: Sequence[SavedTensor]) -> None:
         self.folder = folder
         self.index = index
         self.chunks = {(shard.key, chunk.offsets): chunk for shard in index for chunk in shard.chunks}
 
     def read_metadata(self) -> Metadata:
-        """What torch wants to know of the tensors."""
+        """Return the metadata of the tensors in torch's form."""
         return Metadata(
             {
                 shard.key: TensorStorageMetadata(
@@ -235,7 +243,7 @@ class _Reader:
         )
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> None:
-        """Read what a plan asks for."""
+        """Read the pieces that a plan asks for."""
         by_file: dict[str, list[tuple[Chunk, ReadItem]]] = {}
         for item in plan.items:
             where: MetadataIndex = item.storage_index
@@ -257,15 +265,15 @@ def _tensor_in(data: bytes, chunk: Chunk) -> Tensor:
     try:
         tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # The text of torch recommends to switch the protection off.
+        # The message of torch recommends switching the protection off.
         raise CheckpointError(f"{chunk.file} is damaged, or holds more than tensors") from error
     if type(tensor) is not Tensor or tuple(tensor.shape) != chunk.sizes:
-        raise CheckpointError(f"{chunk.file} does not hold the tensor at {chunk.start} that {STATE} speaks of")
+        raise CheckpointError(f"{chunk.file} does not hold the tensor at {chunk.start} that {STATE} lists")
     return tensor
 
 
-def _target(shard: Sharded, mine: Tensor | None) -> Tensor:
-    """Where a tensor is read to; zeros, so that a list with gaps shows no memory of something else."""
+def _target(shard: SavedTensor, mine: Tensor | None) -> Tensor:
+    """Return a tensor of zeros to read into; zeros, so that an index with gaps does not expose other memory."""
     if not isinstance(mine, DTensor):
         return torch.zeros(shard.shape, dtype=shard.dtype)
     if mine.shape == shard.shape:
@@ -276,8 +284,8 @@ def _target(shard: Sharded, mine: Tensor | None) -> Tensor:
     return sharded_zeros(shard.shape, dtype=shard.dtype, device_mesh=mesh, placements=placements)
 
 
-def _read_index(content: Mapping[str, Any]) -> list[Sharded]:
-    """The list of shards; it comes from a file, so that nothing in it is believed."""
+def _read_index(content: Mapping[str, Any]) -> list[SavedTensor]:
+    """Return the checked index of shards; it comes from a file, so nothing in it is trusted."""
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}, expected {FORMAT}")
@@ -291,13 +299,13 @@ def _read_index(content: Mapping[str, Any]) -> list[Sharded]:
         raise CheckpointError(f"{STATE} is not that of a sharded checkpoint: {error}") from error
 
 
-def _read_shard(place: Any, key: Any, shape: Any, dtype: Any, placements: Any, chunks: Any) -> Sharded:
+def _read_shard(place: Any, key: Any, shape: Any, dtype: Any, placements: Any, chunks: Any) -> SavedTensor:
     if any(not isinstance(word, (str, int)) for word in place):
         raise ValueError(f"{place!r} is no place in a state")
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{key} is of type {dtype!r}")
     found = tuple(_read_chunk(*chunk) for chunk in chunks)
-    shard = Sharded(tuple(place), str(key), _numbers(shape), dtype, tuple(map(str, placements)), found)
+    shard = SavedTensor(tuple(place), str(key), _numbers(shape), dtype, tuple(map(str, placements)), found)
     for chunk in found:
         ends = [start + size for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]
         if any(end > most for end, most in zip(ends, shard.shape, strict=True)):
@@ -320,24 +328,24 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return numbers
 
 
-# -- small things -------------------------------------------------------------------------------------------------
+# -- helpers ------------------------------------------------------------------------------------------------------
 
 
-def _exchanged(value: Any, exchange: Callable[[Any, Place], Any], place: Place = ()) -> Any:
-    """A copy of a state with what a function makes of each value that is not a container."""
+def _map_leaves(value: Any, change: Callable[[Any, KeyPath], Any], place: KeyPath = ()) -> Any:
+    """Return a copy of a state with a function applied to each value that is not a container."""
     if isinstance(value, Mapping):
-        return {key: _exchanged(item, exchange, (*place, key)) for key, item in value.items()}
+        return {key: _map_leaves(item, change, (*place, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        items = [_exchanged(item, exchange, (*place, i)) for i, item in enumerate(value)]
+        items = [_map_leaves(item, change, (*place, i)) for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
-    return exchange(value, place)
+    return change(value, place)
 
 
-def _key(place: Place) -> str:
+def _dotted(place: KeyPath) -> str:
     return ".".join(map(str, place))
 
 
-def _text(key: str, placement: Placement) -> str:
+def _placement_text(key: str, placement: Placement) -> str:
     if isinstance(placement, Shard):
         return f"shard {placement.dim}"
     if isinstance(placement, Replicate):
@@ -350,29 +358,29 @@ def _placement(text: str) -> Placement:
     return Shard(int(dim)) if word == "shard" else Replicate()
 
 
-def together(act: Callable[[], Found]) -> Found:
-    """What an action finds; if it fails in one process, it fails in all of them."""
-    return _gathered(act, lambda _: None)[0]
+def run_on_all_ranks(act: Callable[[], Result]) -> Result:
+    """Return what an action returns; if it fails on one rank, raise on all of them."""
+    return _run_and_gather(act, lambda _: None)[0]
 
 
-def _from_everyone(act: Callable[[], Found]) -> list[Found]:
-    """What each process finds; if one fails, all do."""
-    return _gathered(act, lambda found: found)[1]
+def _gather_results(act: Callable[[], Result]) -> list[Result]:
+    """Return what an action returns on each rank; if it fails on one, raise on all."""
+    return _run_and_gather(act, lambda found: found)[1]
 
 
-def _from_first(act: Callable[[], Found]) -> Found:
-    """What the first process finds; if it fails, all do."""
-    found: Any = _from_everyone(lambda: act() if is_main_process() else None)[0]
-    return cast(Found, found)
+def _broadcast_from_first(act: Callable[[], Result]) -> Result:
+    """Return what an action returns on rank 0; if it fails, raise on all ranks."""
+    found: Any = _gather_results(lambda: act() if is_main_process() else None)[0]
+    return cast(Result, found)
 
 
-def _gathered(act: Callable[[], Found], told: Callable[[Found], Any]) -> tuple[Found, list[Any]]:
-    """What an action finds here, and what each process tells of it."""
+def _run_and_gather(act: Callable[[], Result], report: Callable[[Result], Any]) -> tuple[Result, list[Any]]:
+    """Return what an action returns here, and what each rank reports about its own."""
     found: Any = None
     said: tuple[Any, str | None]
     try:
         found = act()
-        said = told(found), None
+        said = report(found), None
     except CheckpointError as error:
         said = None, str(error)
     except Exception as error:
@@ -383,8 +391,8 @@ def _gathered(act: Callable[[], Found], told: Callable[[Found], Any]) -> tuple[F
         dist.all_gather_object(everyone, said)
     failures = {rank: failure for rank, (_, failure) in enumerate(everyone) if failure is not None}
     if failures:
-        # Often the same on all of them.
+        # Often the same error on all ranks.
         (rank, first), more = next(iter(failures.items())), len(failures) - 1
         among = f" (rank {rank}{f' and {more} more' if more else ''})" if len(everyone) > 1 else ""
         raise CheckpointError(f"{first}{among}")
-    return cast(Found, found), [each for each, _ in everyone]
+    return cast(Result, found), [each for each, _ in everyone]

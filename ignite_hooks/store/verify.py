@@ -1,4 +1,4 @@
-"""What is in a file, and whether it is what the manifest says."""
+"""Read files and compare them with the manifest."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.files import open_regular
-from ignite_hooks.store.manifest import Entry, Part
+from ignite_hooks.store.manifest import CheckpointFile, Entry
 
 
 def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
-    """The plain state in an open file, from its beginning."""
+    """Read the plain state in an open file, from its beginning."""
     import torch
 
     file.seek(0)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # The text of torch recommends to switch the protection off.
+        # The message of torch recommends switching the protection off.
         reason = "is damaged, or holds more than plain types and tensors"
         raise CheckpointError(f"cannot load {path}: {reason}") from error
     if not isinstance(state, dict):
@@ -30,14 +30,16 @@ def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
     return state
 
 
-def part_of(path: Path) -> Part:
-    """A file as it is, for the manifest."""
+def describe_file(path: Path) -> CheckpointFile:
+    """Return the name, size and checksum of a file, for the manifest."""
     with open_regular(path) as file:
-        return Part(path.name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        return CheckpointFile(
+            path.name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
+        )
 
 
 def why_unusable(path: Path, entry: Entry, share: tuple[int, int] = (0, 1)) -> str | None:
-    """Why what is at a path is not what an entry says, or None; of a folder, one rank's share of the files."""
+    """Return why a file or folder differs from its entry, or None; of a folder, check one rank's share of the files."""
     if not entry.files:
         return why_unusable_file(path, entry)
     if path.is_symlink():
@@ -49,19 +51,19 @@ def why_unusable(path: Path, entry: Entry, share: tuple[int, int] = (0, 1)) -> s
     return next((f"{name}: {reason}" for name, reason in reasons if reason), None)
 
 
-def why_unusable_file(path: Path, entry: Entry | Part) -> str | None:
-    """Why a file is not what an entry says, or None."""
+def why_unusable_file(path: Path, entry: Entry | CheckpointFile) -> str | None:
+    """Return why a file differs from its entry, or None."""
     try:
         with open_regular(path) as file:
-            return difference(file, entry)
+            return mismatch(file, entry)
     except FileNotFoundError:
         return "missing"
     except OSError as error:
         return error.strerror or str(error)
 
 
-def difference(file: BufferedReader, entry: Entry | Part) -> str | None:
-    """How an open file differs from what an entry says, or None."""
+def mismatch(file: BufferedReader, entry: Entry | CheckpointFile) -> str | None:
+    """Return how an open file differs from its entry, or None."""
     size = os.fstat(file.fileno()).st_size
     if size != entry.size:
         return f"{size} bytes instead of {entry.size}"

@@ -18,22 +18,23 @@ from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
 
 from ignite_hooks.attach import attach_hooks, new_folder
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.config.build import build_all, build_hook
-from ignite_hooks.config.files import load_config, plain
+from ignite_hooks.config.files import load_config
 from ignite_hooks.config.read import OURS, default_set, read_config
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.build import Built, build, counts_epochs
-from ignite_hooks.trainer.overrides import overridden
-from ignite_hooks.trainer.sections import LENGTHS, Recipe, read_recipe
+from ignite_hooks.trainer.overrides import with_overrides
+from ignite_hooks.trainer.sections import LENGTHS, Sections, read_sections
 
 CONFIG_FILE = "config.yaml"
 """The configuration that a run was made of, in its work directory."""
@@ -48,8 +49,8 @@ class BaseTrainer:
     Args:
         config: A path, or what ``load_config`` has read from it.
         work_dir: Where files go, instead of where the configuration says.
-        resume: ``True`` or ``"auto"`` goes on from the newest whole checkpoint, a path from that one.
-        overrides: Single values instead of those of the configuration, as ``"hooks.0.interval=10"``.
+        resume: ``True`` or ``"auto"`` continues from the newest whole checkpoint, a path from that one.
+        overrides: Values that replace those of the configuration, as in ``"hooks.0.interval=10"``.
 
     Raises:
         ConfigError: With every problem of the configuration, before anything is trained.
@@ -71,15 +72,15 @@ class BaseTrainer:
         overrides: Sequence[str] = (),
     ) -> None:
         self._source = str(config) if isinstance(config, (str, Path)) else ""
-        content = load_config(self._source) if self._source else plain(config)
+        content = load_config(self._source) if self._source else copy_tree(config)
         if not isinstance(content, dict):
             raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
         problems: list[Problem] = []
-        content = overridden(content, overrides, problems)
-        # The first call into ignite.distributed is a collective where the process group was made outside of it.
+        content = with_overrides(content, overrides, problems)
+        # If the process group was made outside of ignite.distributed, the first call into it is a collective.
         idist.sync()
-        self.recipe, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
-        self.config: dict[str, Any] = self.recipe.effective
+        self.sections, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
+        self.config: dict[str, Any] = self.sections.effective
         """The whole configuration, with the defaults that apply."""
         self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
         with _quietly():
@@ -93,11 +94,11 @@ class BaseTrainer:
         for hook in self._own_hooks():
             self.runner.register_hook(hook)
 
-    # -- what a user does -------------------------------------------------------------------------------------
+    # -- what users call -------------------------------------------------------------------------------------
 
     def train(self) -> dict[str, float]:
         """Train to the end, and return the last value of every metric that is a number."""
-        training = self.recipe.training
+        training = self.sections.training
         with self._deterministic():
             self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
         return {name: float(value) for name, value in self.runner.metrics.items() if is_number(value)}
@@ -115,7 +116,7 @@ class BaseTrainer:
         return self.validate("test")
 
     def resume(self, path: str | Path = "auto") -> None:
-        """Let ``train`` go on from a checkpoint; ``"auto"`` takes the newest that is whole."""
+        """Let ``train`` continue from a checkpoint; ``"auto"`` takes the newest that is whole."""
         self.runner.resume(path)
 
     def register_hook(self, hook: object, priority: object = None) -> None:
@@ -129,26 +130,26 @@ class BaseTrainer:
     def __repr__(self) -> str:
         return f"BaseTrainer({type(unwrapped(self.model)).__name__}, {len(self.runner.hooks)} hooks)"
 
-    # -- the parts ----------------------------------------------------------------------------------------------
+    # -- making the components ----------------------------------------------------------------------------------
 
-    def _read_and_build(self, content: dict[str, Any], problems: list[Problem]) -> tuple[Recipe, Built]:
-        """All that needs no other process; the problems of the hooks are told with those of the rest."""
-        recipe = read_recipe(content, problems)
-        self.device = _device(recipe.training.device, problems)
-        if recipe.training.seed is not None:
-            # Another one in each process: what is random is not to be the same in all of them.
-            manual_seed(recipe.training.seed + rank())
-        built = build(recipe, self.device, problems)
+    def _read_and_build(self, content: dict[str, Any], problems: list[Problem]) -> tuple[Sections, Built]:
+        """Read and build everything that needs no other process; problems of hooks are reported with all others."""
+        sections = read_sections(content, problems)
+        self.device = _device(sections.training.device, problems)
+        if sections.training.seed is not None:
+            # Each process has another seed, so that they do not draw the same random numbers.
+            manual_seed(sections.training.seed + rank())
+        built = build(sections, self.device, problems)
         if problems:
             masks = Masks(content)
-            found = [*problems, *_problems_of_hooks({**content, **recipe.own_classes}, problems)]
+            found = [*problems, *_problems_of_hooks({**content, **sections.own_classes}, problems)]
             raise ConfigError([Problem(place, masks.text(message)) for place, message in found], self._source)
-        return recipe, built
+        return sections, built
 
     def _loader(self, dataset: Any, training: bool = False) -> Any:
         if dataset is None:
             return None
-        settings = self.recipe.training
+        settings = self.sections.training
         given: dict[str, Any] = {
             "batch_size": settings.batch_size,
             "num_workers": settings.num_workers,
@@ -157,8 +158,8 @@ class BaseTrainer:
             "pin_memory": self.device.type == "cuda",
         }
         if not training:
-            # All of it on every rank: an evaluation is shared out by its hook, which pads nothing. It has random
-            # numbers of its own: one evaluation more or less changes nothing of the training.
+            # Every rank gets all of it: the hook that evaluates shares it out, without padding. A separate generator
+            # keeps an additional evaluation from changing the training.
             return DataLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
         if not isinstance(dataset, IterableDataset):
             given["shuffle"] = True
@@ -168,7 +169,7 @@ class BaseTrainer:
             return idist.auto_dataloader(dataset, **given)
 
     def _make_trainer(self) -> Engine:
-        training = self.recipe.training
+        training = self.sections.training
         on_gpu = self.device.type == "cuda"
         if training.clip_grad is not None:
             _clip(self.optimizer, training.clip_grad)
@@ -178,8 +179,8 @@ class BaseTrainer:
             self.criterion,
             device=self.device,
             non_blocking=on_gpu,
-            # Not a number: asking for one would wait for the device in every iteration.
-            output_transform=lambda *parts: parts[-1].detach(),
+            # A tensor, not a number, which would wait for the device in every iteration.
+            output_transform=lambda *reader: reader[-1].detach(),
             amp_mode="amp" if training.amp and on_gpu else None,
             scaler=training.amp and on_gpu,
             gradient_accumulation_steps=training.grad_accumulation,
@@ -187,7 +188,7 @@ class BaseTrainer:
         )
 
     def _make_evaluators(self, built: Built) -> dict[str, Engine]:
-        training, model = self.recipe.training, unwrapped(self.model)
+        training, model = self.sections.training, unwrapped(self.model)
         on_gpu = self.device.type == "cuda"
         return {
             name: create_supervised_evaluator(
@@ -203,7 +204,7 @@ class BaseTrainer:
         }
 
     def _services(self) -> dict[str, Any]:
-        seed = self.recipe.training.seed
+        seed = self.sections.training.seed
         services = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -219,7 +220,7 @@ class BaseTrainer:
 
     def _attach(self, content: dict[str, Any], work_dir: Any, resume: Any) -> Runner:
         ours = {name: value for name, value in content.items() if name in OURS and name != "seed"}
-        ours |= self.recipe.own_classes
+        ours |= self.sections.own_classes
         wanted = ours.get("resume") if resume is None else resume
         if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
             work_dir = broadcast_object(str(new_folder(self._source, wanted)))
@@ -230,29 +231,33 @@ class BaseTrainer:
         except ConfigError as error:
             raise ConfigError(error.problems, self._source) from None
 
-    # -- what a trainer does besides ------------------------------------------------------------------------------
+    # -- hooks that a trainer adds ------------------------------------------------------------------------------
 
     def _own_hooks(self) -> Iterator[Any]:
-        """Stepping the scheduler, evaluating, keeping the configuration: hooks too, so that the plan shows them."""
+        """Yield hooks that step the scheduler, evaluate and keep the configuration: the plan shows them."""
         evaluated = self._evaluated()
         named = "hooks" in self.config
         if named and self.val_loader is not None and "val" not in evaluated:
             yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
         if self.test_loader is not None and "test" not in evaluated:
-            # At the end, within the run: the figures are in its logs and its report.
-            at_end = {"interval": self.recipe.training.epochs, "save_best": False}
+            # At the end but within the run, so that its logs and its report have the results.
+            at_end = {"interval": self.sections.training.epochs, "save_best": False}
             yield build_hook({"type": "EvalHook", "name": "test", **at_end})
         if self.scheduler is not None:
             yield self._scheduling()
         yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
 
     def _evaluated(self) -> set[str | None]:
-        """The evaluations that hooks make."""
+        """Return the names of the evaluations that hooks run."""
         return {getattr(hook, "evaluates", None) for hook in self.runner.hooks.values()}
 
     def _scheduling(self) -> LambdaHook:
-        scheduler, wanted = self.scheduler, self.recipe.training.scheduler
-        common = {"name": "scheduler", "priority": SCHEDULER_PRIORITY, "after_load_checkpoint": _lengthening(scheduler)}
+        scheduler, wanted = self.scheduler, self.sections.training.scheduler
+        common = {
+            "name": "scheduler",
+            "priority": SCHEDULER_PRIORITY,
+            "after_load_checkpoint": _length_updater(scheduler),
+        }
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             monitor = wanted.get("monitor", "val_loss") if isinstance(wanted, Mapping) else "val_loss"
 
@@ -262,14 +267,14 @@ class BaseTrainer:
                     scheduler.step(score)
 
             return LambdaHook(after_epoch=by_metric, **common)
-        if counts_epochs(self.recipe):
+        if counts_epochs(self.sections):
 
             def by_epoch(runner: Runner) -> None:
                 if runner.state.epoch_complete:
                     scheduler.step()
 
             return LambdaHook(after_epoch=by_epoch, **common)
-        accumulated = self.recipe.training.grad_accumulation
+        accumulated = self.sections.training.grad_accumulation
 
         def by_iteration() -> None:
             scheduler.step()
@@ -286,8 +291,8 @@ class BaseTrainer:
 
     @contextlib.contextmanager
     def _deterministic(self) -> Iterator[None]:
-        """Only algorithms that give the same result every time, for as long as it lasts."""
-        if not self.recipe.training.deterministic:
+        """Use only deterministic algorithms, for as long as the context lasts."""
+        if not self.sections.training.deterministic:
             yield
             return
         before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -303,7 +308,7 @@ class BaseTrainer:
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:
-    """A configuration as the text of a file; objects that a file cannot hold are told by their class."""
+    """Return a configuration as YAML; an object that YAML cannot hold is represented by the name of its class."""
 
     def written(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -318,7 +323,7 @@ def as_yaml(content: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the lines in which Ignite says what it was given, for as long as it lasts."""
+    """Silence the lines in which Ignite logs what it was given, for as long as the context lasts."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.INFO))
     try:
@@ -340,13 +345,13 @@ def _device(wanted: str | None, problems: list[Problem]) -> torch.device:
         problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
         return usual
     if world_size() > 1 and device.type != usual.type:
-        message = f"each of the {world_size()} processes has a device of its own, here {usual}: leave it out"
+        message = f"each of the {world_size()} processes has its own device, here {usual}: leave it out"
         problems.append(Problem("training.device", message))
     return usual if world_size() > 1 else device
 
 
 def _problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:
-    """What is wrong with the hooks, as far as that can be told without a model and data."""
+    """Return the problems of the hooks, as far as they can be found without a model and data."""
     problems: list[Problem] = []
     ours = {name: value for name, value in content.items() if name in OURS}
     settings = read_config(ours, defaults=default_set(evaluates=True), problems=problems)
@@ -355,7 +360,7 @@ def _problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list
 
 
 def _decided_by_hooks(config: Mapping[str, Any]) -> set[str]:
-    """The evaluations of which a hook says itself what is measured."""
+    """Return the evaluations whose metrics are chosen by a hook."""
     defaults = config.get("default_hooks")
     entries = [*(config.get("hooks") or ()), *(config.get("custom_hooks") or ())]
     entries += list(defaults.values()) if isinstance(defaults, Mapping) else []
@@ -366,7 +371,7 @@ def _decided_by_hooks(config: Mapping[str, Any]) -> set[str]:
 
 
 def _clip(optimizer: Any, wanted: float | Mapping[str, float]) -> None:
-    """Limit the gradients before every optimizer step: they have been accumulated by then, and unscaled after AMP."""
+    """Clip the gradients before every optimizer step: they have been accumulated by then, and unscaled after AMP."""
     how: dict[str, Any] = dict(wanted) if isinstance(wanted, Mapping) else {"max_norm": wanted}
 
     def clip(optimizer: Any, *_: Any) -> None:
@@ -376,8 +381,8 @@ def _clip(optimizer: Any, wanted: float | Mapping[str, float]) -> None:
     optimizer.register_step_pre_hook(clip)
 
 
-def _lengthening(scheduler: Any) -> Callable[[Runner], None]:
-    """Gives a scheduler that was resumed the length of this run, which its state has from the run that saved it."""
+def _length_updater(scheduler: Any) -> Callable[[Runner], None]:
+    """Return a function that gives a resumed scheduler the length of this run, not of the one that saved it."""
     known = isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler)
     names = (*LENGTHS, "_schedule_phases") if known else ()
     length = {name: vars(scheduler)[name] for name in names if name in vars(scheduler)}
@@ -388,12 +393,12 @@ def _lengthening(scheduler: Any) -> Callable[[Runner], None]:
             return
         before = vars(scheduler)[changed]
         vars(scheduler).update(length)
-        # From the start, and not from the rate before, which may have come to an end at zero.
+        # Computed from the initial rate: the last rate may have reached zero.
         one_cycle = isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR)
         rates_now = scheduler.get_lr if one_cycle else getattr(scheduler, "_get_closed_form_lr", None)
         if rates_now is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that it is called outside of a step
+                warnings.simplefilter("ignore", UserWarning)  # about a call outside of `step`
                 scheduler._last_lr = rates_now()
             for group, rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
                 group["lr"] = rate
@@ -403,7 +408,7 @@ def _lengthening(scheduler: Any) -> Callable[[Runner], None]:
 
 
 def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
-    """How the model is called; Ignite knows half precision on a GPU alone."""
+    """Return how to call the model: Ignite offers half precision only on a GPU."""
     if not in_bfloat16:
         return lambda model, inputs: model(inputs)
 

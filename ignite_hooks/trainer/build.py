@@ -12,12 +12,13 @@ import torch
 
 from ignite_hooks.config.describe import describe
 from ignite_hooks.errors import Problem
-from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, Registry
+from ignite_hooks.registry import Registry
 from ignite_hooks.text import shown
-from ignite_hooks.trainer.components import Part
+from ignite_hooks.trainer.components import Component
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.metrics import METRICS_OF_TASK
-from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Recipe
+from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS
+from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Sections
 
 CRITERION_OF_TASK = {"detection": "DetectionLoss"}
 """The usual loss, where it is not that of classes."""
@@ -32,7 +33,7 @@ MODELS_OF_TASK = {
 
 @dataclass
 class Built:
-    """What a run is made of; a part that could not be built is None."""
+    """The objects a run is made of; None stands for one that could not be built."""
 
     data: Any = None
     model: Any = None
@@ -43,36 +44,38 @@ class Built:
     """Makes the metrics of one evaluator."""
 
 
-def build(recipe: Recipe, device: torch.device, problems: list[Problem]) -> Built:
-    """Build every part that can be built; what is wrong is added to the problems."""
+def build(sections: Sections, device: torch.device, problems: list[Problem]) -> Built:
+    """Build everything that can be built, and add what is wrong to the problems."""
     built = Built()
-    given = None if recipe.dataset is None else recipe.dataset.build(problems=problems)
-    if recipe.dataset is None or given is None:
+    given = None if sections.dataset is None else sections.dataset.build(problems=problems)
+    if sections.dataset is None or given is None:
         return built
     try:
         built.data = data = as_data(given)
         empty = [name for name in ("train", "val", "test") if _is_empty(getattr(data, name))]
         if empty:
             hint = ": leave it out" if "train" not in empty else ""
-            problems.append(Problem("dataset", f"{recipe.dataset.name}: its part {empty[0]!r} is empty{hint}"))
+            problems.append(Problem("dataset", f"{sections.dataset.name}: its part {empty[0]!r} is empty{hint}"))
             return built
-        # Whatever fails here would fail in the first iteration.
+        # What fails here would fail in the first iteration.
         first = data.train[0] if hasattr(data.train, "__getitem__") else None
-    except Exception as error:  # a data set of the user's own may fail in any way
-        problems.append(Problem("dataset", f"{recipe.dataset.name}: {type(error).__name__}: {error}"))
+    except Exception as error:  # a user's data set may fail in any way
+        problems.append(Problem("dataset", f"{sections.dataset.name}: {type(error).__name__}: {error}"))
         return built
     if first is not None and not (isinstance(first, (tuple, list)) and len(first) == 2):
-        message = f"{recipe.dataset.name} gives {shown(type(first).__name__)}: items are pairs of an input and a target"
+        message = (
+            f"{sections.dataset.name} gives {shown(type(first).__name__)}: items are pairs of an input and a target"
+        )
         problems.append(Problem("dataset", message))
-    problems += _wrong_task(recipe, data)
+    problems += _wrong_task(sections, data)
     facts = data.facts()
-    built.criterion = _criterion(recipe, data, problems)
-    built.model = _model(recipe.model, facts, problems)
+    built.criterion = _criterion(sections, data, problems)
+    built.model = _model(sections.model, facts, problems)
     if built.model is not None:
         built.model.to(device)
         built.criterion = getattr(built.criterion, "to", lambda _: built.criterion)(device)
-        _optimizer_and_scheduler(built, recipe, problems)
-    built.metrics = _metrics(recipe, data, built.criterion, problems)
+        _optimizer_and_scheduler(built, sections, problems)
+    built.metrics = _metrics(sections, data, built.criterion, problems)
     return built
 
 
@@ -80,9 +83,9 @@ def _is_empty(data: Any) -> bool:
     return hasattr(data, "__len__") and len(data) == 0
 
 
-def _wrong_task(recipe: Recipe, data: Data) -> list[Problem]:
-    """A model and data of ours that are for different tasks; what is the user's own may fit all the same."""
-    model, dataset = recipe.model, recipe.dataset
+def _wrong_task(sections: Sections, data: Data) -> list[Problem]:
+    """Return a problem if model and data are ours and for different tasks; a user's own may fit all the same."""
+    model, dataset = sections.model, sections.dataset
     if model is None or dataset is None or not (_is_ours(model, MODELS) and _is_ours(dataset, DATASETS)):
         return []
     task = next((task for task, names in MODELS_OF_TASK.items() if model.name in names), data.task)
@@ -94,52 +97,52 @@ def _wrong_task(recipe: Recipe, data: Data) -> list[Problem]:
     return [Problem("model.type", message)]
 
 
-def _is_ours(part: Part, registry: Registry) -> bool:
-    return part.make.__module__.startswith("ignite_hooks.") and part.name in registry
+def _is_ours(component: Component, registry: Registry) -> bool:
+    return component.make.__module__.startswith("ignite_hooks.") and component.name in registry
 
 
-def _criterion(recipe: Recipe, data: Data, problems: list[Problem]) -> Any:
-    if recipe.training.criterion is None:
+def _criterion(sections: Sections, data: Data, problems: list[Problem]) -> Any:
+    if sections.training.criterion is None:
         return CRITERIA.get(CRITERION_OF_TASK.get(data.task, "CrossEntropyLoss"))()
-    return None if recipe.criterion is None else recipe.criterion.build(problems=problems, **data.facts())
+    return None if sections.criterion is None else sections.criterion.build(problems=problems, **data.facts())
 
 
-def _model(part: Part | None, facts: Mapping[str, Any], problems: list[Problem]) -> Any:
-    if part is None:
+def _model(component: Component | None, facts: Mapping[str, Any], problems: list[Problem]) -> Any:
+    if component is None:
         return None
-    needed = [setting.name for setting in describe(part.make).settings if setting.required]
-    unknown = [name for name in needed if name in SUPPLIED and name not in facts and name not in part.given]
+    needed = [setting.name for setting in describe(component.make).settings if setting.required]
+    unknown = [name for name in needed if name in SUPPLIED and name not in facts and name not in component.given]
     for name in unknown:
-        problems.append(Problem(f"model.{name}", f"missing: {part.name} needs it, and the data does not say it"))
-    model = None if unknown else part.build(problems=problems, **facts)
+        problems.append(Problem(f"model.{name}", f"missing: {component.name} needs it, and the data does not say it"))
+    model = None if unknown else component.build(problems=problems, **facts)
     if model is not None and not isinstance(model, torch.nn.Module):
-        problems.append(Problem("model.type", f"{part.name} makes no torch.nn.Module but {shown(model)}"))
+        problems.append(Problem("model.type", f"{component.name} makes no torch.nn.Module but {shown(model)}"))
         return None
     return model
 
 
-def _optimizer_and_scheduler(built: Built, recipe: Recipe, problems: list[Problem]) -> None:
+def _optimizer_and_scheduler(built: Built, sections: Sections, problems: list[Problem]) -> None:
     weights = [weight for weight in built.model.parameters() if weight.requires_grad]
-    if recipe.optimizer is not None:
-        built.optimizer = recipe.optimizer.build(weights, problems=problems)
-    if recipe.scheduler is not None and built.optimizer is not None:
-        length = steps_of_scheduler(recipe, built.data)
+    if sections.optimizer is not None:
+        built.optimizer = sections.optimizer.build(weights, problems=problems)
+    if sections.scheduler is not None and built.optimizer is not None:
+        length = steps_of_scheduler(sections, built.data)
         lengths = {} if length is None else dict.fromkeys(LENGTHS, length)
-        built.scheduler = recipe.scheduler.build(built.optimizer, problems=problems, **lengths)
+        built.scheduler = sections.scheduler.build(built.optimizer, problems=problems, **lengths)
 
 
-def counts_epochs(recipe: Recipe) -> bool:
-    """Whether the scheduler takes a step after each epoch, or after each optimizer step."""
-    assert recipe.scheduler is not None
-    wanted = recipe.training.scheduler
+def counts_epochs(sections: Sections) -> bool:
+    """Return whether the scheduler takes a step after each epoch, not after each optimizer step."""
+    assert sections.scheduler is not None
+    wanted = sections.training.scheduler
     said = wanted.get("by_epoch") if isinstance(wanted, Mapping) else None
-    return recipe.scheduler.name not in PER_ITERATION if said is None else bool(said)
+    return sections.scheduler.name not in PER_ITERATION if said is None else bool(said)
 
 
-def steps_of_scheduler(recipe: Recipe, data: Data) -> int | None:
-    """How many steps the scheduler takes in the whole run, where that is known."""
-    training = recipe.training
-    if counts_epochs(recipe):
+def steps_of_scheduler(sections: Sections, data: Data) -> int | None:
+    """Return the number of steps the scheduler takes in the whole run, or None if it is unknown."""
+    training = sections.training
+    if counts_epochs(sections):
         return training.epochs
     batches = training.epoch_length
     if batches is None and hasattr(data.train, "__len__"):
@@ -147,28 +150,28 @@ def steps_of_scheduler(recipe: Recipe, data: Data) -> int | None:
     return None if batches is None else max(1, training.epochs * batches // training.grad_accumulation)
 
 
-def _metrics(recipe: Recipe, data: Data, criterion: Any, problems: list[Problem]) -> Callable[[], dict[str, Any]]:
+def _metrics(sections: Sections, data: Data, criterion: Any, problems: list[Problem]) -> Callable[[], dict[str, Any]]:
     wanted: Mapping[str, Any]
-    if recipe.metrics is None:
+    if sections.metrics is None:
         usual = METRICS_OF_TASK.get(data.task, ("loss",))
-        wanted = {name: Part(f"evaluation.metrics.{name}", METRICS.get(name)) for name in usual}
+        wanted = {name: Component(f"evaluation.metrics.{name}", METRICS.get(name)) for name in usual}
     else:
-        wanted = recipe.metrics
-    if data.task == "detection" and "loss" in wanted and recipe.metrics is not None:
+        wanted = sections.metrics
+    if data.task == "detection" and "loss" in wanted and sections.metrics is not None:
         message = "a detector returns boxes when it is evaluated, and no loss can be made of them: leave it out"
         problems.append(Problem("evaluation.metrics", message))
         return dict
     if criterion is None:
-        # What is wrong with it is told already, and the loss cannot be measured without it.
+        # Its problem is reported already, and the loss cannot be measured without it.
         wanted = {name: each for name, each in wanted.items() if name != "loss"}
     known = {**data.facts(), "criterion": criterion}
 
     def make(problems: list[Problem]) -> dict[str, Any]:
         return {
-            name: each.build(problems=problems, **known) if isinstance(each, Part) else copy.deepcopy(each)
+            name: each.build(problems=problems, **known) if isinstance(each, Component) else copy.deepcopy(each)
             for name, each in wanted.items()
         }
 
-    # Tried once, so that what a metric refuses is said with everything else.
+    # Tried once, so that what a metric refuses is reported with everything else.
     make(problems)
     return partial(make, [])

@@ -28,26 +28,26 @@ REPORT = "report.html"
 
 
 def train(config: str, *, resume: str | None, overrides: Sequence[str], work_dir: str | None, dry_run: bool) -> int:
-    """Train from a file."""
+    """Train what a configuration file describes."""
     if dry_run:
-        return ended(lambda: _rehearse(config, overrides))
-    return ended(lambda: _train(config, work_dir, resume, overrides))
+        return exit_code_of(lambda: _dry_run(config, overrides))
+    return exit_code_of(lambda: _train(config, work_dir, resume, overrides))
 
 
 def resume(folder: str, *, overrides: Sequence[str]) -> int:
-    """Go on with the run of a work directory."""
-    return ended(lambda: _resume(Path(folder), overrides))
+    """Continue the run of a work directory."""
+    return exit_code_of(lambda: _resume(Path(folder), overrides))
 
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
     """Train a small model on real digits with every kind of hook, and say where to look."""
-    return ended(lambda: _demo(work_dir, overrides, show))
+    return exit_code_of(lambda: _demo(work_dir, overrides, show))
 
 
-def ended(run: Callable[[], None]) -> int:
-    """How a run ended, as the exit code of a process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
-    # As `python -m` does: modules of the user's own are found where the command is given. Behind all others, so that
-    # nothing that lies there by chance takes the place of an installed module.
+def exit_code_of(run: Callable[[], None]) -> int:
+    """Run, and return the exit code of the process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
+    # As `python -m` does, find the user's modules in the current folder; last, so that no file there
+    # replaces an installed module.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -56,7 +56,7 @@ def ended(run: Callable[[], None]) -> int:
                 run()
             except ConfigError as error:
                 if is_main_process():
-                    complain(error)
+                    print_problems(error)
                 return WRONG
     except KeyboardInterrupt:
         print("ignite-hooks: interrupted", file=sys.stderr)
@@ -69,8 +69,8 @@ def ended(run: Callable[[], None]) -> int:
     return 0
 
 
-def complain(error: ConfigError) -> None:
-    """Every problem on a line of its own, with its file, for people and for grep."""
+def print_problems(error: ConfigError) -> None:
+    """Print every problem on a separate line that begins with the file, for people and for grep."""
     sys.stdout.flush()
     source = f"{error.source}: " if error.source else ""
     for problem in error.problems:
@@ -79,7 +79,7 @@ def complain(error: ConfigError) -> None:
 
 @contextlib.contextmanager
 def _process_group() -> Iterator[None]:
-    """Where torchrun has started this process, the group of all of them, for as long as it lasts."""
+    """Join the process group if torchrun started this process, for as long as the context lasts."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield
         return
@@ -93,18 +93,18 @@ def _process_group() -> Iterator[None]:
         idist.finalize()
 
 
-def _trainer(config: Any, **given: Any) -> BaseTrainer:
+def _make_trainer(config: Any, **given: Any) -> BaseTrainer:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
 
     trainer = BaseTrainer(config, **given)
-    for note in trainer.recipe.notes:
+    for note in trainer.sections.notes:
         trainer.runner.logger.warning("%s", note)
     return trainer
 
 
 def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Sequence[str]) -> None:
     _ask_for_secrets(config, overrides)
-    trainer = _trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
+    trainer = _make_trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
     if wanted not in (None, "auto") and not Path(wanted).exists() and not (trainer.runner.work_dir / wanted).exists():
         message = f"there is no {wanted}, neither in {Path.cwd()} nor in {trainer.runner.work_dir}"
         raise ConfigError([Problem("--resume", message)], config)
@@ -120,16 +120,16 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
         hint = "it is the work directory of a run that was begun by 'ignite-hooks train' or BaseTrainer"
         raise ConfigError([Problem(str(folder), f"there is no {CONFIG_FILE}: {hint}")])
     _ask_for_secrets(str(path), overrides)
-    trainer = _trainer(path, work_dir=folder, resume="auto", overrides=overrides)
+    trainer = _make_trainer(path, work_dir=folder, resume="auto", overrides=overrides)
     trainer.train()
     _say_result(trainer)
 
 
 def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
-    from ignite_hooks.trainer.overrides import overridden
+    from ignite_hooks.trainer.overrides import with_overrides
 
-    # Overrides that are wrong are told by the trainer.
-    content = overridden(load_config(path), overrides, [])
+    # The trainer reports overrides that are wrong.
+    content = with_overrides(load_config(path), overrides, [])
     places = list(_masked_places(content))
     if places:
         message = "is a secret, which no file holds: give it with --set {}=..."
@@ -141,7 +141,7 @@ _MASKED = re.compile(rf"{re.escape(MASK)}|.*([^\s*]{re.escape(MASK)}|{re.escape(
 
 
 def _masked_places(value: Any, place: str = "") -> Iterator[str]:
-    """Where a kept configuration has a mask in place of a secret, as ``--set`` spells it."""
+    """Yield the places where a saved configuration has a mask in place of a secret, as ``--set`` spells them."""
     if isinstance(value, str) and _MASKED.fullmatch(value):
         yield place
     elif isinstance(value, Mapping):
@@ -152,17 +152,17 @@ def _masked_places(value: Any, place: str = "") -> Iterator[str]:
             yield from _masked_places(item, f"{place}.{i}")
 
 
-def _rehearse(config: str, overrides: Sequence[str]) -> None:
-    from ignite_hooks.trainer.dry_run import ITERATIONS, rehearsed
-    from ignite_hooks.trainer.overrides import overridden
+def _dry_run(config: str, overrides: Sequence[str]) -> None:
+    from ignite_hooks.trainer.dry_run import ITERATIONS, dry_run_config
+    from ignite_hooks.trainer.overrides import with_overrides
 
     problems: list[Problem] = []
-    content = overridden(load_config(config), overrides, problems)
+    content = with_overrides(load_config(config), overrides, problems)
     if problems:
         raise ConfigError(problems, config)
     with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as folder:
         try:
-            trainer = _trainer(rehearsed(content, evaluates=True), work_dir=folder)
+            trainer = _make_trainer(dry_run_config(content, evaluates=True), work_dir=folder)
         except ConfigError as error:
             raise ConfigError(error.problems, config) from None
         trainer.train()
@@ -192,9 +192,9 @@ def _say_result(trainer: BaseTrainer) -> None:
 def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
     import torch
 
-    # On images this small threads only wait for each other; and one thread adds up in the same order everywhere.
+    # One thread: images this small gain nothing from more, and sums have the same order everywhere.
     torch.set_num_threads(1)
-    trainer = _trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
+    trainer = _make_trainer(str(DEMO), work_dir=work_dir, overrides=overrides)
     trainer.train()
     _say_result(trainer)
     report = trainer.runner.work_dir / REPORT
@@ -203,7 +203,7 @@ def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether somebody sits before a screen who would like to see a page.
+    """Return whether a browser can be opened for somebody at a screen.
 
     Example:
         >>> has_display({"DISPLAY": ":0"}, "linux"), has_display({"DISPLAY": ":0", "CI": "true"}, "linux")
@@ -218,6 +218,6 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 def _say(text: str) -> None:
     if text and is_main_process():
-        # What was logged goes to stderr: first that, then this.
+        # The log goes to stderr: flush it first, to keep the order.
         sys.stderr.flush()
         print(masked(text), flush=True)

@@ -1,4 +1,4 @@
-"""``{type: Name, ...settings}`` -> what it names: found, checked, and built once what it needs is there."""
+"""Find, check and build what ``{type: Name, ...settings}`` names."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ignite_hooks.config.describe import check_settings, describe, fitted
+from ignite_hooks.config.describe import describe
+from ignite_hooks.config.validate import convert_value, validate_settings
 from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.registry import Registry
 from ignite_hooks.text import below, did_you_mean, nearest, one_line, shown
 
 
 @dataclass(frozen=True)
-class Part:
-    """Something that a configuration asks for, found and checked, not built yet."""
+class Component:
+    """A model, data set, optimizer, ... that a configuration asks for: found and checked, not built yet."""
 
     place: str
     make: Callable[..., Any]
@@ -27,11 +28,11 @@ class Part:
         return str(getattr(self.make, "__name__", self.make))
 
     def takes(self) -> set[str]:
-        """The names of its settings."""
+        """Return the names of its settings."""
         return {setting.name for setting in describe(self.make).settings}
 
     def build(self, *needed: Any, problems: list[Problem], **known: Any) -> Any:
-        """The object; of what is known it gets what it takes and was not given. What it refuses is a problem."""
+        """Build the object, passing what is known and not configured if it takes it; its refusal is a problem."""
         takes = self.takes()
         supplied = {name: value for name, value in known.items() if name in takes and name not in self.given}
         try:
@@ -41,12 +42,12 @@ class Part:
             return None
         except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
             text = one_line(error)
-            # The code of others says in its text which setting it means, if at all.
+            # Code that is not ours names the setting in its text, if at all.
             name = next((setting for setting in (*self.given, *takes) if text.startswith(f"{setting}:")), "")
             place = f"{self.place}.{name}" if name else self.place
             text = text.removeprefix(f"{name}:").strip()
             if not name and not isinstance(error, ValueError):
-                # Not said to people, so it does not say what it is about.
+                # Other errors are not written for users, so name the component and its settings.
                 kind = type(error).__name__
                 text = text if text.startswith(kind) else f"{kind}: {text}"
                 text = f"{self.name} cannot be made with {shown(dict(self.given))}: {text}"
@@ -54,12 +55,12 @@ class Part:
             return None
 
 
-class Parts:
-    """Reads the parts of one configuration.
+class ComponentReader:
+    """Find and check the components of one configuration.
 
     Args:
-        imports: The modules of the user's own that may be named, as ``package.module``.
-        problems: Where everything that is wrong is noted.
+        imports: Modules whose classes and functions may be named as ``package.module:Name``.
+        problems: The list to which everything that is wrong is added.
     """
 
     def __init__(self, imports: Any, problems: list[Problem]) -> None:
@@ -79,15 +80,15 @@ class Parts:
 
     def read(
         self, registry: Registry, wanted: Any, place: str, supplied: Collection[str] = (), own: Sequence[str] = ()
-    ) -> Part | None:
-        """The part that is asked for, as a name or a mapping with ``type``; None where that is wrong.
+    ) -> Component | None:
+        """Read a component from its name or from a mapping with ``type``; return None if it is wrong.
 
         Args:
-            registry: The names that there are.
+            registry: The names that exist.
             wanted: What the configuration says.
-            place: Where it says so.
-            supplied: Settings that need not be given.
-            own: Settings that are not the part's but of whoever asks.
+            place: The place of the entry in the configuration.
+            supplied: Settings that may be left out, since the caller supplies them.
+            own: Settings that belong to the caller, not to the component.
         """
         if isinstance(wanted, str):
             wanted = {"type": wanted}
@@ -103,13 +104,15 @@ class Parts:
         make = self._found(registry, type_, f"{place}.type")
         if make is None:
             return None
-        wrong = check_settings(make, given, place, hook=False)
+        wrong = validate_settings(make, given, place, hook=False)
         wrong = [problem for problem in wrong if problem.place not in {f"{place}.{name}" for name in supplied}]
         self.problems.extend(wrong)
         settings = {setting.name: setting for setting in describe(make).settings}
         if wrong:
             return None
-        return Part(place, make, {n: fitted(v, settings[n]) if n in settings else v for n, v in given.items()})
+        return Component(
+            place, make, {n: convert_value(v, settings[n]) if n in settings else v for n, v in given.items()}
+        )
 
     def _found(self, registry: Registry, type_: Any, place: str) -> Callable[..., Any] | None:
         if callable(type_):
@@ -130,7 +133,7 @@ class Parts:
         return None
 
     def own(self, path: str, place: str) -> Callable[..., Any] | None:
-        """Something of the user's own, as ``package.module:Name``, from a module that the configuration lists."""
+        """Return a user's own class or function, ``package.module:Name``, from a module that ``imports`` lists."""
         module, _, name = path.partition(":")
         if module not in self._modules:
             importable = [name for name, found in self._modules.items() if found is not None]

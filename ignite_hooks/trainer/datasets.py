@@ -29,14 +29,14 @@ class Data:
     """What a data set offers to a trainer.
 
     Args:
-        train: What is learned from; every item is a pair of an input and a target.
-        val: What is evaluated while training goes on, if anything.
-        test: What is evaluated at the end, if anything.
-        task: What is to be learned; it decides about the usual loss and metrics.
-        num_classes: How many classes there are.
+        train: Data for training; every item is a pair of an input and a target.
+        val: Data for evaluation during the training, if any.
+        test: Data for evaluation at the end, if any.
+        task: The task; the default loss and metrics depend on it.
+        num_classes: Number of classes.
         shape: The shape of an input: channels, height and width of an image.
         class_names: Their names.
-        collate: How items become a batch; the usual way by default.
+        collate: A function that makes a batch of items; torch's default.
     """
 
     train: Any
@@ -49,7 +49,7 @@ class Data:
     collate: Callable[[list[Any]], Any] = default_collate
 
     def facts(self) -> dict[str, Any]:
-        """What models, losses and metrics may ask for by name."""
+        """Return what models, losses and metrics may ask for by name."""
         known: dict[str, Any] = {"num_classes": self.num_classes, "class_names": self.class_names}
         if self.shape is not None:
             shape = [int(size) for size in self.shape]
@@ -59,7 +59,7 @@ class Data:
 
 
 def as_data(given: Any) -> Data:
-    """What a user's own class or function made, as Data: a mapping, a pair or triple, or one data set to train on.
+    """Convert what a user's function returned to Data: a mapping, a pair or triple, or one data set to train on.
 
     Example:
         >>> as_data({"train": [1, 2], "val": [3]}).val
@@ -90,7 +90,7 @@ VAL, TEST = 297, 300
 """How many of the 1,797 digits are kept for validation and for the test."""
 
 
-class _Split:
+class _Digits:
     """Images of digits from 0 to 1, with their classes."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
@@ -98,7 +98,7 @@ class _Split:
 
 
 @functools.cache
-def _digits() -> dict[str, _Split]:
+def _digits() -> dict[str, _Digits]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -106,14 +106,14 @@ def _digits() -> dict[str, _Split]:
     found = load_digits()
     images = torch.tensor(found.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(found.target, dtype=torch.int64)
-    # Always the same split, whatever the seed of a run: results can be compared, and no test digit is ever trained on.
+    # The same split for every seed: results can be compared, and no test digit is ever trained on.
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     parts = {"test": order[:TEST], "val": order[TEST : TEST + VAL], "train": order[TEST + VAL :]}
-    return {name: _Split(images[part], labels[part]) for name, part in parts.items()}
+    return {name: _Digits(images[part], labels[part]) for name, part in parts.items()}
 
 
 def digits() -> Data:
-    """Handwritten digits of 8 x 8 pixels from scikit-learn: 1,200 to learn from, 297 to validate, 300 to test."""
+    """Load handwritten digits of 8 x 8 pixels from scikit-learn: 1,200 to train, 297 to validate, 300 to test."""
     parts: dict[str, Any] = {name: TensorDataset(part.images, part.labels) for name, part in _digits().items()}
     return Data(**parts, num_classes=10, shape=(1, 8, 8), class_names=DIGITS)
 
@@ -132,13 +132,13 @@ def digits_detection(
     most: Annotated[int, Ge(1)] = 4,
     seed: Annotated[int, Ge(0)] = 0,
 ) -> Data:
-    """Real digits on canvases, with the exact box of each; the digits of the test are in no other part.
+    """Place real digits on canvases, with the exact box of each; the test uses digits that no other part has.
 
     Args:
         size: Height and width of a canvas.
-        count: How many canvases there are to learn from; validation and test have a fifth each.
-        most: How many digits a canvas holds at most.
-        seed: What decides about places.
+        count: Number of canvases for training; validation and test have a fifth each.
+        most: Largest number of digits on a canvas.
+        seed: Seed of the places of the digits.
     """
     parts: dict[str, Any] = {name: _Boxed(part) for name, part in _canvases(size, count, most, seed).items()}
     return Data(
@@ -157,13 +157,13 @@ def digits_segmentation(
     most: Annotated[int, Ge(1)] = 4,
     seed: Annotated[int, Ge(0)] = 0,
 ) -> Data:
-    """Real digits on canvases, with the class of every pixel: 0 is the background, and digits count from 1.
+    """Place real digits on canvases, with the class of every pixel: 0 is the background, digits count from 1.
 
     Args:
         size: Height and width of a canvas.
-        count: How many canvases there are to learn from; validation and test have a fifth each.
-        most: How many digits a canvas holds at most.
-        seed: What decides about places.
+        count: Number of canvases for training; validation and test have a fifth each.
+        most: Largest number of digits on a canvas.
+        seed: Seed of the places of the digits.
     """
     parts: dict[str, Any] = {
         name: TensorDataset(torch.stack([c.image for c in part]), torch.stack([c.mask for c in part]))
@@ -195,7 +195,7 @@ def _canvases(size: int, count: int, most: int, seed: int) -> dict[str, list[_Ca
     return parts
 
 
-def _canvas(digits: _Split, size: int, most: int, random: np.random.Generator) -> _Canvas:
+def _canvas(digits: _Digits, size: int, most: int, random: np.random.Generator) -> _Canvas:
     image = torch.zeros(1, size, size)
     mask = torch.zeros(size, size, dtype=torch.int64)
     cells = [(row, column) for row in range(size // CELL) for column in range(size // CELL)]
@@ -233,7 +233,7 @@ class _Boxed(Dataset[Any]):
 
 
 def _with_lists(items: list[Any]) -> tuple[Tensor, list[Any]]:
-    """Images as one tensor, targets as a list: images have different numbers of boxes."""
+    """Batch images as one tensor and targets as a list: images have different numbers of boxes."""
     return torch.stack([image for image, _ in items]), [target for _, target in items]
 
 
@@ -241,15 +241,15 @@ def _with_lists(items: list[Any]) -> tuple[Tensor, list[Any]]:
 
 
 class Pictures(Dataset[Any]):
-    """Images of whole numbers, N x C x H x W, given out as numbers that are about as large as 1.
+    """Images of integers, N x C x H x W, which items normalise to values around 1.
 
     Args:
         images: All of them.
         labels: Their classes.
         mean: By channel, of values from 0 to 1.
         std: The same.
-        flip: Whether one in two images is mirrored, at random.
-        shift: By how many pixels an image is moved at most, at random.
+        flip: Whether to mirror one in two images, at random.
+        shift: Largest number of pixels by which an image is moved, at random.
     """
 
     def __init__(
@@ -286,20 +286,20 @@ RECORD = 1 + 3 * 32 * 32
 
 
 def cifar10(root: Path = Path("data"), val: Annotated[int, Ge(0)] = 5000, augment: bool = True) -> Data:
-    """CIFAR-10 from the files of its binary version: 50,000 small colour images to learn from, 10,000 to test.
+    """Load CIFAR-10 from the files of its binary version: 50,000 small colour images for training, 10,000 for the test.
 
     The version for Python is a pickle, which can run anything when it is opened, and is not read.
 
     Args:
         root: The folder with ``data_batch_1.bin`` and the others, or the one with ``cifar-10-batches-bin``.
-        val: How many of the last images to learn from are kept for validation; a tenth at most.
-        augment: Whether images to learn from are mirrored and moved a little.
+        val: Number of the last training images that are kept for validation; a tenth at most.
+        augment: Whether to mirror training images and move them a little.
     """
     folder = _folder(root, "cifar-10-batches-bin", [*CIFAR10_FILES, "test_batch.bin"], _HOW_CIFAR10)
     images, labels = _cifar_records([folder / name for name in CIFAR10_FILES])
     tested = _cifar_records([folder / "test_batch.bin"])
     scale = (CIFAR10_MEAN, CIFAR10_STD)
-    return _shared_out(images, labels, tested, val, scale, CIFAR10, {"flip": True, "shift": 4} if augment else {})
+    return _split(images, labels, tested, val, scale, CIFAR10, {"flip": True, "shift": 4} if augment else {})
 
 
 _HOW_CIFAR10 = (
@@ -327,26 +327,26 @@ _HOW_MNIST = "put its four files, as train-images-idx3-ubyte.gz, there, packed o
 
 
 def mnist(root: Path = Path("data"), val: Annotated[int, Ge(0)] = 5000, augment: bool = False) -> Data:
-    """MNIST from its four files, packed or not: 60,000 handwritten digits of 28 x 28 to learn from, 10,000 to test.
+    """Load MNIST from its four files, gzipped or not: 60,000 handwritten digits for training, 10,000 for the test.
 
     Args:
         root: The folder with the files, or the one with a folder ``mnist``, ``MNIST`` or ``MNIST/raw``.
-        val: How many of the last images to learn from are kept for validation; a tenth at most.
-        augment: Whether images to learn from are moved a little.
+        val: Number of the last training images that are kept for validation; a tenth at most.
+        augment: Whether to move training images a little.
     """
     folder = _folder(root, ("mnist", "MNIST", "MNIST/raw"), MNIST_FILES, _HOW_MNIST)
-    images, labels, test_images, test_labels = (_idx(_packed_or_not(folder / name)) for name in MNIST_FILES)
+    images, labels, test_images, test_labels = (_idx(_gzipped_or_not(folder / name)) for name in MNIST_FILES)
     for some, theirs in ((images, labels), (test_images, test_labels)):
         if some.ndim != 3 or theirs.ndim != 1 or len(some) != len(theirs) or theirs.max() > 9:
             raise SettingError("root", f"{folder} holds no MNIST: arrays of {some.shape} and {theirs.shape}")
     tested = test_images[:, None], test_labels.astype(np.int64)
     scale = ((0.1307,), (0.3081,))
     moved = {"shift": 2} if augment else {}
-    return _shared_out(images[:, None], labels.astype(np.int64), tested, val, scale, DIGITS, moved)
+    return _split(images[:, None], labels.astype(np.int64), tested, val, scale, DIGITS, moved)
 
 
 def _idx(path: Path) -> Images:
-    """An array in the IDX format: two zeros, type, dimensions, sizes, values."""
+    """Read an array in the IDX format: two zeros, type, dimensions, sizes, values."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
@@ -354,7 +354,7 @@ def _idx(path: Path) -> Images:
             if head[:3] != b"\0\0\x08" or not 1 <= head[3] <= 3:
                 raise SettingError("root", f"{path} is no IDX file of bytes")
             shape = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
-            # One byte more than there should be: what is packed can be of any size.
+            # One byte more than expected: a gzipped file can be of any size.
             content = file.read(math.prod(shape) + 1)
     except (OSError, EOFError) as error:
         raise SettingError("root", f"{path} cannot be read: {error}") from None
@@ -363,16 +363,16 @@ def _idx(path: Path) -> Images:
     return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
-def _packed_or_not(path: Path) -> Path:
+def _gzipped_or_not(path: Path) -> Path:
     return path if path.exists() else path.with_name(f"{path.name}.gz")
 
 
 def _folder(root: Path, below: str | Sequence[str], names: Sequence[str], how: str) -> Path:
-    """The folder that has all of the files: the root itself, or one below it."""
+    """Return the folder that has all of the files: the root itself, or one below it."""
     root = Path(root)
     places = [root, *(root / name for name in ([below] if isinstance(below, str) else below))]
     for place in places:
-        missing = [name for name in names if not _packed_or_not(place / name).exists()]
+        missing = [name for name in names if not _gzipped_or_not(place / name).exists()]
         if not missing:
             return place
         if len(missing) < len(names):
@@ -380,7 +380,7 @@ def _folder(root: Path, below: str | Sequence[str], names: Sequence[str], how: s
     raise SettingError("root", f"there is nothing of it in {root.absolute()}: {how}")
 
 
-def _shared_out(
+def _split(
     images: Images,
     labels: NDArray[np.int64],
     tested: tuple[Images, NDArray[np.int64]],

@@ -1,4 +1,4 @@
-"""A dry run: everything is built and called once, in a folder that does not stay."""
+"""A dry run: everything is built and called once, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.config.build import build_all
-from ignite_hooks.config.describe import Setting, check_settings, describe
+from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.read import Entry, default_set, read_config
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.registry import HOOKS, WRITERS, Registry
@@ -30,12 +31,12 @@ WRITTEN = ("out_dir", "log_dir", "log_path", "path", "work_dir")
 """Settings that say where files go."""
 
 
-def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
-    """The configuration of a dry run: two iterations, one evaluation, every hook at every chance.
+def dry_run_config(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
+    """Return the configuration of a dry run: two iterations, one evaluation, every hook whenever possible.
 
     Example:
         >>> hooks = [{"type": "LoggerHook", "interval": 50}, {"type": "MyHook", "depth": 3}]
-        >>> rehearsed({"hooks": hooks}, evaluates=True)["hooks"]
+        >>> dry_run_config({"hooks": hooks}, evaluates=True)["hooks"]
         [{'type': 'LoggerHook', 'interval': 1}, {'type': 'MyHook', 'depth': 3}]
     """
     changed = {name: value for name, value in content.items() if name not in ("work_dir", "experiment_dir", "resume")}
@@ -45,7 +46,7 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
     problems: list[Problem] = []
     settings = read_config(content, defaults=default_set(evaluates=evaluates), problems=problems)
     if problems:
-        # The trainer says what is wrong with it.
+        # The trainer reports what is wrong with it.
         return {**content, **changed}
     listed = [entry for entry in settings.entries if entry.default_name is None]
     for section in ("hooks", "custom_hooks"):
@@ -62,21 +63,21 @@ def rehearsed(content: Mapping[str, Any], evaluates: bool) -> dict[str, Any]:
 
 
 def _short(training: Mapping[str, Any]) -> dict[str, Any]:
-    """The training of two iterations; what is wrong stays, so that the trainer finds it."""
-    wrong = {problem.place for problem in check_settings(Training, training, "training", hook=False)}
+    """Shorten the training to two iterations; leave what is wrong, so that the trainer finds it."""
+    wrong = {problem.place for problem in validate_settings(Training, training, "training", hook=False)}
     short = {"epochs": 1, "epoch_length": ITERATIONS}
     return {**training, **{name: value for name, value in short.items() if f"training.{name}" not in wrong}}
 
 
 def _eager(registry: Registry, entry: Entry) -> Any:
-    """An entry whose hook does at once what it would do later."""
+    """Return an entry whose hook does at once what it would do later."""
     wanted = entry.wanted
     if not isinstance(wanted, Mapping):
         return wanted
     changed = dict(wanted)
     type_ = changed["type"]
     if not isinstance(type_, str) or type_ not in registry:
-        # A class of the user's own: what is said in words that all hooks have can be understood.
+        # A user's class: only settings that every hook has are understood.
         return changed | {word: 1 for word in AT_ONCE if type(changed.get(word)) is int and changed[word] > 0}
     if _is_wrong(registry, entry):
         return changed  # as it is, so that the trainer finds it
@@ -85,14 +86,14 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     if "mode" in own and "disabled" in str(own["mode"].annotation):
         changed["mode"] = OFFLINE
     if "webhook" in own:
-        changed["at"] = []  # there is nothing yet to tell anybody of
+        changed["at"] = []  # nothing to notify of
     for word in WRITTEN:
         if word in own and isinstance(changed.get(word), (str, Path)):
             changed[word] = _within(changed[word])
     if "schedule" in own and "profile_iters" in own:
         changed |= {"schedule": PROFILED, "profile_iters": ITERATIONS}
     for word, value in {**AT_ONCE, **FROM_THE_START}.items():
-        # What is left at its default can be long, too; a setting that is common to all hooks is short then.
+        # A default may be too long as well; the defaults of settings that every hook has are short.
         said = word in changed or (word in own and word in AT_ONCE)
         if said and (word not in own or _counts(own[word])):
             changed[word] = value
@@ -107,15 +108,15 @@ def _is_wrong(registry: Registry, entry: Entry) -> bool:
     if registry is HOOKS:
         return bool(build_all([entry], {}, Situation(complete=False))[1])
     given = {name: value for name, value in entry.wanted.items() if name != "type"}
-    return bool(check_settings(registry.get(entry.wanted["type"]), given, entry.place, hook=False))
+    return bool(validate_settings(registry.get(entry.wanted["type"]), given, entry.place, hook=False))
 
 
 def _within(path: str | Path) -> str:
-    """The same place, in the folder of the dry run."""
+    """Move a path into the folder of the dry run."""
     path = Path(path)
     return path.name or "out" if path.is_absolute() or ".." in path.parts else str(path)
 
 
 def _counts(setting: Setting) -> bool:
-    """Whether a setting is a number of iterations or epochs, and not of seconds."""
+    """Return whether a setting is a number of iterations or epochs, not of seconds."""
     return "int" in str(setting.annotation) and "float" not in str(setting.annotation)

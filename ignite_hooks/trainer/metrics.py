@@ -21,31 +21,32 @@ from ignite.metrics import mIoU as mean_of_overlaps
 from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
 from torch import Tensor
 
+from ignite_hooks.distributed.metric_table import register, sums
 from ignite_hooks.drawing.boxes import Boxes, match
 
 
 def accuracy() -> Metric:
-    """The share of the samples, or pixels, whose class is right."""
+    """Measure the share of the samples, or pixels, whose class is right."""
     return Accuracy()
 
 
 def loss(criterion: Callable[..., Any]) -> Metric:
-    """The mean of the loss; the criterion is that of the training."""
+    """Measure the mean loss, with the criterion of the training."""
     return Loss(criterion)
 
 
 def precision() -> Metric:
-    """The share of what was said to be of a class that is, averaged over the classes."""
+    """Measure the share of predictions of a class that are right, averaged over the classes."""
     return Precision(average="macro")
 
 
 def recall() -> Metric:
-    """The share of what is of a class that was found, averaged over the classes."""
+    """Measure the share of samples of a class that were found, averaged over the classes."""
     return Recall(average="macro")
 
 
 def f1() -> Metric:
-    """The harmonic mean of precision and recall of every class, averaged over the classes."""
+    """Measure the harmonic mean of precision and recall of every class, averaged over the classes."""
     one, other = Precision(), Recall()
     return MetricsLambda(_harmonic, one, other)
 
@@ -56,12 +57,12 @@ def _harmonic(precision: Any, recall: Any) -> float:
 
 
 def top5() -> Metric:
-    """The share of the samples whose class is among the best five."""
+    """Measure the share of the samples whose class is among the best five."""
     return TopKCategoricalAccuracy(k=5)
 
 
 def miou(num_classes: Annotated[int, Ge(1)]) -> Metric:
-    """The mean over the classes of what truth and prediction have in common, as a share of both together."""
+    """Measure the intersection over union of truth and prediction, averaged over the classes."""
     return mean_of_overlaps(ConfusionMatrix(num_classes))
 
 
@@ -69,7 +70,7 @@ BINS = 1000
 
 
 class map(Metric):
-    """The mean over the classes of the average precision of boxes, at one overlap.
+    """Average precision of boxes at one overlap, averaged over the classes.
 
     Scores are counted in a thousand steps, so that it needs as much memory for a million images as for one, and
     several processes put together what they have counted by adding it up.
@@ -90,13 +91,13 @@ class map(Metric):
 
     @reinit__is_reduced
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Start counting from zero."""
         self._right, self._wrong = (torch.zeros(self.num_classes, BINS) for _ in range(2))
         self._true = torch.zeros(self.num_classes)
 
     @reinit__is_reduced
     def update(self, output: tuple[Sequence[Any], Sequence[Any]]) -> None:
-        """Count the boxes of a batch, found and true."""
+        """Count the predicted and the true boxes of a batch."""
         for found, true in zip(*output, strict=True):
             boxes, truth = Boxes.read(found), Boxes.read(true)
             for label in truth.labels:
@@ -109,15 +110,18 @@ class map(Metric):
 
     @sync_all_reduce("_right", "_wrong", "_true")
     def compute(self) -> float:
-        """The average precision, averaged over the classes that there are."""
+        """Return the average precision, averaged over the classes that occur."""
         known = self._true > 0
         if not bool(known.any()):
             return 0.0
         return float(average_precision(self._right[known], self._wrong[known], self._true[known]).mean())
 
 
+register(map, sums("_right", "_wrong", "_true"))
+
+
 def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:
-    """The area below precision over recall, from what was right and wrong at each score, the lowest score first.
+    """Return the area below precision over recall, from hits and misses at each score, the lowest score first.
 
     Example:
         >>> average_precision(torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0]))
@@ -125,7 +129,7 @@ def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:
     """
     right, wrong = (counts.double().flip(1).cumsum(1) for counts in (right, wrong))
     precision = right / (right + wrong).clamp(min=1)
-    # At every recall the best precision that this or a higher one has.
+    # At every recall, the best precision at this recall or a higher one.
     best = precision.flip(1).cummax(1).values.flip(1)
     gained = torch.diff(right / true[:, None], dim=1, prepend=torch.zeros(len(right), 1, dtype=right.dtype))
     return (best * gained).sum(1).float()

@@ -46,7 +46,7 @@ class CNN(nn.Module):
         self.head = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(channels[-1], num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The scores of the classes."""
+        """Return the scores of the classes."""
         # Not AdaptiveAvgPool2d, whose backward pass on CUDA is not deterministic.
         scores: Tensor = self.head(self.features(images).mean(dim=(2, 3)))
         return scores
@@ -76,7 +76,7 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear([in_features, *hidden][-1], num_classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The scores of the classes."""
+        """Return the scores of the classes."""
         scores: Tensor = self.layers(inputs)
         return scores
 
@@ -126,7 +126,7 @@ class ViT(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The scores of the classes."""
+        """Return the scores of the classes."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.first.expand(len(patches), -1, -1), patches], dim=1) + self.places
         scores: Tensor = self.head(self.layers(tokens)[:, 0])
@@ -134,7 +134,7 @@ class ViT(nn.Module):
 
 
 class _Attentive(nn.Module):
-    """One layer of a transformer, normalised before each part."""
+    """One layer of a transformer, normalised before attention and before the linear layers."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Segmenter(nn.Module):
         self.head = nn.Conv2d(channels[0], num_classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The scores of the classes of every pixel."""
+        """Return the scores of the classes of every pixel."""
         levels: list[Tensor] = []
         found = images
         for i, level in enumerate(self.down):
@@ -195,7 +195,7 @@ class Segmenter(nn.Module):
 
 
 STRIDE = 4
-"""The pixels between two places at which the detector looks for the centre of a box."""
+"""The distance in pixels between two places that may be the centre of a box."""
 
 
 class Detector(nn.Module):
@@ -232,11 +232,11 @@ class Detector(nn.Module):
             layers += _convolution(before, after, stride=2 if i in (1, 2) else 1)
         self.features = nn.Sequential(*layers)
         self.head = nn.Conv2d(channels[-1], num_classes - 1 + 4, 1)
-        # Most places hold nothing, and a model that begins by saying so does not have to learn it first.
+        # Most places hold nothing: start with this prediction instead of learning it first.
         nn.init.constant_(self.head.bias[: num_classes - 1], -4.0)  # type: ignore[index]
 
     def forward(self, images: Tensor) -> Any:
-        """The map in training, else boxes with labels and scores."""
+        """Return the map in training, else boxes with labels and scores."""
         found: Tensor = self.head(self.features(images))
         return found if self.training else self._boxes(found)
 
@@ -261,7 +261,7 @@ class Detector(nn.Module):
 
 
 def boxes_of(distances: Tensor) -> Tensor:
-    """Corners in pixels, N x 4 x H x W, from what a detector says at each place: logarithms of distances to sides."""
+    """Convert the output of a detector, log distances to the sides, to corners in pixels, N x 4 x H x W."""
     height, width = distances.shape[2:]
     down = (torch.arange(height, device=distances.device) + 0.5) * STRIDE
     right = (torch.arange(width, device=distances.device) + 0.5) * STRIDE
@@ -271,7 +271,7 @@ def boxes_of(distances: Tensor) -> Tensor:
 
 
 class DetectionLoss(nn.Module):
-    """What a map of ``Detector`` is worth: focal loss of the classes, and 1 - IoU of the boxes at true centres.
+    """The loss of ``Detector``: focal loss of the classes, and 1 - IoU of the boxes at true centres.
 
     Args:
         box_weight: How much the boxes count beside the classes.
@@ -282,7 +282,7 @@ class DetectionLoss(nn.Module):
         self.box_weight = box_weight
 
     def forward(self, found: Tensor, targets: Sequence[dict[str, Tensor]]) -> Tensor:
-        """One number for a batch."""
+        """Return one number for a batch."""
         scores, corners = found[:, :-4].float(), boxes_of(found[:, -4:])
         height, width = scores.shape[2:]
         image = torch.cat([torch.full_like(t["labels"], i) for i, t in enumerate(targets)])
@@ -302,7 +302,7 @@ class DetectionLoss(nn.Module):
 
 
 def _overlap(one: Tensor, other: Tensor) -> Tensor:
-    """Intersection over union of boxes, pair by pair."""
+    """Return the intersection over union of boxes, pair by pair."""
     low, high = torch.maximum(one[:, :2], other[:, :2]), torch.minimum(one[:, 2:], other[:, 2:])
     common = (high - low).clamp(min=0).prod(dim=1)
     areas = (one[:, 2:] - one[:, :2]).prod(dim=1) + (other[:, 2:] - other[:, :2]).prod(dim=1)

@@ -1,4 +1,4 @@
-"""``hooks.0.interval=10``: single values of a configuration, said on the command line."""
+"""Apply ``--set hooks.0.interval=10``: single values of a configuration, from the command line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ignite_hooks.config.files import parse_yaml
+from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import did_you_mean, shown
 
 
-def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
-    """A copy of a configuration with other values; what cannot be followed is added to the problems.
+def with_overrides(content: dict[str, Any], overrides: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
+    """Return a copy of a configuration with values replaced; add what is wrong to the problems.
 
     Example:
-        >>> overridden({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
+        >>> with_overrides({"hooks": [{"type": "LoggerHook"}]}, ["hooks.0.interval=10", "training.epochs=3"], [])
         {'hooks': [{'type': 'LoggerHook', 'interval': 10}], 'training': {'epochs': 3}}
     """
-    changed: dict[str, Any] = copy_of_tree(content)
+    changed: dict[str, Any] = copy_tree(content)
     for override in overrides:
         path, equals, text = override.partition("=")
         place = f"--set {path}"
@@ -37,7 +38,7 @@ def overridden(content: dict[str, Any], overrides: Sequence[str], problems: list
 
 
 def _put(content: dict[str, Any], path: list[str], value: Any) -> str:
-    """Put a value where a path leads; returns what is in its way, or nothing."""
+    """Set the value at a path; return a message if that is impossible, else an empty text."""
     at: Any = content
     for i, key in enumerate(path):
         last, walked = i == len(path) - 1, ".".join(path[:i])
@@ -71,10 +72,3 @@ def _no_entry(walked: str, key: str, entries: list[Any]) -> str:
     names = [str(entry.get("type", "?")) if isinstance(entry, dict) else shown(entry, 20) for entry in entries]
     numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names[:10]))
     return f"{walked} has no entry {key}: it has {numbered}"
-
-
-def copy_of_tree(value: Any) -> Any:
-    """A copy of nested mappings and lists; other objects stay the very same."""
-    if isinstance(value, dict):
-        return {key: copy_of_tree(item) for key, item in value.items()}
-    return [copy_of_tree(item) for item in value] if isinstance(value, list) else value

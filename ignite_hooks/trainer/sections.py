@@ -1,4 +1,4 @@
-"""A configuration -> the parts of a run, found and checked, and everything that is wrong with it."""
+"""Read the sections of a trainer's configuration: find and check the components of a run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.config.describe import check_settings
 from ignite_hooks.config.read import OURS
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
-from ignite_hooks.registry import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
 from ignite_hooks.text import nearest, shown
-from ignite_hooks.trainer.components import Part, Parts
+from ignite_hooks.trainer.components import Component, ComponentReader
+from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
 
 SECTIONS = ("model", "dataset", "training", "evaluation", "imports")
 """The keys at top level that are the trainer's; the others are those of ``attach_hooks``."""
@@ -28,19 +28,19 @@ class Training:
     """How the model is trained.
 
     Args:
-        epochs: How often the training data is gone through.
-        batch_size: How many samples one step takes, those of all processes together.
+        epochs: Number of passes over the training data.
+        batch_size: Number of samples in one step, over all processes together.
         optimizer: The name of an optimizer, or a mapping with type and its settings.
         scheduler: The name of a scheduler of learning rates, or a mapping with type and its settings.
         criterion: The loss; by default the usual one of the task.
         amp: Whether the model computes in half precision where that is safe: float16 on a GPU, bfloat16 on a CPU.
-        grad_accumulation: How many batches one optimizer step takes.
-        clip_grad: The largest norm that the gradients of a step may have, or a mapping of max_norm and norm_type.
-        device: Where to train; by default a GPU where there is one.
-        seed: What decides about everything that is random.
-        deterministic: Whether only algorithms are used that give the same result every time.
-        num_workers: How many processes load the data, beside the one that trains.
-        epoch_length: How many batches an epoch has; by default as many as the data has.
+        grad_accumulation: Number of batches in one optimizer step.
+        clip_grad: Largest norm of the gradients of a step, or a mapping of max_norm and norm_type.
+        device: Where to train; by default a GPU if there is one.
+        seed: Seed of everything that is random.
+        deterministic: Whether to use only algorithms that give the same result every time.
+        num_workers: Number of processes that load data, besides the one that trains.
+        epoch_length: Number of batches in an epoch; by default all of the data.
     """
 
     epochs: Annotated[int, Ge(1)] = 10
@@ -63,22 +63,22 @@ class Evaluation:
     """How the model is evaluated.
 
     Args:
-        metrics: What is measured: names, or a mapping of names to metrics; by default what is usual for the task.
+        metrics: Names, or a mapping of names to metrics; by default those usual for the task.
     """
 
     metrics: Any = None
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """The parts of a run; None stands for what is wrong, or left to the data."""
+class Sections:
+    """The components of a run; None stands for one that is wrong, or left to the data."""
 
     training: Training
-    model: Part | None
-    dataset: Part | None
-    optimizer: Part | None
-    scheduler: Part | None
-    criterion: Part | None
+    model: Component | None
+    dataset: Component | None
+    optimizer: Component | None
+    scheduler: Component | None
+    criterion: Component | None
     metrics: Mapping[str, Any] | None
     effective: dict[str, Any]
     """The whole configuration with every default of the training in it."""
@@ -97,61 +97,61 @@ PER_ITERATION = ("CyclicLR", "OneCycleLR")
 """The schedulers that count optimizer steps where a configuration does not say what they count."""
 
 
-def read_recipe(content: Mapping[str, Any], problems: list[Problem]) -> Recipe:
+def read_sections(content: Mapping[str, Any], problems: list[Problem]) -> Sections:
     """Read the sections of a trainer; the hooks are left to ``attach_hooks``."""
     content = dict(content)
     notes = _check_keys(content, problems)
     if not {"model", "dataset"} & set(content):
         content |= copy.deepcopy(NOTHING_SAID)
         notes.append("the configuration names neither model nor dataset: a cnn learns the digits")
-    parts = Parts(content.get("imports"), problems)
+    reader = ComponentReader(content.get("imports"), problems)
     training = _section(Training, content, "training", problems)
     training = _with_seed(training, content, problems)
     evaluation = _section(Evaluation, content, "evaluation", problems)
     for name in ("model", "dataset"):
         if content.get(name) is None:
             problems.append(Problem(name, f"missing: a trainer needs it, as {name}: {NOTHING_SAID[name]['type']}"))
-    model = content.get("model") and parts.read(MODELS, content["model"], "model", SUPPLIED)
-    dataset = content.get("dataset") and parts.read(DATASETS, content["dataset"], "dataset")
-    optimizer = parts.read(OPTIMIZERS, training.optimizer, "training.optimizer", ("params",))
+    model = content.get("model") and reader.read(MODELS, content["model"], "model", SUPPLIED)
+    dataset = content.get("dataset") and reader.read(DATASETS, content["dataset"], "dataset")
+    optimizer = reader.read(OPTIMIZERS, training.optimizer, "training.optimizer", ("params",))
     scheduler = criterion = None
     if training.scheduler is not None:
         supplied = ("optimizer", *LENGTHS)
         place = "training.scheduler"
-        scheduler = parts.read(SCHEDULERS, training.scheduler, place, supplied, OWN_OF_SCHEDULER)
+        scheduler = reader.read(SCHEDULERS, training.scheduler, place, supplied, OWN_OF_SCHEDULER)
         problems += _wrong_of_scheduler(training.scheduler)
     if training.criterion is not None:
-        criterion = parts.read(CRITERIA, training.criterion, "training.criterion", SUPPLIED)
+        criterion = reader.read(CRITERIA, training.criterion, "training.criterion", SUPPLIED)
     problems += _wrong_clip(training.clip_grad)
     effective = {**content, "training": asdict(training)}
     effective = {name: value for name, value in effective.items() if value is not None and name != "seed"}
-    metrics = _metrics(evaluation.metrics, parts, problems)
-    own = _own_classes(content, parts)
-    return Recipe(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes, own)
+    metrics = _metrics(evaluation.metrics, reader, problems)
+    own = _own_classes(content, reader)
+    return Sections(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes, own)
 
 
-def _own_classes(content: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
-    """The entries of hooks and writers with the class in place of ``package.module:Name``."""
+def _own_classes(content: Mapping[str, Any], reader: ComponentReader) -> dict[str, Any]:
+    """Return the entries of hooks and writers with the class in place of ``package.module:Name``."""
     found: dict[str, Any] = {}
     for section in ("hooks", "default_hooks", "custom_hooks", "writers", "writer"):
         entries = content.get(section)
         if isinstance(entries, Mapping) and section == "default_hooks":
-            found[section] = {n: _own_class(e, f"{section}.{n}", parts) for n, e in entries.items()}
+            found[section] = {n: _own_class(e, f"{section}.{n}", reader) for n, e in entries.items()}
         elif isinstance(entries, list):
-            found[section] = [_own_class(entry, f"{section}[{i}]", parts) for i, entry in enumerate(entries)]
+            found[section] = [_own_class(entry, f"{section}[{i}]", reader) for i, entry in enumerate(entries)]
     return {section: entries for section, entries in found.items() if entries != content[section]}
 
 
-def _own_class(entry: Any, place: str, parts: Parts) -> Any:
+def _own_class(entry: Any, place: str, reader: ComponentReader) -> Any:
     type_ = entry.get("type") if isinstance(entry, Mapping) else entry
     if not isinstance(type_, str) or ":" not in type_:
         return entry
-    cls = parts.own(type_, f"{place}.type")
+    cls = reader.own(type_, f"{place}.type")
     return entry if cls is None else {**(entry if isinstance(entry, Mapping) else {}), "type": cls}
 
 
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> list[str]:
-    """What is nearly the name of a section is a slip; other keys are noted and left alone."""
+    """Report keys that are nearly the name of a section; return notes on the other unknown keys."""
     notes = []
     for key in content:
         if key in OURS or key in SECTIONS:
@@ -172,7 +172,7 @@ def _section(cls: Any, content: Mapping[str, Any], place: str, problems: list[Pr
     if not isinstance(given, Mapping):
         problems.append(Problem(place, f"a mapping is needed, not {shown(given)}"))
         return cls()
-    wrong = check_settings(cls, given, place, hook=False)
+    wrong = validate_settings(cls, given, place, hook=False)
     problems += wrong
     fields = cls.__dataclass_fields__
     bad = {problem.place for problem in wrong}
@@ -180,7 +180,7 @@ def _section(cls: Any, content: Mapping[str, Any], place: str, problems: list[Pr
 
 
 def _with_seed(training: Training, content: Mapping[str, Any], problems: list[Problem]) -> Training:
-    """``seed`` may stand at top level too, as for ``attach_hooks``, which says whether it is one."""
+    """Take ``seed`` from top level too, as ``attach_hooks`` does, which also checks it."""
     seed = content.get("seed")
     if not isinstance(seed, int) or isinstance(seed, bool):
         return training
@@ -206,8 +206,8 @@ def _wrong_clip(clip: Any) -> Iterator[Problem]:
         yield Problem("training.clip_grad.max_norm", "missing: the largest norm that is allowed")
 
 
-def _metrics(wanted: Any, parts: Parts, problems: list[Problem]) -> dict[str, Any] | None:
-    """Metrics by the names under which they are published: parts, or ready objects."""
+def _metrics(wanted: Any, reader: ComponentReader, problems: list[Problem]) -> dict[str, Any] | None:
+    """Read metrics by the names under which they are published: components, or ready objects."""
     if wanted is None:
         return None
     if isinstance(wanted, str):
@@ -230,13 +230,13 @@ def _metrics(wanted: Any, parts: Parts, problems: list[Problem]) -> dict[str, An
     for name, (place, each) in named.items():
         if not isinstance(each, (str, Mapping)) and callable(getattr(each, "attach", None)):
             found[name] = each
-        elif (part := parts.read(METRICS, _of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
-            found[name] = part
+        elif (component := reader.read(METRICS, _of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
+            found[name] = component
     return found
 
 
 def _of_ignite(wanted: Any) -> Any:
-    """The same with the class in place of its name, where it is one of Ignite's metrics."""
+    """Replace the name of one of Ignite's metrics by its class."""
     import ignite.metrics
 
     type_ = wanted.get("type") if isinstance(wanted, Mapping) else wanted

@@ -1,4 +1,4 @@
-"""Where numbers and pictures go."""
+"""Writers: the destinations of numbers and pictures."""
 
 from ignite_hooks.writers.interface import Writer
 

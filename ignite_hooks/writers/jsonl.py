@@ -1,4 +1,4 @@
-"""Numbers as lines of JSON."""
+"""Numbers as lines of JSON, and their readers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.interface import Writer, fetched
+from ignite_hooks.writers.convert import fetched
+from ignite_hooks.writers.interface import Writer
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""Kept: ``json.dumps`` with settings makes an encoder for every line."""
+"""One encoder for all lines: ``json.dumps`` with settings would make one for each."""
 
 
 class JsonlWriter(Writer):
-    """Appends one line of JSON per `write_scalars` to a file, opened at the first write.
+    """Appends one line of JSON per ``write_scalars`` to a file, which is opened at the first write.
 
-    A line is `{"time", "step", "epoch", "kind", "scalars"}`. JSON has no NaN and no infinity: such a scalar
-    is null and its name is listed under `nonfinite`. Every line reaches the system in one write, so there is
-    nothing to flush, and only the last line can be torn. Pictures and the configuration are not kept.
+    A line is ``{"time", "step", "epoch", "kind", "scalars"}``. JSON has no NaN and no infinity: such a scalar is null,
+    and its name is listed under ``nonfinite``. Every line is one write to the system, so there is nothing to flush,
+    and only the last line can be torn. Pictures and the configuration are not written.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -47,10 +48,10 @@ class JsonlWriter(Writer):
         self._append(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        """Nothing: the file holds numbers."""
+        """Write nothing: the file holds numbers."""
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Nothing: the file holds numbers."""
+        """Write nothing: the file holds numbers."""
 
     def close(self) -> None:
         """Close the file; a later write opens it again."""
@@ -59,11 +60,11 @@ class JsonlWriter(Writer):
             file.close()
 
     def resumed(self, step: int) -> None:
-        """Drop what will be written again."""
+        """Drop the lines that will be written again."""
         self.cut(step)
 
     def began_anew(self) -> None:
-        """Move what earlier runs have left to a file beside it; an evaluation before the first step stays."""
+        """Move the lines of earlier runs to a file beside this one; those before the first step stay."""
         self.close()
         if not self.path.exists() or all(_stays(line, 0, last=False) for line in self.path.read_bytes().splitlines()):
             return
@@ -75,7 +76,7 @@ class JsonlWriter(Writer):
         self.path.replace(self.path.with_name(f"{stem}.earlier-{number}{suffix}"))
 
     def cut(self, step: int) -> None:
-        """Drop the lines after `step`, and a torn last one: what follows will be written again."""
+        """Drop the lines after a step, and a torn last line."""
         self.close()
         if not self.path.exists():
             return
@@ -87,7 +88,7 @@ class JsonlWriter(Writer):
     def _append(self, line: bytes) -> None:
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _mend(self.path)
+            _repair(self.path)
             self._file = FileIO(self.path, "a")
         try:
             written = self._file.write(line)
@@ -95,13 +96,13 @@ class JsonlWriter(Writer):
             self.close()
             raise
         if written != len(line):
-            # The disk is full. Reopening mends the line that was torn.
+            # The disk is full. Opening the file again repairs the torn line.
             self.close()
             raise OSError(f"{self.path}: only {written} of {len(line)} bytes could be written")
 
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a file that may still be written to: a torn last line is left out."""
+    """Return the lines of a file that may still be written to, without a torn last line."""
     lines = Path(path).read_bytes().split(b"\n")
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -117,10 +118,10 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
 
 
 class Tail:
-    """Reads a file that is being written to, line by line as they come; what is there is read once.
+    """Reads a file while it is being written; every line is read once.
 
     Args:
-        path: The file, which need not exist yet.
+        path: The file, which may not exist yet.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -129,7 +130,7 @@ class Tail:
         self._file: tuple[int, int] | None = None
 
     def new(self) -> tuple[list[dict[str, Any]], bool]:
-        """The lines that are new, and whether these are all: the file is another, or was cut back."""
+        """Return the new lines, and whether reading began again because the file was replaced or cut."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -151,14 +152,14 @@ class Tail:
             try:
                 row = json.loads(line)
             except ValueError:
-                continue  # a line that was torn by a full disk, and another after it
+                continue  # torn when the disk was full, and written on afterwards
             if isinstance(row, dict):
                 rows.append(row)
         return rows, again
 
 
 def _jsonable(value: Any, name: str, nonfinite: list[str]) -> Any:
-    """`value` as JSON can hold it; `name` is added to `nonfinite` where a number becomes null."""
+    """Return a value as JSON can hold it; add ``name`` to ``nonfinite`` if a number becomes null."""
     if type(value) is not float and hasattr(type(value), "tolist"):
         value = value.tolist()
     if isinstance(value, float):
@@ -179,13 +180,13 @@ def _stays(line: bytes, step: int, *, last: bool) -> bool:
     try:
         row = json.loads(line)
     except ValueError:
-        # Only the last line can be torn by us; what else is no JSON is not ours to delete.
+        # We tear only the last line. Other lines that are not JSON are not ours to delete.
         return not last
     return not (isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] > step)
 
 
-def _mend(path: Path) -> None:
-    """Make the file end with a whole line, so that the next one does not continue a torn one."""
+def _repair(path: Path) -> None:
+    """Complete or remove a torn last line, so that the next line does not continue it."""
     if not path.exists():
         return
     with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""A writer that keeps everything: for tests and for looking."""
+"""A writer that keeps everything in memory, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ignite_hooks.writers.interface import Writer
 
 @dataclass
 class MemoryWriter(Writer):
-    """Keeps what it is given, as it is given, in the order of the calls."""
+    """Keeps everything as it is given, in the order of the calls."""
 
     scalars: list[tuple[str, Any, int]] = field(default_factory=list)
     lines: list[tuple[dict[str, Any], int, str, int | None]] = field(default_factory=list)

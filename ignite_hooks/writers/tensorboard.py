@@ -9,18 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.writers.interface import Writer, as_picture, fetched, finite, full_name, installed, number_of
+from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of
+from ignite_hooks.writers.interface import Writer, full_name, installed
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
 MOST_WAITING = 1000
-"""Events that the thread may have before it that writes them; after the ten that are usual, the training waits."""
+"""The queue of events for the thread that writes them. With the default of ten, training would wait."""
 
 
 class TensorboardWriter(Writer):
-    """Writes event files that TensorBoard shows: numbers and no other values. A resume hides the steps that come again.
+    """Writes event files that TensorBoard shows. After a resume, the steps that are repeated are hidden.
 
     Args:
         log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
@@ -47,7 +48,7 @@ class TensorboardWriter(Writer):
         if not numbers:
             return
         opened = self._open()
-        # One event for all of them: `add_scalar` makes one of each, and the training waits for who writes them.
+        # One event for all numbers: `add_scalar` makes one of each, and training waits for their thread.
         values = [self._value(tag=name, simple_value=number) for name, number in numbers.items()]
         events: Any = opened.file_writer
         events.add_summary(self._summary(value=values), step)
@@ -56,7 +57,7 @@ class TensorboardWriter(Writer):
         self._open().add_image(name, as_picture(image), step, dataformats="HWC")
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
-        # TensorBoard raises where nothing is left, and a run whose gradients are NaN would lose all of this place.
+        # TensorBoard raises an error for no values, so NaN gradients would disable this writer.
         if len(kept := finite(values)):
             self._open().add_histogram(name, kept, step)
 
@@ -65,24 +66,24 @@ class TensorboardWriter(Writer):
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
-        # Four spaces make Markdown show it as it is.
+        # Four spaces make it preformatted text in Markdown.
         self.write_text("config", "\n".join(f"    {line}" for line in text.splitlines()), 0)
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         with warnings.catch_warnings():
-            # It is made with torch.jit.trace, which is deprecated and warns of much that is no fault of the model.
+            # torch.jit.trace is deprecated and warns of many things that are not problems of the model.
             warnings.simplefilter("ignore")
             self._open().add_graph(model, inputs)
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
-        """Nothing: TensorBoard shows what is written to it, and keeps no files."""
+        """Write nothing: TensorBoard keeps no files."""
 
     def resumed(self, step: int) -> None:
         self.close()
         self._purge = step + 1
 
     def began_anew(self) -> None:
-        # Steps of an earlier run in this folder would be shown on one line with those of this one.
+        # TensorBoard would draw the steps of an earlier run in this folder as part of this one.
         self.resumed(0)
 
     def flush(self) -> None:
@@ -90,13 +91,13 @@ class TensorboardWriter(Writer):
             self._opened.flush()
 
     def close(self) -> None:
-        """Close the event file; a later write begins another in the same folder."""
+        """Close the event file; a later write opens another one in the same folder."""
         if self._opened is not None:
             opened, self._opened = self._opened, None
             opened.close()
 
     def _open(self) -> SummaryWriter:
-        # Pictures come from threads that draw them.
+        # Pictures are written by the threads that draw them.
         with self._opening:
             if self._opened is None:
                 from tensorboard.compat.proto.summary_pb2 import Summary

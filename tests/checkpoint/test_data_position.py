@@ -109,7 +109,7 @@ LENGTHS = {"as long as the data": None, "shorter": 3, "longer": 7, "twice": 10}
 
 
 class Shelf:
-    """A store of one checkpoint; what is read from a real file is no other (`test_a_file_holds_the_place`)."""
+    """A store of one checkpoint in memory; a file reads back the same, see the last tests."""
 
     def __init__(self) -> None:
         self.content: dict[str, Any] = {}
@@ -140,9 +140,9 @@ class Taker(BaseHook):
             self.take(runner)
 
     def take(self, runner: Any) -> None:
-        from ignite_hooks.checkpoint.capture import collect
+        from ignite_hooks.checkpoint.capture import capture
 
-        self.shelf.save(collect(runner))
+        self.shelf.save(capture(runner))
         (self.then or (lambda runner: runner.stop("killed")))(runner)
 
 
@@ -156,7 +156,7 @@ def script(
     engine: type[Engine] = Engine,
     **limits: Any,
 ) -> SimpleNamespace:
-    """A script that writes down what its step sees and draws, and whose handlers draw numbers too."""
+    """Return a script that logs what its step sees and draws, and whose handlers draw numbers too."""
     random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
     data = make()
 
@@ -173,7 +173,7 @@ def script(
     if extra is not None:
         extra(SimpleNamespace(trainer=trainer, data=data, log=log, runner=runner))
     if shelf is not None:
-        runner._make_store = lambda folder: shelf  # type: ignore[assignment, return-value]
+        runner.checkpoints.make_store = lambda folder: shelf  # type: ignore[assignment, return-value]
         runner.resume(Path(__file__))
     limits = {"max_epochs": 3, **limits}
     if limits.get("max_iters"):
@@ -182,7 +182,7 @@ def script(
 
 
 def run_in_parts(make: Callable[[], Any], stops: list[int], **options: Any) -> list[Any]:
-    """What the steps of a run see that is stopped and resumed in new objects several times."""
+    """Return what the steps see in a run that is stopped and resumed in new objects several times."""
     log: list[Any] = []
     shelf, source = Shelf(), None
     for number, at in enumerate([*stops, -1]):
@@ -207,7 +207,7 @@ def warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", EXACT)
-def test_a_run_that_is_stopped_anywhere_and_resumed_sees_and_draws_the_same(
+def test_a_run_stopped_anywhere_resumes_with_equal_data_and_draws(
     name: str, length: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"epoch_length": LENGTHS[length] or (5 if name == "nothing" else None), "max_iters": 13}
@@ -221,7 +221,7 @@ def test_a_run_that_is_stopped_anywhere_and_resumed_sees_and_draws_the_same(
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ASSUMED)
 @pytest.mark.filterwarnings("ignore:Data iterator can not provide data anymore")
-def test_data_that_gives_the_same_again_is_gone_on_with_exactly_and_the_assumption_is_told(
+def test_repeatable_data_resumes_exactly_and_the_assumption_is_reported(
     name: str, length: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"epoch_length": LENGTHS[length], "max_iters": 13}
@@ -235,13 +235,13 @@ def test_data_that_gives_the_same_again_is_gone_on_with_exactly_and_the_assumpti
 
 @pytest.mark.parametrize("name", ["shuffled", "own generator", "distributed sampler", "list", "nothing"])
 @pytest.mark.parametrize("length", [5, 3, 7])
-def test_a_run_may_be_stopped_as_often_as_it_likes(name: str, length: int) -> None:
+def test_a_run_may_be_stopped_many_times(name: str, length: int) -> None:
     whole = whole_run(EXACT[name], epoch_length=length)
     assert run_in_parts(EXACT[name], list(range(1, len(whole))), epoch_length=length) == whole
 
 
 @pytest.mark.parametrize("stop", [1, 2, 4, 5, 6, 9, 10, 11])
-def test_a_run_of_so_many_iterations_is_resumed_exactly(stop: int) -> None:
+def test_a_run_limited_by_iterations_resumes_exactly(stop: int) -> None:
     whole = whole_run(EXACT["shuffled"], max_iters=12)
     assert len(whole) == 12
     assert run_in_parts(EXACT["shuffled"], [stop], max_iters=12) == whole
@@ -274,7 +274,7 @@ def test_what_workers_draw_is_exact_too(name: str, length: int | None) -> None:
 
 
 @pytest.mark.parametrize("stops", [[2], [5], [7], [7, 8]])
-def test_workers_that_stay_give_the_same_data_in_the_same_order_and_the_difference_is_told(
+def test_persistent_workers_give_the_same_data_and_differences_are_reported(
     stops: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     def make() -> Any:
@@ -306,7 +306,7 @@ def test_handlers_of_the_script_draw_the_same_wherever_they_are(event: str, leng
 @pytest.mark.parametrize(
     ("at", "skip"), [(at, skip) for at in (1, 2, 3, 6, 7, 8, 9) for skip in (True, False) if at != 2 or not skip]
 )
-def test_an_epoch_that_the_script_ended_early_is_gone_on_after_exactly(at: int, skip: bool) -> None:
+def test_a_run_resumes_exactly_after_an_epoch_ended_early(at: int, skip: bool) -> None:
     def extra(made: Any) -> None:
         made.trainer.add_event_handler(
             Events.ITERATION_COMPLETED(once=2), lambda: made.trainer.terminate_epoch(skip_epoch_completed=skip)
@@ -319,17 +319,15 @@ def test_an_epoch_that_the_script_ended_early_is_gone_on_after_exactly(at: int, 
 
 @pytest.mark.parametrize("point", ["STARTED", "EPOCH_STARTED"])
 @pytest.mark.parametrize("iteration", [0, 5])
-def test_what_is_saved_before_the_first_batch_of_a_run_or_an_epoch_is_gone_on_with_exactly(
-    point: str, iteration: int
-) -> None:
+def test_a_checkpoint_from_before_the_first_batch_resumes_exactly(point: str, iteration: int) -> None:
     shelf = Shelf()
 
     def extra(made: Any) -> None:
         def save() -> None:
-            from ignite_hooks.checkpoint.capture import collect
+            from ignite_hooks.checkpoint.capture import capture
 
             if made.trainer.state.iteration == iteration and not shelf.content:
-                shelf.save(collect(made.runner))
+                shelf.save(capture(made.runner))
 
         made.trainer.add_event_handler(Events[point], save)
         made.trainer.add_event_handler(Events[point], lambda: torch.rand(2))
@@ -346,8 +344,8 @@ def test_what_is_saved_before_the_first_batch_of_a_run_or_an_epoch_is_gone_on_wi
 
 @pytest.mark.parametrize("at", [1, 4, 6])
 @pytest.mark.parametrize("how", ["stopped", "failed", "stopped while reading"])
-def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at: int, how: str) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+def test_a_resumed_run_ending_before_its_first_batch_changes_nothing(at: int, how: str) -> None:
+    from ignite_hooks.checkpoint.capture import capture
 
     whole = whole_run(EXACT["shuffled"])
     first, second, log = Shelf(), Shelf(), []
@@ -362,10 +360,10 @@ def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at:
                 raise ZeroDivisionError
 
         def after_train(self, runner: Any) -> None:
-            second.save(collect(runner))
+            second.save(capture(runner))
 
         def on_exception(self, runner: Any) -> None:
-            second.save(collect(runner))
+            second.save(capture(runner))
 
     def extra(made: Any) -> None:
         if how == "stopped while reading":
@@ -385,14 +383,14 @@ def test_a_resumed_run_that_ends_before_its_first_batch_leaves_what_it_found(at:
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_finished_run_goes_on_with_more_epochs_exactly(epochs: int) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+    from ignite_hooks.checkpoint.capture import capture
 
     whole = whole_run(EXACT["shuffled"], max_epochs=4)
     shelf, log = Shelf(), []
 
     class Last(BaseHook):
         def after_train(self, runner: Any) -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
     script(EXACT["shuffled"], log, Last(), max_epochs=epochs).run()
     script(EXACT["shuffled"], log, shelf=shelf, max_epochs=4, seed=2).run()
@@ -414,14 +412,12 @@ def resumed_with(saved: Callable[[], Any], now: Callable[[], Any], at: int = 7, 
         (EXACT["shuffled"], lambda: DataLoader(Noisy(2), 2), "the data ended after 1 of 2 batches"),
     ],
 )
-def test_data_that_is_not_what_it_was_is_told(
-    saved: Any, now: Any, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_data_is_reported(saved: Any, now: Any, words: str, caplog: pytest.LogCaptureFixture) -> None:
     resumed_with(saved, now, epoch_length=5)
     assert words in caplog.text
 
 
-def test_an_older_checkpoint_is_resumed_from_as_before_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_without_position_resumes_approximately_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     shelf, log = Shelf(), []
     script(EXACT["list"], log, Taker(shelf, 7)).run()
     state = shelf.load(Path())
@@ -431,7 +427,7 @@ def test_an_older_checkpoint_is_resumed_from_as_before_and_that_is_told(caplog: 
     assert "test_data_position.py is approximate: it does not say where in its data the run was" in caplog.text
 
 
-def test_an_engine_that_arranges_its_data_itself_is_left_to_do_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_engine_that_arranges_its_data_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     shelf, log = Shelf(), []
     script(EXACT["shuffled"], log, Taker(shelf, 7), engine=DeterministicEngine).run()
     script(EXACT["shuffled"], log, shelf=shelf, engine=DeterministicEngine).run()
@@ -443,8 +439,8 @@ def test_an_engine_that_arranges_its_data_itself_is_left_to_do_so(caplog: pytest
                                   "before everything was done that belongs to the end of its epoch",
                                   "while data given by set_data was in use",
                                   "when the run failed, with what it was doing half done"])  # fmt: skip
-def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, caplog: pytest.LogCaptureFixture) -> None:
-    from ignite_hooks.checkpoint.capture import collect
+def test_a_checkpoint_that_cannot_resume_exactly_names_the_reason(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    from ignite_hooks.checkpoint.capture import capture
 
     shelf = Shelf()
 
@@ -452,7 +448,7 @@ def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, cap
         trainer, runner = made.trainer, made.runner
 
         def save() -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
         if when.endswith("iteration"):
             trainer.add_event_handler(Events.ITERATION_STARTED(once=7), save)
@@ -486,14 +482,14 @@ def test_a_checkpoint_from_which_no_run_can_go_on_exactly_says_so(when: str, cap
     assert [entry[:5] for entry in log] == [entry[:5] for entry in whole[-len(log) :]]
 
 
-def test_a_step_that_fails_is_tried_again_with_its_own_batch() -> None:
-    from ignite_hooks.checkpoint.capture import collect
+def test_a_failed_step_is_retried_with_its_batch() -> None:
+    from ignite_hooks.checkpoint.capture import capture
 
     shelf, log = Shelf(), []
 
     class Last(BaseHook):
         def on_exception(self, runner: Any) -> None:
-            shelf.save(collect(runner))
+            shelf.save(capture(runner))
 
     def extra(made: Any) -> None:
         made.trainer.add_event_handler(Events.ITERATION_STARTED(once=8), lambda: 1 / 0)
@@ -508,15 +504,15 @@ def test_a_step_that_fails_is_tried_again_with_its_own_batch() -> None:
     assert [entry[:6] for entry in log[:10]] == [entry[:6] for entry in whole[:10]]
 
 
-def test_reading_again_is_told_in_one_line_and_nothing_is_read_at_the_end_of_an_epoch(
+def test_skipping_batches_is_logged_once_and_never_at_epoch_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run_in_parts(EXACT["shuffled"], [5, 7, 10])
     told = [line for line in caplog.messages if "again" in line]
-    assert told == ["reading 2 batches again to go on where the run was"]
+    assert told == ["reading 2 batches again to get back to the saved position"]
 
 
-def test_a_file_holds_the_place_and_takes_the_same_room_however_long_the_run() -> None:
+def test_a_file_holds_the_position_at_constant_size() -> None:
     sizes = []
     for at in (7, 47):
         shelf, buffer = Shelf(), io.BytesIO()
@@ -529,7 +525,7 @@ def test_a_file_holds_the_place_and_takes_the_same_room_however_long_the_run() -
     assert sizes[0] < 100_000
 
 
-def test_handlers_of_a_run_are_gone_after_it_and_none_stays_at_each_batch() -> None:
+def test_handlers_are_removed_after_a_run_and_batches_have_none() -> None:
     seen = []
 
     def extra(made: Any) -> None:

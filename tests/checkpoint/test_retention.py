@@ -6,12 +6,16 @@ import random
 
 import pytest
 
-from ignite_hooks.checkpoint.retention import to_delete
+from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, retired_by, to_delete
 from ignite_hooks.store import Entry, Kind
 
 
 def entry(iteration: int, kind: Kind = "periodic") -> Entry:
     return Entry(f"{kind}_{iteration}.pth", 1, "0" * 64, 0, iteration, {}, kind)
+
+
+def named(name: str, iteration: int, epoch: int, kind: Kind = "periodic") -> Entry:
+    return Entry(name, 1, "0" * 64, epoch, iteration, {}, kind)
 
 
 @pytest.mark.parametrize(
@@ -34,19 +38,19 @@ def test_the_newest_periodic_ones_stay(
 ) -> None:
     entries = [entry(iteration) for iteration in iterations]
     names = {entry(iteration).name for iteration in protected}
-    assert [gone.iteration for gone in to_delete(entries, keep, names)] == deleted
+    assert [gone.iteration for gone in to_delete(entries, [KeepLast(keep)], names)] == deleted
 
 
 @pytest.mark.parametrize("kind", ["best", "last", "manual", "exception", "published"])
 def test_other_kinds_neither_count_nor_go(kind: Kind) -> None:
     entries = [entry(5, kind), entry(10), entry(20), entry(99, kind)]
-    assert to_delete(entries, 1) == [entry(10)]
-    assert to_delete(entries, 2) == []
+    assert KeepLast(1).to_delete(entries) == [entry(10)]
+    assert KeepLast(2).to_delete(entries) == []
 
 
 def test_less_than_minus_one_is_an_error() -> None:
-    with pytest.raises(ValueError, match="keep is -2"):
-        to_delete([], -2)
+    with pytest.raises(ValueError, match="count is -2"):
+        KeepLast(-2)
 
 
 def test_any_mixture_keeps_the_rules() -> None:
@@ -58,9 +62,46 @@ def test_any_mixture_keeps_the_rules() -> None:
         entries = [entry(iteration, draw.choice(kinds)) for iteration in draw.sample(range(99), 12)]
         keep = draw.randrange(8)
         protected = {each.name for each in draw.sample(entries, draw.randrange(4))}
-        gone = to_delete(entries, keep, protected)
+        gone = to_delete(entries, [KeepLast(keep)], protected)
         stays = [each for each in entries if each not in gone and each.kind == "periodic"]
         newest = sorted((each.iteration for each in entries if each.kind == "periodic"), reverse=True)[:keep]
         assert all(each.kind == "periodic" and each.name not in protected for each in gone)
         assert {each.iteration for each in stays if each.name not in protected} <= set(newest)
         assert set(newest) <= {each.iteration for each in stays}
+
+
+def test_only_names_of_the_template_count() -> None:
+    entries = [named("epoch_1.pth", 10, 1), named("iter_20.pth", 20, 2), named("epoch_3", 30, 3), entry(40)]
+    assert KeepLast(1, "epoch_{}.pth").to_delete(entries) == entries[:1]
+    assert KeepLast(0, "epoch_{}.pth").to_delete(entries) == [entries[0], entries[2]]
+    assert KeepLast(0, "iter_{}.pth", by_epoch=False).to_delete(entries) == [entries[1]]
+
+
+def test_what_falls_out_of_the_ranking_goes() -> None:
+    entries = [entry(iteration, "best") for iteration in (10, 20, 30, 40)]
+    ranking = tuple(entries[place].name for place in (2, 0, 3))
+    assert KeepBest(ranking, 1).to_delete(entries) == [entries[0], entries[3]]
+    assert KeepBest(ranking, 3).to_delete(entries) == []
+
+
+def test_a_file_replaces_those_of_its_kind_or_name() -> None:
+    failures = [entry(10, "exception"), entry(20), entry(15, "exception")]
+    assert Replace("exception").to_delete(failures) == failures[:1]
+    names = ("last-01234567.pth", "best-01234567.pth", "last-more-01234567.pth", "last-76543210.pth")
+    published = [named(name, 10, 1, "published") for name in names]
+    assert Replace("published", "last-{hash}.pth").to_delete(published) == published[:1]
+
+
+def test_failures_that_the_run_has_passed_go() -> None:
+    entries = [entry(10, "exception"), entry(20, "exception"), entry(30, "exception"), entry(20)]
+    assert DropFailures().to_delete(entries) == entries[:2]
+
+
+def test_several_rules_delete_what_any_deletes_but_nothing_protected() -> None:
+    entries = [entry(10, "exception"), entry(20), entry(30), entry(40)]
+    rules = [KeepLast(1), DropFailures()]
+    assert to_delete(entries, rules) == [entries[1], entries[2], entries[0]]
+    retire = retired_by(rules, {entries[2].name})
+    assert retire is not None
+    assert retire(entries) == [entries[1], entries[0]]
+    assert retired_by([]) is None

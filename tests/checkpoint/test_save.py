@@ -21,7 +21,7 @@ PERIODIC = {"type": "CheckpointHook", "by_epoch": False, "interval": 2, "save_be
 
 
 class Heard(BaseHook):
-    """Notes what it is told of checkpoints, and when."""
+    """Notes which calls about checkpoints it gets, and when."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ def training(folder: Path, *hooks: Any, **options: Any) -> tuple[Any, Engine, to
 DATA = [torch.ones(2, 3)] * 6
 
 
-def test_what_was_written_before_a_checkpoint_is_flushed_with_it(tmp_path: Path) -> None:
-    """A run that is killed goes on from its checkpoint, and would leave a gap in a place that is behind."""
+def test_outputs_are_flushed_with_a_checkpoint(tmp_path: Path) -> None:
+    """A killed run continues from its checkpoint, and would leave a gap in an output that is behind."""
 
     class Flushed(MemoryWriter):
         def flush(self) -> None:
@@ -71,7 +71,7 @@ def test_what_was_written_before_a_checkpoint_is_flushed_with_it(tmp_path: Path)
 
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Nothing is written in a thread of the store before the event is set."""
+    """Let the store's thread write nothing before the event is set."""
     ready, write = threading.Event(), HashingFile.write
 
     def wait_and_write(self: HashingFile, data: Any) -> int:
@@ -98,7 +98,7 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, slow
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["iter_6.pth", "last.pth"]
 
 
-def test_a_checkpoint_is_heard_of_soon_after_it_is_there_and_not_at_the_end(tmp_path: Path) -> None:
+def test_a_finished_save_is_reported_at_the_next_iteration(tmp_path: Path) -> None:
     heard, done = Heard(), threading.Event()
     runner, trainer, _ = training(tmp_path, PERIODIC | {"start": 2, "interval": 100}, heard)
     wake = runner.installation.wake
@@ -117,9 +117,7 @@ def test_a_checkpoint_is_heard_of_soon_after_it_is_there_and_not_at_the_end(tmp_
     assert heard.log[:2] == [("before", 2), ("iter_2.pth", 4)]
 
 
-def test_what_a_checkpoint_holds_is_the_state_of_its_iteration_however_late_it_is_written(
-    tmp_path: Path, slow_disk: threading.Event
-) -> None:
+def test_a_late_write_still_holds_the_state_of_its_iteration(tmp_path: Path, slow_disk: threading.Event) -> None:
     _, trainer, model = training(tmp_path, PERIODIC)
     seen = {}
 
@@ -136,7 +134,7 @@ def test_what_a_checkpoint_holds_is_the_state_of_its_iteration_however_late_it_i
         assert {int(entry["step"]) for entry in state["optimizer"]["state"].values()} == {iteration}
 
 
-def test_weights_that_a_script_changes_by_hand_before_they_are_copied_are_never_saved_torn(
+def test_weights_changed_by_the_script_during_staging_are_never_torn(
     tmp_path: Path, slow_disk: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
@@ -154,9 +152,7 @@ def test_weights_that_a_script_changes_by_hand_before_they_are_copied_are_never_
     assert sorted(path.name for path in tmp_path.glob("iter*.pth")) == ["iter_2.pth", "iter_6.pth"]
 
 
-def test_where_a_script_changes_weights_at_the_end_of_an_epoch_nothing_is_lost(
-    tmp_path: Path, slow_disk: threading.Event
-) -> None:
+def test_weights_changed_by_the_script_at_epoch_end_are_saved(tmp_path: Path, slow_disk: threading.Event) -> None:
     _, trainer, model = training(tmp_path, {"type": "CheckpointHook"})
 
     @trainer.on(Events.EPOCH_STARTED(once=2))
@@ -176,7 +172,7 @@ def test_the_optimizer_is_left_as_it_was(tmp_path: Path) -> None:
     assert not optimizer._optimizer_step_pre_hooks
 
 
-def test_without_steps_to_wait_for_the_state_is_copied_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_step_hooks_the_state_is_copied_synchronously(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steady, begin = [], FolderStore.begin
 
     def look(self: FolderStore, *args: Any, **kwargs: Any) -> Any:
@@ -194,7 +190,7 @@ def test_without_steps_to_wait_for_the_state_is_copied_at_once(tmp_path: Path, m
     assert steady[3:] == [8, 8, 0], "two weights, and of each two averages and a step; none at the end of an epoch"
 
 
-def test_a_save_that_nobody_asked_to_hear_of_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_without_callback_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: HashingFile, data: Any) -> int:
         raise OSError(28, "No space left on device")
 
@@ -215,9 +211,7 @@ class FailsWhenTold(BaseHook):
 
 
 @pytest.mark.parametrize("at", [3, 6])
-def test_a_hook_that_fails_when_it_is_told_of_a_file_ends_the_run_in_order(
-    at: int, tmp_path: Path, slow_disk: threading.Event
-) -> None:
+def test_a_hook_failing_after_a_save_ends_the_run_cleanly(at: int, tmp_path: Path, slow_disk: threading.Event) -> None:
     fails, heard = FailsWhenTold(), Heard()
     _, trainer, _ = training(tmp_path, PERIODIC | {"max_keep_ckpts": -1}, heard, fails)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(once=at), slow_disk.set)
@@ -226,7 +220,7 @@ def test_a_hook_that_fails_when_it_is_told_of_a_file_ends_the_run_in_order(
     assert fails.cleaned_up == 1
 
 
-def test_what_fails_in_the_end_does_not_hide_why_a_run_failed(
+def test_an_error_while_closing_does_not_hide_the_first(
     tmp_path: Path, slow_disk: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     fails = FailsWhenTold()
@@ -262,7 +256,7 @@ def in_each_rank(folder: str, fail: bool) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fail", [False, True])
-def test_all_ranks_hear_of_every_save_at_the_same_moment(fail: bool, tmp_path: Path) -> None:
+def test_all_ranks_report_every_save_at_the_same_iteration(fail: bool, tmp_path: Path) -> None:
     one, other = run_ranks(in_each_rank, str(tmp_path), fail)
     assert one == other
     log, failed = one

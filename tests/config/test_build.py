@@ -55,7 +55,7 @@ def test_a_class_with_a_config_parameter() -> None:
     assert Anything().path == "none"
 
 
-def test_a_class_with_its_own_constructor_that_does_not_call_super() -> None:
+def test_a_class_whose_constructor_does_not_call_super() -> None:
     @HOOKS.register_module()
     class CheckInvalidLossHook(Hook):
         def __init__(self, interval: int = 50) -> None:
@@ -154,7 +154,7 @@ def test_a_name_is_taken_over_with_force_only() -> None:
     assert type(build_hook("CheckpointHook")) is CheckpointHook
 
 
-def test_built_in_hooks_take_their_settings_by_name_or_as_one_mapping() -> None:
+def test_built_in_hooks_take_keywords_or_one_mapping() -> None:
     for name in ("CheckpointHook", "EvalHook", "IterTimerHook"):
         cls: Any = HOOKS.get(name)
         for hook in (
@@ -259,7 +259,7 @@ def test_build_hooks_reports_every_entry() -> None:
     ]
 
 
-def test_a_module_that_needs_a_package_that_is_missing_is_a_problem() -> None:
+def test_a_module_with_a_missing_dependency_is_a_problem() -> None:
     HOOKS._modules["FarHook"] = "no_such_package"
     assert problems("FarHook") == [("hook.type", "FarHook cannot be loaded: No module named 'no_such_package'")]
 
@@ -281,9 +281,7 @@ def test_a_module_that_needs_a_package_that_is_missing_is_a_problem() -> None:
         (ValueError(), "hook", "ValueError"),
     ],
 )
-def test_what_a_constructor_refuses_is_a_problem_of_the_setting_it_names(
-    error: Exception, place: str, message: str
-) -> None:
+def test_what_a_constructor_refuses_names_its_setting(error: Exception, place: str, message: str) -> None:
     class Refuses(BaseHook):
         def __init__(self, size: int = 3) -> None:
             raise error
@@ -298,9 +296,7 @@ def test_what_a_constructor_refuses_is_a_problem_of_the_setting_it_names(
         (ValueError("interval: too short"), "hook", "interval: too short"),
     ],
 )
-def test_what_a_schedule_refuses_is_a_problem_of_the_setting_the_error_has_or_of_the_entry(
-    error: Exception, place: str, message: str
-) -> None:
+def test_what_a_schedule_refuses_names_its_setting_or_the_entry(error: Exception, place: str, message: str) -> None:
     class Refuses(BaseHook):
         @property
         def when(self) -> Any:
@@ -328,9 +324,9 @@ def test_references_are_replaced_however_deep() -> None:
     assert hook.c == "plain @model"
     assert given["a"] == "@model"
     assert problems(given) == [
-        ("hook.a", "there is no service 'model': give attach_hooks model=..."),
-        ("hook.b.x[0]", "there is no service 'model': give attach_hooks model=..."),
-        ("hook.b.x[1].y", "there is no service 'model': give attach_hooks model=..."),
+        ("hook.a", "there is no service 'model': pass model=... to attach_hooks()"),
+        ("hook.b.x[0]", "there is no service 'model': pass model=... to attach_hooks()"),
+        ("hook.b.x[1].y", "there is no service 'model': pass model=... to attach_hooks()"),
     ]
 
 
@@ -342,7 +338,7 @@ def test_a_service_has_to_fit_the_type_of_its_setting() -> None:
         ("hook.interval", f"a whole number of at least 1 is needed, not {shown} (@model)")
     ]
     assert problems({"type": "EvalHook", "interval": "@nothing"}, services) == [
-        ("hook.interval", "there is no service 'nothing': give attach_hooks nothing=...")
+        ("hook.interval", "there is no service 'nothing': pass nothing=... to attach_hooks()")
     ]
 
 
@@ -454,7 +450,7 @@ def test_all_kinds_of_problems_are_found_in_one_pass() -> None:
     "broken",
     [{"type": "EvalHook", "intervall": 2}, {"type": "EvalHok"}, {"type": "EvalHook", "name": "a b"}],
 )
-def test_a_hook_that_could_not_be_built_is_not_missed_by_the_others(broken: Any) -> None:
+def test_an_unbuilt_hook_is_not_reported_as_missing(broken: Any) -> None:
     found = together({"type": "CheckpointHook", "save_best": True}, "EarlyStoppingHook", broken, evaluators=())
     assert [place.split(".")[0] for place, _ in found] == ["hooks[2]"]
 
@@ -466,7 +462,7 @@ def test_a_broken_hook_that_does_not_evaluate_hides_nothing() -> None:
     assert [place for place, _ in found] == ["hooks[1].limit_sek", "hooks[0].monitor"]
 
 
-def test_what_a_script_could_still_give_is_no_problem_of_a_file() -> None:
+def test_what_a_script_may_still_supply_is_no_problem() -> None:
     wanted = [{"type": "CheckpointHook", "save_best": True}, "EarlyStoppingHook", "EvalHook"]
     assert together(*wanted, evaluators=(), services={}) != []
     assert together(*wanted, evaluators=(), services={}, complete=False) == []

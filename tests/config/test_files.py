@@ -8,16 +8,15 @@ import math
 import random
 import sys
 import time
-from collections import OrderedDict, namedtuple
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
-from ignite_hooks.config import files as loading
-from ignite_hooks.config.files import load_config, parse_json, parse_python, parse_toml, parse_yaml, plain
+from ignite_hooks.config import files, python_file, tree
+from ignite_hooks.config.files import load_config, parse_json, parse_python, parse_toml, parse_yaml
 from ignite_hooks.errors import ConfigError
 
 PARSERS = {"yaml": parse_yaml, "json": parse_json, "toml": parse_toml, "py": parse_python}
@@ -89,7 +88,7 @@ def test_toml_gives_plain_data() -> None:
     assert parse_toml(text, "c") == {"hooks": [{"type": "A", "lr": 1e-4, "on": [1, True]}]}
 
 
-def test_merge_keys_give_way_to_own_keys_and_earlier_ones_win() -> None:
+def test_own_keys_override_merged_keys_and_earlier_merges_win() -> None:
     found = parse_yaml("a: &a {x: 1, y: 2}\nb:\n  <<: [*a, {x: 5, z: 6}]\n  y: 3", "c.yaml")
     assert found["b"] == {"x": 1, "y": 3, "z": 6}
 
@@ -312,9 +311,7 @@ def test_a_path_without_a_file_says_what_is_there(tmp_path: Path, name: str, mes
         ("c.py", b"# -*- coding: latin-1 -*-\r\na = '\xc3\xa9'\r\n", {"a": "é"}),
     ],
 )
-def test_a_file_is_loaded_whatever_its_line_ends_and_byte_order_mark(
-    tmp_path: Path, name: str, content: bytes, value: Any
-) -> None:
+def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path: Path, name: str, content: bytes, value: Any) -> None:
     (tmp_path / name).write_bytes(content)
     assert load_config(tmp_path / name) == value
 
@@ -397,84 +394,10 @@ def test_random_bytes_give_plain_data_or_a_config_error(tmp_path: Path) -> None:
             load_config(path)
 
 
-def test_plain_copies_containers_and_keeps_objects() -> None:
-    model = object()
-    pair = namedtuple("pair", "a b")(1, 2)
-    given = OrderedDict(hooks=(model, {"x": [1]}), names=MappingProxyType({0: "cat"}), pair=pair)
-    copied = plain(given)
-    assert copied == {"hooks": [model, {"x": [1]}], "names": {0: "cat"}, "pair": pair}
-    assert type(copied) is dict
-    assert copied["pair"] is pair
-    copied["hooks"][1]["x"].append(2)
-    assert given["hooks"][1] == {"x": [1]}
-
-
-def test_plain_copies_what_occurs_twice_twice() -> None:
-    part = {"x": 1}
-    copied = plain([part, part])
-    assert copied == [part, part]
-    assert copied[0] is not copied[1]
-
-
-def test_plain_refuses_cycles_depth_and_explosions() -> None:
-    cycle: dict[str, Any] = {"a": []}
-    cycle["a"].append(cycle)
-    with pytest.raises(ConfigError, match=r"^a\[0\]: contains itself"):
-        plain(cycle)
-    deep: list[Any] = []
-    wide: list[Any] = [1]
-    for _ in range(100):
-        deep = [deep]
-    for _ in range(9):
-        wide = [wide] * 9
-    with pytest.raises(ConfigError, match="nested too deeply"):
-        plain({"a": deep})
-    with pytest.raises(ConfigError, match="too much data"):
-        plain({"a": wide})
-
-
-@pytest.fixture
-def omegaconf(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in with the four names that are used: OmegaConf is no dependency."""
-
-    class DictConfig:
-        def __init__(self, content: Any) -> None:
-            self.content = content
-
-    DictConfig.__module__ = "omegaconf.dictconfig"
-
-    class OmegaConfBaseException(Exception):
-        pass
-
-    class OmegaConf:
-        @staticmethod
-        def is_config(value: Any) -> bool:
-            return isinstance(value, DictConfig)
-
-        @staticmethod
-        def to_container(value: DictConfig, *, resolve: bool, throw_on_missing: bool) -> Any:
-            if value.content is None:
-                raise OmegaConfBaseException("Missing mandatory value: lr\n    full_key: lr")
-            return value.content
-
-    module = ModuleType("omegaconf")
-    vars(module).update(DictConfig=DictConfig, OmegaConf=OmegaConf, errors=ModuleType("omegaconf.errors"))
-    vars(module.errors).update(OmegaConfBaseException=OmegaConfBaseException)
-    monkeypatch.setitem(sys.modules, "omegaconf", module)
-    return module
-
-
-def test_plain_resolves_omegaconf(omegaconf: Any) -> None:
-    config = omegaconf.DictConfig({"hooks": ({"type": "A"},)})
-    assert plain(config) == {"hooks": [{"type": "A"}]}
-    assert plain({"a": config}) == {"a": {"hooks": [{"type": "A"}]}}
-    with pytest.raises(ConfigError, match=r"^a: OmegaConf cannot resolve .*: Missing mandatory value: lr"):
-        plain({"a": omegaconf.DictConfig(None)})
-
-
-def test_it_imports_nothing_heavy() -> None:
-    tree = ast.parse(Path(loading.__file__).read_text())
-    modules = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {"ignite_hooks.errors", "ignite_hooks.text"}
-    assert modules - sys.stdlib_module_names - {"collections.abc"} == {"yaml", *ours}
+@pytest.mark.parametrize("module", [files, python_file, tree], ids=lambda module: module.__name__)
+def test_it_imports_nothing_heavy(module: ModuleType) -> None:
+    parsed = ast.parse(Path(module.__file__ or "").read_text())
+    modules = {name.name for node in ast.walk(parsed) if isinstance(node, ast.Import) for name in node.names}
+    modules |= {str(node.module) for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
+    ours = {"ignite_hooks.errors", "ignite_hooks.text", "ignite_hooks.config.tree", "ignite_hooks.config.python_file"}
+    assert modules - sys.stdlib_module_names - {"collections.abc"} <= {"yaml", *ours}

@@ -293,7 +293,7 @@ def test_only_classes_of_handlers_are_found() -> None:
         (
             {"arguments": {"x": "@nothing"}},
             "arguments.x",
-            "there is no service 'nothing': give attach_hooks nothing=...",
+            "there is no service 'nothing': pass nothing=... to attach_hooks()",
         ),
     ],
 )
@@ -322,7 +322,7 @@ def test_mistakes_of_a_callable(run: Run, entry: dict[str, Any], place: str, mes
         (
             {"type": "EMAHandler", "model": "@modell"},
             "model",
-            "there is no service 'modell': give attach_hooks modell=...",
+            "there is no service 'modell': pass modell=... to attach_hooks()",
         ),
         ({"type": "EMAHandler", "model": 3}, "model", "model should be an instance of nn.Module"),
         (
@@ -355,7 +355,7 @@ def test_an_object_that_ignite_could_not_use_either(run: Run) -> None:
     ]
 
 
-def test_the_evaluator_of_an_eval_hook_further_up_can_be_named(run: Run) -> None:
+def test_the_evaluator_of_an_earlier_eval_hook_can_be_named(run: Run) -> None:
     eval_hook = {"type": "EvalHook", "name": "mine", "dataloader": "@val_loader", "save_best": False}
     timer = {"type": "ignite.handlers.Timer", "engine": "mine"}
     loader = {"val_loader": run.val_data}

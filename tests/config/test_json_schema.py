@@ -159,7 +159,7 @@ def test_every_setting_is_described_for_editors(printed: str, name: str) -> None
     assert undescribed == [] or name in WRITERS
 
 
-def test_a_hook_registered_by_a_script_is_part_of_its_schema() -> None:
+def test_a_registered_hook_is_part_of_the_schema() -> None:
     from ignite_hooks.hooks.base_hook import BaseHook, settings
 
     @settings

@@ -9,8 +9,9 @@ import pytest
 
 from ignite_hooks import HOOKS, BaseHook, ConfigError, attach_hooks, build_hook
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, SCOPES, WITHOUT_EFFECT
+from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, WITHOUT_EFFECT
 from ignite_hooks.config.read import default_set, read_config
+from ignite_hooks.registry import SCOPES
 from ignite_hooks.testing import tiny_run
 
 CONFIG = """
@@ -66,7 +67,7 @@ def problems(config: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_a_scope_before_a_name_of_ours_is_no_part_of_it(scope: str) -> None:
+def test_a_scope_before_our_name_is_ignored(scope: str) -> None:
     assert type(build_hook(f"{scope}.LoggerHook")) is HOOKS.get("LoggerHook")
     assert [f"{scope}.{name}" in HOOKS for name in ("LoggerHook", "NoHook")] == [True, False]
 
@@ -142,7 +143,7 @@ def test_a_scope_that_is_registered_goes_before() -> None:
         ),
     ],
 )
-def test_where_it_means_something_else_the_error_says_what_to_write(config: Any, expected: list[str]) -> None:
+def test_a_setting_with_another_meaning_says_what_to_write(config: Any, expected: list[str]) -> None:
     found = "\n".join(problems(config))
     assert [message for message in expected if message not in found] == []
 
@@ -160,7 +161,7 @@ def test_what_asks_for_nothing_else_is_taken_as_it_is(config: dict[str, Any]) ->
     build_hook(config)
 
 
-def test_other_names_of_the_same_are_understood_but_not_beside_our_own() -> None:
+def test_other_names_work_but_not_beside_our_own() -> None:
     assert build_hook({"type": "EarlyStoppingHook", "rule": "greater", "monitor": "x"}).mode == "greater"
     assert build_hook({"type": "CheckpointHook", "save_begin": 5, "interval": 2}).start == 5
     given = {"type": "CheckpointHook", "save_begin": 5, "start": 4}
@@ -174,7 +175,7 @@ def test_their_default_hook_for_schedulers_is_known_by_its_name(value: Any) -> N
     assert found == ([] if value is None else [{"type": "ParamSchedulerHook", **value}])
 
 
-def test_the_tables_name_hooks_and_settings_that_exist_and_none_that_would_hide_one_of_ours() -> None:
+def test_tables_name_what_exists_and_hide_nothing_of_ours() -> None:
     tables: tuple[Any, ...] = (SAME, OTHERWISE, WITHOUT_EFFECT, DEFAULTS)
     for table in tables:
         for name, words in table.items():

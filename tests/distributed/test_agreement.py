@@ -147,11 +147,11 @@ def test_all_stop_where_one_wants_to_and_say_why(found: list[dict[str, Any]]) ->
     assert [each["stop"] for each in found] == [[7, "enough on rank 1"]] * 2
 
 
-def test_nobody_votes_where_no_hook_can_end_the_run(found: list[dict[str, Any]]) -> None:
+def test_no_vote_without_a_hook_that_can_end_the_run(found: list[dict[str, Any]]) -> None:
     assert [each["votes of hooks that cannot stop"] for each in found] == [False, False]
 
 
-def test_a_hook_on_one_rank_alone_is_refused_on_both_before_the_first_iteration(found: list[dict[str, Any]]) -> None:
+def test_a_hook_on_only_one_rank_is_refused_on_both(found: list[dict[str, Any]]) -> None:
     for each in found:
         assert each["hook missing"].startswith(
             "RankError: the ranks of this run have different hooks: rank 1 has no 'LoggerHook', which rank 0 has"
@@ -164,7 +164,7 @@ def test_another_setting_on_one_rank_is_named(found: list[dict[str, Any]]) -> No
         assert "EMAHook.momentum is 0.9 on rank 0 and 0.91 on rank 1" in each["setting differs"]
 
 
-def test_a_configuration_that_is_wrong_on_one_rank_is_refused_on_both(found: list[dict[str, Any]]) -> None:
+def test_a_configuration_wrong_on_one_rank_is_refused_on_both(found: list[dict[str, Any]]) -> None:
     assert found[0]["wrong on rank 1"].startswith("RankError: rank 1 has failed: ConfigError: ")
     assert "did you mean 'LoggerHook'?" in found[1]["wrong on rank 1"]
 
@@ -174,13 +174,13 @@ def test_a_schedule_in_seconds_fires_in_the_same_iterations(found: list[dict[str
     assert len(found[0]["moments"]) > 2
 
 
-def test_ranks_with_other_numbers_of_batches_hear_of_it_at_once(found: list[dict[str, Any]]) -> None:
+def test_ranks_with_different_numbers_of_batches_are_warned(found: list[dict[str, Any]]) -> None:
     for each in found:
         assert each["uneven"].startswith("RankError: the ranks of this run are at different places: rank 0 ")
         assert "the same number of batches" in each["uneven"]
 
 
-def test_averages_are_those_of_rank_0_or_the_mean_or_left_alone(found: list[dict[str, Any]]) -> None:
+def test_averages_are_broadcast_averaged_or_left_as_they_are(found: list[dict[str, Any]]) -> None:
     first, second = found
     assert first["ema broadcast"] == second["ema broadcast"]
     assert first["ema average"] == second["ema average"]
@@ -237,7 +237,7 @@ def pids_in(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", range(times(2, 30)))
-def test_all_stop_in_one_iteration_and_save_when_one_gets_sigterm(number: int, tmp_path: Path) -> None:
+def test_sigterm_on_one_rank_stops_and_saves_all_together(number: int, tmp_path: Path) -> None:
     dice = drawn()
     ranks = Ranks(trained_until_told, str(tmp_path))
     told = pids_in(tmp_path)
@@ -287,9 +287,7 @@ def evaluates_for_ever(folder: str, limit: float, seconds: float, grace: float =
 
 @pytest.mark.parametrize("gone", [0, 1])
 @pytest.mark.parametrize(("batch", "code"), [(0.01, 1), (600, 17)])
-def test_a_rank_that_is_killed_in_an_evaluation_is_named_and_the_other_does_not_wait_for_it(
-    batch: float, code: int, gone: int, tmp_path: Path
-) -> None:
+def test_a_rank_killed_in_an_evaluation_is_named(batch: float, code: int, gone: int, tmp_path: Path) -> None:
     # One that can end by itself is given the time to, however busy the machine is.
     grace = SECONDS if code == 1 else vigil.GRACE
     with Ranks(evaluates_for_ever, str(tmp_path), 2 * SECONDS, batch, grace) as ranks:
@@ -304,7 +302,7 @@ def test_a_rank_that_is_killed_in_an_evaluation_is_named_and_the_other_does_not_
     assert "in __getitem__" in printed or code == 1
 
 
-def test_a_rank_that_cannot_end_by_itself_is_gone_within_2_seconds_of_the_death_of_another() -> None:
+def test_a_waiting_rank_ends_soon_after_the_death_of_another() -> None:
     """At the latest it looks at the others one period after the death, and has given up a time of grace later."""
     assert vigil.PERIOD + vigil.GRACE <= 1
 
@@ -317,8 +315,8 @@ def test_a_rank_that_is_stopped_is_named_within_the_limit(hanging: int, tmp_path
         survivor = ranks.processes[1 - hanging]
         survivor.wait()
         printed = ranks.printed_by(1 - hanging).read_text()
-    # It gives up in the first look after the limit, and looks are at most two periods apart by its own account.
-    assert f"rank {hanging} (process {told[hanging]}) has given no sign of life for 3 s" in printed
+    # It gives up in the first check after the limit, and checks are at most two periods apart by its own account.
+    assert f"rank {hanging} (process {told[hanging]}) has sent no heartbeat for 3 s" in printed
     assert survivor.poll() == 17
     assert "all_reduce" in printed  # where it waited
 
@@ -333,7 +331,7 @@ def cleans_up_slowly(folder: str, seconds: float) -> list[Any]:
     return [runner.stop_reason, threading.active_count()]
 
 
-def test_a_rank_that_is_done_first_is_not_taken_for_dead_and_no_thread_is_left(tmp_path: Path) -> None:
+def test_a_rank_that_ends_first_is_not_taken_for_dead(tmp_path: Path) -> None:
     before = run_ranks(cleans_up_slowly, str(tmp_path / "at once"), 0)
     assert run_ranks(cleans_up_slowly, str(tmp_path / "slowly"), 2.5) == before == [[None, 1], [None, 1]]
 
@@ -357,12 +355,12 @@ def fails_on_one_rank(folder: str) -> list[str]:
     return []
 
 
-def test_a_rank_that_fails_alone_is_named_with_its_last_words_and_the_others_clean_up_in_peace(tmp_path: Path) -> None:
+def test_a_failed_rank_is_named_with_its_last_message(tmp_path: Path) -> None:
     with Ranks(fails_on_one_rank, str(tmp_path)) as ranks:
         assert ranks.wait(30) == [0, 5]
         printed = ranks.printed_by(0).read_text()
         pid = ranks.processes[1].pid
     said = (
-        "has died; its last words: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
+        "has died; its last message: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
     )
     assert f"rank 1 (process {pid}) {said}" in printed

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ignite_hooks.distributed.batch_sharing import Sharded, batches_of, why_whole, without_syncs
+from ignite_hooks.distributed.batch_sharing import SharedLoader, batches_of, why_not_shared, without_syncs
 
 DATA = TensorDataset(torch.arange(7))
 
@@ -28,9 +28,9 @@ def seen(loader: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
-def test_every_batch_is_one_ranks_alone(size: int, ranks: int) -> None:
+def test_every_batch_belongs_to_one_rank(size: int, ranks: int) -> None:
     whole = DataLoader(DATA, batch_size=size)
-    parts = [Sharded(whole, rank, ranks) for rank in range(ranks)]
+    parts = [SharedLoader(whole, rank, ranks) for rank in range(ranks)]
     found = [seen(part.share_out())[: len(part.shard.mine)] for part in parts]
     assert sorted(batch for part in found for batch in part) == sorted(seen(whole))
     lengths = [len(part) for part in found]
@@ -39,8 +39,8 @@ def test_every_batch_is_one_ranks_alone(size: int, ranks: int) -> None:
     assert sum(part.shard.samples for part in parts) == 7
 
 
-def test_a_rank_without_batches_sees_the_first_for_which_it_does_not_answer() -> None:
-    last = Sharded(DataLoader(DATA, batch_size=4), 2, 3)
+def test_a_rank_without_batches_sees_the_first_one() -> None:
+    last = SharedLoader(DataLoader(DATA, batch_size=4), 2, 3)
     assert seen(last.share_out()) == [[0, 1, 2, 3]]
     assert last.shard.mine == []
     assert last.shard.samples == 0
@@ -61,7 +61,7 @@ def test_the_batches_are_those_of_one_process(loader: Any, wanted: list[list[int
     assert batches_of(loader) == wanted
 
 
-def test_a_sampler_that_draws_a_part_is_asked_each_time() -> None:
+def test_a_random_sampler_is_drawn_each_time() -> None:
     loader = DataLoader(DATA, batch_size=2, sampler=RandomSampler(DATA, num_samples=4))
     assert len(batches_of(loader)) == 2
 
@@ -69,18 +69,18 @@ def test_a_sampler_that_draws_a_part_is_asked_each_time() -> None:
 @pytest.mark.parametrize(
     ("loader", "reason"),
     [
-        ([1, 2], "list is no DataLoader"),
+        ([1, 2], "list is not a DataLoader"),
         (DataLoader(Stream()), "its dataset has no indices"),
         (DataLoader(DATA, batch_size=None), "it makes no batches"),
-        (OwnWay(DATA), "OwnWay goes through its data in a way of its own"),
+        (OwnWay(DATA), "OwnWay has its own __iter__"),
     ],
 )
-def test_what_cannot_be_shared_out_is_told(loader: Any, reason: str) -> None:
-    assert reason in str(why_whole(loader))
-    assert why_whole(DataLoader(DATA)) is None
+def test_data_that_cannot_be_shared_has_a_reason(loader: Any, reason: str) -> None:
+    assert reason in str(why_not_shared(loader))
+    assert why_not_shared(DataLoader(DATA)) is None
 
 
-def test_an_ordinary_model_has_no_syncs_to_leave_out() -> None:
+def test_an_ordinary_model_has_no_syncs_to_skip() -> None:
     model = torch.nn.Linear(1, 1)
     with without_syncs(model):
         assert not hasattr(model, "require_forward_param_sync")

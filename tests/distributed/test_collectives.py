@@ -42,7 +42,7 @@ from tests.ranks import run_ranks
         {"of": [torch.tensor([2**62 + 1]), torch.tensor([1.0], dtype=torch.bfloat16)]},
     ],
 )
-def test_what_is_said_arrives_to_the_bit(value: Any) -> None:
+def test_values_arrive_bit_for_bit(value: Any) -> None:
     heard = unpack(pack(value))
     assert str(heard) == str(value)
     if isinstance(value, torch.Tensor):
@@ -50,7 +50,7 @@ def test_what_is_said_arrives_to_the_bit(value: Any) -> None:
         assert torch.equal(heard, value)
 
 
-def test_rubbish_is_an_error_and_nothing_else() -> None:
+def test_malformed_bytes_are_an_error() -> None:
     dice = drawn()
     for _ in range(300):
         said = bytearray(pack({"a": torch.arange(5), "b": [1.5]}))
@@ -62,7 +62,7 @@ def test_rubbish_is_an_error_and_nothing_else() -> None:
             continue
 
 
-def test_alone_everybody_is_this_process() -> None:
+def test_a_single_process_gathers_its_own_value() -> None:
     assert all_gather("x") == ["x"]
     assert broadcast_object({"a": 1}) == {"a": 1}
     assert all_reduce_max([3, -4]) == [3, -4]
@@ -121,7 +121,7 @@ def found() -> list[dict[str, Any]]:
         ("from the first", [[7, 7, 7], [pytest.approx(math.pi, rel=1e-7)], []]),
     ],
 )
-def test_all_hear_the_same(found: list[dict[str, Any]], what: str, wanted: Any) -> None:
+def test_all_ranks_receive_the_same(found: list[dict[str, Any]], what: str, wanted: Any) -> None:
     assert [each[what] for each in found] == [wanted, wanted]
 
 
@@ -130,12 +130,12 @@ def test_rank_0_is_the_main_process(found: list[dict[str, Any]]) -> None:
     assert [each["main"] for each in found] == [True, False]
 
 
-def test_a_process_alone_is_the_main_process() -> None:
+def test_a_single_process_is_the_main_process() -> None:
     assert is_main_process()
 
 
 @pytest.mark.slow
-def test_what_fails_on_one_rank_fails_on_all_and_is_named(found: list[dict[str, Any]]) -> None:
+def test_a_failure_of_one_rank_fails_on_all(found: list[dict[str, Any]]) -> None:
     assert [each["outcome"] for each in found] == [
         "RankError: rank 1 has failed: OSError: the disk is full",
         "OSError: the disk is full",

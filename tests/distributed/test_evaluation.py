@@ -53,7 +53,7 @@ class Median(ignite.metrics.EpochMetric):
 
 
 class Gathers(ignite.metrics.Metric):
-    """A metric that nobody but itself can put together."""
+    """A metric that can only be merged by itself."""
 
     def reset(self) -> None:
         self._seen: list[float] = []
@@ -153,9 +153,7 @@ def each(scripts_own: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("scripts_own", [False, True])
-def test_metrics_are_those_of_one_process_whatever_the_loader_and_however_little_there_is(
-    scripts_own: bool, ranks: int
-) -> None:
+def test_metrics_equal_those_of_one_process_for_any_loader(scripts_own: bool, ranks: int) -> None:
     wanted = each(scripts_own)
     for found in run_ranks(each, scripts_own, ranks=ranks):
         for case, metrics in wanted.items():
@@ -184,7 +182,7 @@ def with_ddp() -> dict[str, Any]:
     return found
 
 
-def test_ranks_may_differ_by_a_batch_under_ddp_with_buffers_and_have_those_of_rank_0() -> None:
+def test_ranks_under_ddp_may_differ_by_a_batch() -> None:
     found = run_ranks(with_ddp)
     assert found[0] == found[1]
     assert found[0]["syncs again"] is True
@@ -206,7 +204,7 @@ def of_a_function(gather: str) -> dict[str, Any]:
     ("gather", "accuracy", "count", "seen"),
     [("average", 2 / 5, 3 * 3 / 5 + 2 * 2 / 5, [[3], [2]]), ("first", 0.0, 5.0, [[5], [5]])],
 )
-def test_a_function_measures_parts_that_are_averaged_or_rank_0_alone_counts(
+def test_a_test_function_is_averaged_or_taken_from_rank_0(
     gather: str, accuracy: float, count: float, seen: list[list[int]]
 ) -> None:
     found = run_ranks(of_a_function, gather)
@@ -215,8 +213,8 @@ def test_a_function_measures_parts_that_are_averaged_or_rank_0_alone_counts(
         assert each_rank["metrics"] == pytest.approx({"accuracy": accuracy, "count": count})
 
 
-def messages() -> dict[str, int]:
-    """How many collectives an evaluation takes."""
+def messages(*names: str) -> dict[str, int]:
+    """The collectives that an evaluation with these metrics takes."""
     import torch.distributed as dist
 
     counted = {"all_gather": 0, "all_reduce": 0, "broadcast": 0}
@@ -230,7 +228,7 @@ def messages() -> dict[str, int]:
 
         return call
 
-    counters = {name: metric for name, metric in all_metrics().items() if name not in ("samples", "median")}
+    counters = {name: metric for name, metric in all_metrics().items() if name in names}
     model, loader = network(), DataLoader(data_of(64), batch_size=4)
     hook = {"type": "DistEvalHook", "metrics": counters, "broadcast_buffers": False}
     trainer = Engine(lambda engine, batch: None)
@@ -242,7 +240,12 @@ def messages() -> dict[str, int]:
 
 
 def test_all_counters_go_in_one_message() -> None:
-    assert run_ranks(messages) == [{"all_gather": 1, "all_reduce": 0, "broadcast": 0}] * 2
+    counters = set(all_metrics()) - {"samples", "median", "squares"}
+    assert run_ranks(messages, *counters) == [{"all_gather": 1, "all_reduce": 0, "broadcast": 0}] * 2
+
+
+def test_a_metric_of_a_script_reduces_its_own_state() -> None:
+    assert run_ranks(messages, "squares", "accuracy") == [{"all_gather": 1, "all_reduce": 2, "broadcast": 0}] * 2
 
 
 def left_as_they_were() -> list[Any]:
@@ -252,14 +255,14 @@ def left_as_they_were() -> list[Any]:
     evaluator.run([(torch.eye(CLASSES)[: rank() + 1], torch.zeros(rank() + 1, dtype=torch.int64))])
     own = accuracy._num_examples
     shared = SharedEvaluation(evaluator)
-    shared.put_together()
+    shared.merge()
     together = accuracy._num_examples
     value = accuracy.compute()
-    shared.release()
+    shared.restore()
     return [own, together, value, accuracy._num_examples, "compute" in vars(accuracy)]
 
 
-def test_a_metric_has_what_it_counted_itself_after_the_evaluation() -> None:
+def test_a_metric_has_its_own_state_after_the_evaluation() -> None:
     assert run_ranks(left_as_they_were) == [[1, 3, 2 / 3, 1, False], [2, 3, 2 / 3, 2, False]]
 
 
@@ -286,7 +289,7 @@ def in_training() -> dict[str, Any]:
     return {"seen": seen, "best": runner.best["accuracy"].score, "training": model.training}
 
 
-def test_it_evaluates_at_the_start_every_few_iterations_and_once_at_the_end() -> None:
+def test_evaluations_in_training_are_those_of_one_process() -> None:
     alone = in_training()
     assert alone["seen"] == [0, 2, 4, 5]
     assert run_ranks(in_training) == [alone, alone]
@@ -303,7 +306,7 @@ def sharded() -> Any:
     return {str(size): evaluated(DataLoader(data_of(size), batch_size=2), hook, model) for size in (1, 5, 8)}
 
 
-def test_a_sharded_model_is_evaluated_though_one_rank_has_a_batch_less() -> None:
+def test_a_sharded_model_allows_one_batch_less() -> None:
     wanted = sharded()
     for found in run_ranks(sharded):
         for size, metrics in wanted.items():

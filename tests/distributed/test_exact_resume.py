@@ -34,7 +34,7 @@ def live(folder: str, victim: int, die_at: int, once_saved: bool = False) -> str
     With ``once_saved`` it waits there until the manifest lists what was begun to be saved.
     """
     fresh = not any(Path(folder).glob("*.pth"))
-    # Every rank draws numbers of its own, and a resumed script begins with others.
+    # Every rank draws different numbers, and a resumed script begins with other ones.
     torch.manual_seed(rank() if fresh else os.getpid())
     random.seed(rank() if fresh else os.getpid())
     network = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
@@ -96,7 +96,7 @@ def began(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", range(times(1, 20)))
-def test_it_ends_with_the_same_bits_and_files_but_for_the_one_it_was_resumed_from(number: int, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_bits_and_files(number: int, tmp_path: Path) -> None:
     dice = drawn()
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     wanted = run_ranks(live, str(whole), 0, -1)

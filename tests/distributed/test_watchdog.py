@@ -11,27 +11,27 @@ from ignite_hooks.distributed.watchdog import Peer, is_of_another_rank, started_
 from ignite_hooks.errors import HookError
 
 
-def test_a_process_that_runs_has_not_gone() -> None:
-    assert not Peer(1, this_host(), os.getpid(), started_at()).is_gone()
+def test_a_running_process_has_not_exited() -> None:
+    assert not Peer(1, this_host(), os.getpid(), started_at()).has_exited()
 
 
-def test_a_process_that_was_killed_is_gone_before_anybody_has_waited_for_it_and_after() -> None:
+def test_a_killed_process_has_exited_before_and_after_it_is_reaped() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         peer = Peer(1, this_host(), process.pid, psutil.Process(process.pid).create_time())
-        assert not peer.is_gone()
+        assert not peer.has_exited()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert peer.is_gone()
-    assert peer.is_gone()
+        assert peer.has_exited()
+    assert peer.has_exited()
 
 
-def test_another_process_of_the_same_number_is_not_the_one_that_was_meant() -> None:
-    assert Peer(1, this_host(), os.getpid(), started_at() - 100).is_gone()
+def test_another_process_with_the_same_number_is_not_the_peer() -> None:
+    assert Peer(1, this_host(), os.getpid(), started_at() - 100).has_exited()
 
 
-def test_of_a_process_of_another_machine_nothing_is_known() -> None:
+def test_nothing_is_known_of_a_process_of_another_machine() -> None:
     far = Peer(2, "elsewhere x y", 1, 0.0)
-    assert not far.is_gone()
+    assert not far.has_exited()
     assert str(far) == "rank 2 (process 1 on elsewhere)"
 
 
@@ -45,7 +45,7 @@ def test_of_a_process_of_another_machine_nothing_is_known() -> None:
         (KeyboardInterrupt(), False),
     ],
 )
-def test_errors_that_another_rank_has_left_behind_are_told_apart(error: BaseException, is_lost: bool) -> None:
+def test_errors_caused_by_a_lost_rank_are_recognized(error: BaseException, is_lost: bool) -> None:
     assert is_of_another_rank(error) is is_lost
     in_a_hook = HookError("EvalHook", "after_train_epoch", 1, 2, error)
     in_a_hook.__cause__ = error

@@ -12,7 +12,7 @@ import pytest
 from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks
-from ignite_hooks.engine.accounting import Budget, Spent
+from ignite_hooks.engine.budget import Budget, Spent
 from ignite_hooks.hooks.base_hook import OnError, settings
 from ignite_hooks.plan.schedule import scheduled
 from tests.ranks import run_ranks

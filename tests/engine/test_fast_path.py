@@ -130,3 +130,24 @@ def test_hook_that_changes_hooks_and_fails_is_treated_as_others(tmp_path: Path) 
     assert [n for name, n in log if name == "old"] == [1, 2, 3, 4, 5]
     assert [n for name, n in log if name == "new"] == [4, 5]
     assert runner.report().failures["Meddler"].count == 1
+
+
+def test_a_failure_costs_the_next_hooks_no_arguments(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Fails(BaseHook):
+        on_error = "warn"
+
+        def after_train_iter(self, outputs: Any) -> None:
+            if outputs == 3:
+                raise ValueError("boom")
+
+    class Sees(BaseHook):
+        def after_train_iter(self, runner: Any, outputs: Any) -> None:
+            seen.append(outputs)
+
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [Fails(), Sees()], work_dir=tmp_path)
+    trainer.run(range(1, 6), max_epochs=1)
+    assert seen == [1, 2, 3, 4, 5]
+    assert runner.report().failures.keys() == {"Fails"}

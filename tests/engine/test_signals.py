@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from torch.utils.data import DataLoader
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.engine.signals import Shielded, ShieldedInit, Signals
+from ignite_hooks.engine.signals import Signals
 from ignite_hooks.testing import RecordingHook, tiny_run
 from tests.tools import Log
 
@@ -188,15 +186,3 @@ def test_a_forked_worker_does_not_decide_for_the_run() -> None:
             os._exit(0 if not first else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert signals.received is None
-
-
-def test_loaders_with_workers_are_shielded_for_the_time_of_a_run_and_keep_their_own_beginning() -> None:
-    begun: list[int] = []
-    alone, two = DataLoader([1, 2]), DataLoader([1, 2], num_workers=2, worker_init_fn=begun.append)
-    with Shielded([alone, two, None, two]):
-        assert alone.worker_init_fn is None
-        inside = two.worker_init_fn
-        assert isinstance(inside, ShieldedInit)
-        assert inside.before == begun.append
-        assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
-    assert two.worker_init_fn == begun.append

@@ -87,7 +87,7 @@ class Witness(BaseHook):
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.global_step in (self.full_from, self.free_from):
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
         if runner.global_step == self.full_from:
             self.ballast.drop_in()
         if self.full_from < runner.global_step <= self.free_from:
@@ -161,7 +161,7 @@ def test_a_full_disk_costs_the_saves_of_its_time_and_nothing_else(
     assert witness.saved == [(f"iter_{n}.pth", n) for n in (1, 2, 3, 7, 8, 9)] + [("last.pth", LAST)]
     assert witness.seen_while_full == [("iter_3.pth", 3)] * 3
     for number, line in zip((4, 5, 6), reports(caplog), strict=True):
-        found = re.fullmatch(rf"cannot save iter_{number}\.pth: {NEEDED}{disk}; the run goes on without it", line)
+        found = re.fullmatch(rf"cannot save iter_{number}\.pth: {NEEDED}{disk}; the run continues without it", line)
         assert found, line
         assert STATE <= float(found[1]) < STATE + 0.5
         assert free - 0.2 <= float(found[2]) <= free + 0.05
@@ -227,12 +227,12 @@ class Arming(BaseHook):
 
     def before_save_checkpoint(self, runner: Any, checkpoint: Any) -> None:
         if checkpoint["meta"]["iter"] == 3:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             self.failing.armed = True
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.global_step == 4:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             self.failing.armed = False
             self.newest = newest_in(runner.work_dir / "checkpoints")
 
@@ -311,7 +311,7 @@ def test_the_older_file_goes_only_when_the_new_one_and_its_listing_are_on_the_di
 
     class Recording(BaseHook):
         def before_save_checkpoint(self, runner: Any, checkpoint: Any) -> None:
-            runner.settle_saves(wait=True)
+            runner.checkpoints.wait_until_finished()
             steps.clear()
 
     folder = tmp_path / "checkpoints"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ignite_hooks.engine.signals import ShieldedInit
+from ignite_hooks.model.loader_workers import ShieldedInit
 from tests.faults.tools import Life, Tell
 
 pytestmark = pytest.mark.faults

@@ -80,7 +80,7 @@ def test_a_full_log_disk_does_not_end_training(
     runner = attach_hooks(run.trainer, HOOKS, work_dir=disk / "run", **run.services)
     run.trainer.run(run.data, max_epochs=5)
     assert run.trainer.state.iteration == 1000
-    assert runner.writer.failures(), "the disk was full indeed"  # type: ignore[attr-defined]
+    assert runner.writer.failures(), "the disk was full indeed"
     assert runner.report().failures == {}
     said = capfd.readouterr().err
     assert said.count("the log is not written any more: [Errno 28] No space left on device") == 1

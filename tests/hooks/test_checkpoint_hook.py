@@ -18,6 +18,7 @@ from torch import nn
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.store import FolderStore
+from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.files import HashingFile
 from ignite_hooks.testing import tiny_run
 
@@ -168,7 +169,7 @@ def test_the_plan_says_how_often_epochs_are_saved(settings: dict[str, Any], expe
 
 
 @pytest.mark.parametrize("interval", [1, 3])
-def test_the_last_iteration_of_an_epoch_is_saved_when_the_epoch_is_over(interval: int, tmp_path: Path) -> None:
+def test_an_epochs_last_iteration_is_saved_after_the_epoch(interval: int, tmp_path: Path) -> None:
     """What the script does then, its scheduler and its evaluation, is in the file."""
     hook = {"type": "CheckpointHook", "by_epoch": False, "interval": interval, "save_best": False}
     trained(tmp_path, hook, scores=[1, 2], epochs=2)
@@ -197,7 +198,7 @@ def test_optimizer_and_scheduler_are_saved_unless_told_otherwise(
         assert {"meta", "state_dict"} <= {*state}
 
 
-def test_what_a_script_does_at_the_end_of_an_epoch_is_in_the_file_of_the_epoch(tmp_path: Path) -> None:
+def test_an_epoch_file_includes_the_scripts_epoch_end_handlers(tmp_path: Path) -> None:
     """Its scheduler has made its step, its evaluation is done, hooks of default priority have had their turn."""
 
     class Scheduler:
@@ -215,12 +216,10 @@ def test_what_a_script_does_at_the_end_of_an_epoch_is_in_the_file_of_the_epoch(t
     assert state["metrics"]["val_accuracy"] == {"value": 2, "step": 6}
 
 
-def test_without_a_model_it_is_told_that_files_hold_no_weights(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_model_missing_weights_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     attach_hooks(trainer := Engine(lambda engine, batch: 0.5), ["CheckpointHook"], work_dir=tmp_path)
     trainer.run([1])
-    assert "checkpoints will hold no weights: give attach_hooks model=..." in caplog.text
+    assert "checkpoints will hold no weights: pass model=... to attach_hooks()" in caplog.text
     assert "state_dict" not in opened(tmp_path / "last.pth")
 
 
@@ -291,7 +290,7 @@ def test_the_weights_in_the_best_file_give_its_metric(own_evaluator: bool, tmp_p
         ("AP@50", "best_AP@50_epoch_1.pth"),
     ],
 )
-def test_the_name_of_a_metric_becomes_a_name_of_a_file(metric: str, name: str, tmp_path: Path) -> None:
+def test_metric_names_become_file_names(metric: str, name: str, tmp_path: Path) -> None:
     published = metric.removeprefix("val/")
     runner, _ = trained(tmp_path, {"type": "CheckpointHook", "best_metric": metric}, scores=[1], metric=published)
     assert runner.best[metric].file == name
@@ -307,23 +306,23 @@ def test_by_iteration_the_best_is_called_by_its_iteration(tmp_path: Path) -> Non
     assert names(tmp_path) == ["last.pth", "best_accuracy_iter_4.pth"]
 
 
-def test_two_evaluations_in_one_epoch_that_are_both_best_leave_one_file_with_the_later_weights(tmp_path: Path) -> None:
+def test_two_best_evaluations_in_an_epoch_leave_the_later_file(tmp_path: Path) -> None:
     hooks: list[Any] = ["CheckpointHook", {"type": "EvalHook", "by_epoch": False, "interval": 1, "dataloader": [0]}]
     trained(tmp_path, *hooks, scores=[1, 2, 0], epochs=1, by_script=False)
     assert names(tmp_path) == ["last.pth", "epoch_1.pth", "best_accuracy_epoch_1.pth"]
     assert opened(tmp_path / "best_accuracy_epoch_1.pth")["meta"]["iter"] == 2
 
 
-def test_the_old_best_goes_only_when_the_new_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    delete, seen = FolderStore._delete, []
+def test_the_old_best_goes_after_the_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete, seen = CommitLog.delete, []
 
-    def look(self: FolderStore, entries: Any) -> None:
+    def look(self: CommitLog, entries: Any) -> None:
         going = list(entries)
         if going:
             seen.append(names(self.folder))
         delete(self, going)
 
-    monkeypatch.setattr(FolderStore, "_delete", look)
+    monkeypatch.setattr(CommitLog, "delete", look)
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": -1}, scores=[1, 2])
     assert seen == [["epoch_1.pth", "best_accuracy_epoch_1.pth", "best_accuracy_epoch_2.pth"]]
 
@@ -342,7 +341,7 @@ def test_a_metric_of_an_earlier_evaluation_is_not_ranked_again(tmp_path: Path) -
     assert (runner.best["accuracy"].epoch, runner.best["accuracy"].score) == (2, 0.5)
 
 
-def test_validations_outside_of_a_run_save_nothing_and_replace_no_best(tmp_path: Path) -> None:
+def test_validations_outside_a_run_save_and_replace_nothing(tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss())
     scores = iter([10, 1, 2, 11])
@@ -358,7 +357,7 @@ def test_validations_outside_of_a_run_save_nothing_and_replace_no_best(tmp_path:
     FolderStore(tmp_path).open().close()
 
 
-def test_a_second_run_of_the_same_engine_ranks_anew(tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_engine_starts_a_new_ranking(tmp_path: Path) -> None:
     runner, trainer = trained(tmp_path, "CheckpointHook", scores=[5, 9, 1, 2, 3], epochs=2)
     assert runner.best["accuracy"].score == 9
     trainer.run(BATCHES, max_epochs=2)
@@ -378,7 +377,7 @@ def test_a_second_run_of_the_same_engine_ranks_anew(tmp_path: Path) -> None:
         ({"keep_best": 2}, [-1.0, 0.0, -0.5], [2, 3]),
     ],
 )
-def test_as_many_of_the_best_are_kept_as_were_asked_for(
+def test_keep_best_keeps_that_many(
     settings: dict[str, Any], scores: list[float], kept: list[int], tmp_path: Path
 ) -> None:
     runner, _ = trained(tmp_path, {"type": "CheckpointHook", **settings}, scores=scores)
@@ -390,9 +389,7 @@ def test_as_many_of_the_best_are_kept_as_were_asked_for(
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(1, ["epoch_1"]), (3, ["epoch_1", "epoch_2"])])
-def test_a_worse_score_later_in_an_epoch_does_not_replace_its_file(
-    keep: int, expected: list[str], tmp_path: Path
-) -> None:
+def test_a_worse_score_in_the_same_epoch_replaces_nothing(keep: int, expected: list[str], tmp_path: Path) -> None:
     hook = {"type": "CheckpointHook", "keep_best": keep}
     hooks: list[Any] = [hook, {"type": "EvalHook", "by_epoch": False, "interval": 1, "dataloader": [0]}]
     trained(tmp_path, *hooks, scores=[9, 8, 7, 1, 2, 3], epochs=2, by_script=False)
@@ -420,7 +417,7 @@ def test_several_metrics_have_a_best_each(save_best: Any, kept: list[str], tmp_p
     assert sorted(names(tmp_path)) == [f"{name}.pth" for name in kept]
 
 
-def test_a_resumed_run_keeps_the_same_best_as_one_that_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_same_best_files(tmp_path: Path) -> None:
     hook, scores = {"type": "CheckpointHook", "keep_best": 2}, [5, 3, 9, 1, 7]
     trained(tmp_path / "whole", hook, scores=scores)
     trained(tmp_path / "parts", hook, scores=scores[:2])
@@ -432,7 +429,7 @@ def test_a_resumed_run_keeps_the_same_best_as_one_that_never_stopped(tmp_path: P
 
 
 @pytest.mark.parametrize("keys", ["state_dict", ["meta", "state_dict"]])
-def test_the_last_and_the_best_are_published_with_a_hash_in_their_names(keys: Any, tmp_path: Path) -> None:
+def test_last_and_best_are_published_with_hashed_names(keys: Any, tmp_path: Path) -> None:
     trained(tmp_path, {"type": "CheckpointHook", "published_keys": keys}, scores=[1, 3, 2])
     slim = sorted(path for path in tmp_path.glob("*-????????.pth"))
     assert [path.name.rpartition("-")[0] for path in slim] == ["best_accuracy_epoch_2", "last"]
@@ -443,7 +440,7 @@ def test_the_last_and_the_best_are_published_with_a_hash_in_their_names(keys: An
         assert torch.equal(opened(path)["state_dict"]["weight"], whole["state_dict"]["weight"])
 
 
-def test_a_key_that_is_not_there_is_told_and_a_published_file_is_never_resumed_from(
+def test_missing_published_keys_are_reported_and_published_files_never_resumed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = {"type": "CheckpointHook", "published_keys": ["state_dict", "ema"], "save_best": False}
@@ -526,19 +523,19 @@ def test_a_run_that_fails_saves_the_last_good_state(where: str, saved: int | Non
         assert all(entry["step"] == saved for entry in state["optimizer"]["state"].values())
 
 
-def test_what_is_saved_already_is_not_saved_again_when_the_run_fails(tmp_path: Path) -> None:
+def test_a_failure_does_not_save_a_saved_iteration_again(tmp_path: Path) -> None:
     failing_run(tmp_path, "before the optimizer", by_epoch=False, interval=2)
     assert names(tmp_path) == ["iter_2.pth", "iter_4.pth"]
 
 
-def test_a_torn_state_is_told_and_the_newest_good_one_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_state_is_reported_and_not_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failing_run(tmp_path, "after the optimizer", by_epoch=False, interval=3)
     assert names(tmp_path) == ["iter_3.pth"]
     reason = "the run failed after the optimizer had begun to change it"
     assert f"the state of iteration 4 is not saved: {reason}" in caplog.messages
 
 
-def test_save_on_exception_can_be_switched_off_and_a_stopped_run_is_no_failed_one(tmp_path: Path) -> None:
+def test_save_on_exception_can_be_disabled_and_ignores_stopped_runs(tmp_path: Path) -> None:
     failing_run(tmp_path / "off", "in a handler", save_on_exception=False)
     assert names(tmp_path / "off") == []
     _, trainer = trained(tmp_path / "stopped", "CheckpointHook")
@@ -546,7 +543,7 @@ def test_save_on_exception_can_be_switched_off_and_a_stopped_run_is_no_failed_on
     assert trainer.state.iteration == 3
 
 
-def test_a_failed_run_goes_on_from_where_it_failed_and_leaves_one_file_of_its_failures(tmp_path: Path) -> None:
+def test_a_failed_run_resumes_there_and_leaves_one_exception_file(tmp_path: Path) -> None:
     failing_run(tmp_path, "in a handler")
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -568,7 +565,7 @@ def test_a_failed_run_goes_on_from_where_it_failed_and_leaves_one_file_of_its_fa
 # -- beside the training -----------------------------------------------------------------------------------------
 
 
-def test_saving_beside_the_training_leaves_the_same_files_as_saving_in_it(tmp_path: Path) -> None:
+def test_async_and_synchronous_saves_leave_the_same_files(tmp_path: Path) -> None:
     for mode in (True, False):
         torch.manual_seed(0)
         hook = {"type": "CheckpointHook", "async_save": mode, "max_keep_ckpts": 2, "keep_best": 2}
@@ -597,24 +594,20 @@ def test_after_save_checkpoint_comes_when_the_file_is_there(tmp_path: Path) -> N
 # -- when the best cannot be found -------------------------------------------------------------------------------
 
 
-def test_save_best_that_was_asked_for_and_cannot_be_is_an_error_before_anything_is_attached(tmp_path: Path) -> None:
+def test_explicit_save_best_without_evaluation_is_refused_before_attaching(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path, {"type": "CheckpointHook", "save_best": True})
-    message = "nothing evaluates: give attach_hooks val_loader or evaluators, or add an EvalHook"
+    message = "nothing evaluates: pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
     assert str(caught.value) == f"hooks[0].save_best: {message}"
 
 
-def test_save_best_by_default_is_off_in_one_line_where_nothing_evaluates(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_default_save_best_is_off_without_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     trained(tmp_path, "CheckpointHook", epochs=3)
     assert [message for message in caplog.messages if "save_best" in message] == ["save_best is off: nothing evaluates"]
 
 
-def test_save_best_by_default_is_off_in_one_line_where_the_metric_does_not_exist(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_default_save_best_is_off_without_the_metric(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     trained(tmp_path, "CheckpointHook", scores=[1, 2, 3], metric="f1")
     lines = [message for message in caplog.messages if "save_best" in message]
@@ -622,12 +615,12 @@ def test_save_best_by_default_is_off_in_one_line_where_the_metric_does_not_exist
     assert names(tmp_path) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "epoch_3.pth"]
 
 
-def test_a_metric_that_was_named_and_does_not_exist_is_an_error_that_lists_what_exists(tmp_path: Path) -> None:
+def test_a_named_metric_that_is_missing_lists_those_available(tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"no metric 'val_acuracy': there are .* \(did you mean 'val_accuracy'\?\)"):
         trained(tmp_path, {"type": "CheckpointHook", "best_metric": "val_acuracy", "rule": "max"}, scores=[1])
 
 
-def test_a_metric_whose_evaluator_has_not_had_its_turn_is_waited_for(tmp_path: Path) -> None:
+def test_a_metric_of_a_later_evaluator_is_awaited(tmp_path: Path) -> None:
     val, hard = (Engine(lambda e, batch: e.state.metrics.update({"f1": e.state.iteration * 0.5})) for _ in range(2))
     trainer = Engine(lambda engine, batch: None)
     hook = {"type": "CheckpointHook", "best_metric": "f1"}
@@ -689,7 +682,7 @@ def test_wrong_settings_are_refused_with_their_place(settings: dict[str, Any], m
         *["epoch {}.pth", "epoch_{}.pth\n", "épo_{}.pth", "{:5d}.pth", "{:0300d}.pth", "manifest.json{}"],
     ],
 )
-def test_a_template_that_makes_no_name_in_the_folder_is_refused_when_built(template: str, tmp_path: Path) -> None:
+def test_a_template_without_valid_names_is_refused(template: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path, {"type": "CheckpointHook", "filename_tmpl": template})
     assert str(caught.value).startswith("hooks[0].filename_tmpl: ")
@@ -723,18 +716,18 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return fill
 
 
-def test_a_periodic_save_that_fails_lets_the_run_go_on_and_is_reported(
+def test_a_failed_periodic_save_is_reported_and_the_run_continues(
     full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full_disk("epoch_2", "epoch_3")
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, epochs=3)
     assert names(tmp_path) == ["last.pth", "epoch_1.pth"]
     assert "cannot save epoch_2.pth: disk full, needs " in caplog.text
-    assert "; the run goes on without it" in caplog.text
+    assert "; the run continues without it" in caplog.text
     assert "checkpoints that could not be saved: 2" in caplog.text
 
 
-def test_a_best_that_cannot_be_saved_leaves_the_former_one_until_the_next_is_there(
+def test_a_failed_best_save_keeps_the_former_best(
     full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full_disk("best_accuracy_epoch_2")
@@ -753,7 +746,7 @@ def test_a_last_save_that_fails_is_an_error(full_disk: Callable[..., None], tmp_
     assert names(tmp_path) == ["epoch_1.pth"]
 
 
-def test_a_file_that_cannot_be_deleted_lets_the_run_go_on_and_is_reported(
+def test_a_failed_deletion_is_reported_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     unlink = Path.unlink
@@ -769,7 +762,7 @@ def test_a_file_that_cannot_be_deleted_lets_the_run_go_on_and_is_reported(
     assert (tmp_path / "last.pth").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_found_out_before_the_training(tmp_path: Path) -> None:
+def test_an_unwritable_folder_fails_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(HookError, match=r"CheckpointHook\.before_run failed at epoch 0, iteration 0: .*taken"):
         trained(tmp_path, {"type": "CheckpointHook", "out_dir": "taken"})
@@ -780,7 +773,7 @@ def test_a_folder_in_which_another_run_saves_is_refused(tmp_path: Path) -> None:
         trained(tmp_path, "CheckpointHook")
 
 
-def test_an_epoch_that_is_stopped_in_its_middle_gets_no_file(tmp_path: Path) -> None:
+def test_an_epoch_stopped_halfway_gets_no_file(tmp_path: Path) -> None:
     trainer = Engine(lambda engine, batch: None)
     runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), lambda: runner.stop("enough"))
@@ -829,7 +822,7 @@ def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> N
     assert names(tmp_path) == ["last.pth", "epoch_1.pth", "best_accuracy_epoch_1.pth"]
 
 
-def test_a_new_run_in_the_folder_of_an_earlier_one_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_new_run_sets_earlier_checkpoints_aside(tmp_path: Path) -> None:
     def train(epochs: int, resume: Any = None) -> Any:
         tiny = tiny_run()
         trainer, data, model = tiny.trainer, tiny.data, tiny.model

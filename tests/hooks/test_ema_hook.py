@@ -16,8 +16,8 @@ from ignite.metrics import Loss
 from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
-from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at, one_worker, why_in_line
-from ignite_hooks.model.averages import TOGETHER
+from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at
+from ignite_hooks.model.averaging_kernels import TOGETHER
 from ignite_hooks.testing import failing_at
 from tests.ranks import run_ranks
 
@@ -185,7 +185,7 @@ SCHEDULES: list[tuple[dict[str, Any], list[int], int]] = [
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(("settings", "updates", "begin"), SCHEDULES, ids=str)
-def test_it_moves_when_and_as_far_as_the_formula_says(
+def test_it_follows_the_formula(
     settings: dict[str, Any], updates: list[int], begin: int, overlap: bool, tmp_path: Path
 ) -> None:
     training = Training(tmp_path, ema=settings | {"overlap": overlap}).run()
@@ -217,7 +217,7 @@ def test_random_settings_follow_the_formula(tmp_path: Path) -> None:
         assert close(training.average(), by_hand(training, momenta, training.start)), settings
 
 
-def test_iterations_in_which_it_is_not_due_do_not_call_it(tmp_path: Path) -> None:
+def test_it_is_not_called_when_not_due(tmp_path: Path) -> None:
     training = Training(tmp_path, ema={"interval": 4}).run(3)
     assert training.runner.report().tallies["EMAHook", "after_train_iter"].calls == 3
 
@@ -235,7 +235,7 @@ def test_without_a_model_it_cannot_run(tmp_path: Path) -> None:
         training.run()
 
 
-def test_a_model_without_sizes_is_averaged_from_its_first_step_on(tmp_path: Path) -> None:
+def test_a_lazy_model_is_averaged_from_its_first_step(tmp_path: Path) -> None:
     model = nn.LazyLinear(1)
     trainer = Engine(lambda engine, batch: model(torch.ones(2, 3)).sum().item())
     runner = attach_hooks(trainer, [EMAHook()], work_dir=tmp_path, model=model)
@@ -244,7 +244,7 @@ def test_a_model_without_sizes_is_averaged_from_its_first_step_on(tmp_path: Path
     assert torch.equal(runner.hooks["EMAHook"].weights()["ema_state_dict"]["weight"], model.weight)
 
 
-def test_names_are_those_of_the_model_inside_of_a_wrapper(tmp_path: Path) -> None:
+def test_names_are_those_of_the_unwrapped_model(tmp_path: Path) -> None:
     model = Net()
     trainer = Engine(lambda engine, batch: None)
     runner = attach_hooks(trainer, [EMAHook()], work_dir=tmp_path, model=nn.DataParallel(model))
@@ -269,7 +269,7 @@ class Heals(BaseHook):
 
 
 @pytest.mark.parametrize("value", [NAN, math.inf, -math.inf])
-def test_a_passing_nan_is_left_out_counted_and_said_once(
+def test_a_passing_nan_is_skipped_counted_and_logged_once(
     value: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Poisons(BaseHook):
@@ -291,13 +291,13 @@ def test_a_passing_nan_is_left_out_counted_and_said_once(
     ]
 
 
-def test_what_a_device_has_left_out_is_counted_when_somebody_asks(tmp_path: Path) -> None:
+def test_updates_skipped_by_a_device_are_counted_on_request(tmp_path: Path) -> None:
     class OnDevice(BaseHook):
         point_priority = {"after_train_iter": 100}
 
         def after_train_iter(self, runner: Any, model: Any) -> None:
             averages = runner.hooks["EMAHook"]._averages
-            averages.weights._on_device, averages.weights.later, averages.weights._alone = True, None, None
+            averages.weights._on_device, averages.weights.deferred, averages.weights._alone = True, None, None
             if runner.global_step in (3, 5):
                 with torch.no_grad():
                     model.last.weight[0, 2] = NAN
@@ -331,7 +331,7 @@ def test_evaluations_can_be_of_the_raw_weights(tmp_path: Path) -> None:
     assert same(training.seen[1], training.steps[8])
 
 
-def test_both_evaluates_the_raw_weights_first_and_names_their_metrics(tmp_path: Path) -> None:
+def test_both_evaluates_and_names_the_raw_weights_first(tmp_path: Path) -> None:
     found: list[dict[str, float]] = []
     training = Training(tmp_path, EVAL, ema={"evaluate": "both", "warm_up": 3})
     training.trainer.add_event_handler(Events.COMPLETED, lambda: found.append(dict(training.runner.metrics)))
@@ -374,7 +374,7 @@ def terminates(engine: Engine) -> None:
 
 @pytest.mark.parametrize("event", [Events.EPOCH_STARTED, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED])
 @pytest.mark.parametrize("ending", [raises, terminates])
-def test_however_an_evaluation_ends_the_raw_weights_are_back(
+def test_raw_weights_are_back_after_any_evaluation(
     ending: Callable[[Engine], None], event: Events, tmp_path: Path
 ) -> None:
     training = Training(tmp_path)
@@ -394,13 +394,13 @@ def test_a_hook_that_fails_in_an_evaluation_leaves_the_raw_weights(point: str, t
     with pytest.raises(HookError, match="boom"):
         training.run()
     assert same(training.shown(), training.steps[4])
-    assert not training.hook._averages.inside  # type: ignore[union-attr]
+    assert not training.hook._averages.swapped  # type: ignore[union-attr]
 
 
 def test_a_test_within_a_validation_ends_neither(tmp_path: Path) -> None:
     inside: list[bool] = []
     training = Training(tmp_path)
-    test = Engine(lambda engine, batch: inside.append(training.hook._averages.inside))  # type: ignore[union-attr]
+    test = Engine(lambda engine, batch: inside.append(training.hook._averages.swapped))  # type: ignore[union-attr]
     training.runner.add_evaluator("test", test)
     training.evaluator.add_event_handler(Events.ITERATION_STARTED, lambda: test.run([0]))
     training.run(1)
@@ -414,7 +414,7 @@ def test_a_test_within_a_validation_ends_neither(tmp_path: Path) -> None:
 # -- by hand -----------------------------------------------------------------------------------------------------
 
 
-def test_swap_shows_the_average_in_and_outside_of_a_run(tmp_path: Path) -> None:
+def test_swap_works_in_and_outside_of_a_run(tmp_path: Path) -> None:
     shown: list[tuple[Weights, Weights]] = []
     training = Training(tmp_path)
 
@@ -433,7 +433,7 @@ def test_swap_shows_the_average_in_and_outside_of_a_run(tmp_path: Path) -> None:
     assert same(training.shown(), training.steps[8])
 
 
-def test_swaps_within_swaps_and_evaluations_within_them_are_harmless(tmp_path: Path) -> None:
+def test_nested_swaps_and_evaluations_are_harmless(tmp_path: Path) -> None:
     training = Training(tmp_path).run()
     with training.hook.swap():
         with training.hook.swap():
@@ -478,7 +478,7 @@ def saved(training: Training, name: str = "now.pth") -> dict[str, Any]:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_checkpoint_has_both_whatever_the_model_shows(inside: bool, overlap: bool, tmp_path: Path) -> None:
+def test_a_checkpoint_always_has_raw_weights_and_averages(inside: bool, overlap: bool, tmp_path: Path) -> None:
     found: list[dict[str, Any]] = []
     training = Training(tmp_path, EVAL, ema={"overlap": overlap})
     event = (training.evaluator, Events.ITERATION_COMPLETED) if inside else (training.trainer, Events.EPOCH_COMPLETED)
@@ -503,7 +503,7 @@ def test_the_checkpoint_of_an_iteration_has_the_average_of_that_iteration(overla
         assert close(found["ema_state_dict"], expected)
 
 
-def test_before_the_first_update_a_checkpoint_has_the_raw_weights_twice(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_first_update_has_raw_weights_twice(tmp_path: Path) -> None:
     training = Training(tmp_path, ema={"interval": 99}).run()
     found = saved(training)
     assert same(found["ema_state_dict"], training.steps[8])
@@ -527,9 +527,7 @@ RESUMES: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("settings", "iteration"), [*[(s, n) for s in RESUMES for n in (2, 6)], ({"accumulate": 4}, 4)], ids=str
 )
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(
-    settings: dict[str, Any], iteration: int, tmp_path: Path
-) -> None:
+def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: dict[str, Any], iteration: int, tmp_path: Path) -> None:
     keep = {"type": "CheckpointHook", "every": "1 iter", "save_best": False, "max_keep_ckpts": -1}
     batches = {"batches": 3}
     whole = Training(tmp_path / "whole", keep, EVAL, ema=settings, **batches).run(4)
@@ -542,7 +540,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(
     assert same(again.seen[-1], whole.seen[-1])
 
 
-def test_a_second_run_starts_anew_and_a_longer_one_goes_on(tmp_path: Path) -> None:
+def test_a_second_run_starts_again_and_a_longer_one_continues(tmp_path: Path) -> None:
     training = Training(tmp_path).run(2)
     first = training.average()
     training.model.load_state_dict(training.start)
@@ -600,22 +598,20 @@ def test_a_fresh_run_can_begin_with_the_averages_of_a_file(averages: bool, tmp_p
     assert close(training.average(), by_hand(training, momenta, begin))
 
 
-def test_a_file_to_begin_with_that_has_no_weights_is_refused(tmp_path: Path) -> None:
+def test_a_resume_from_file_without_weights_is_refused(tmp_path: Path) -> None:
     torch.save({"meta": {}}, tmp_path / "empty.pth")
     with pytest.raises(HookError, match="has neither 'ema_state_dict' nor 'state_dict'"):
         Training(tmp_path, ema={"resume_from": "empty.pth"}).run(1)
 
 
-def test_a_resumed_run_takes_its_own_averages_not_those_to_begin_with(tmp_path: Path) -> None:
+def test_a_resumed_run_ignores_the_averages_of_resume_from(tmp_path: Path) -> None:
     path = Training(tmp_path / "whole").run(1).runner.save_checkpoint()
     training = Training(tmp_path, resume=path, ema={"resume_from": "not_there.pth"}).run(2)
     assert same(training.average(), Training(tmp_path / "other").run(2).average())
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_a_checkpoint_loaded_while_the_average_is_in_the_model_goes_to_the_right_places(
-    double: bool, tmp_path: Path
-) -> None:
+def test_a_checkpoint_can_be_loaded_while_averages_are_swapped_in(double: bool, tmp_path: Path) -> None:
     training = Training(tmp_path)
     if double:
         training.model.double()
@@ -631,7 +627,7 @@ def test_a_checkpoint_loaded_while_the_average_is_in_the_model_goes_to_the_right
     assert same(training.average(), average)
 
 
-def test_its_weights_can_be_put_aside_and_back(tmp_path: Path) -> None:
+def test_its_weights_can_be_saved_and_loaded(tmp_path: Path) -> None:
     training = Training(tmp_path, ema={"update_buffers": True}).run(1)
     aside = {"ema_state_dict": training.average()}
     training.run(3)
@@ -643,17 +639,18 @@ def test_its_weights_can_be_put_aside_and_back(tmp_path: Path) -> None:
         assert torch.equal(training.model.last.weight, aside["ema_state_dict"]["last.weight"])
 
 
-def test_what_it_promises_to_keep_still_changes_only_after_waiting_for_a_copy(tmp_path: Path) -> None:
+def test_steady_tensors_change_only_after_waiting_for_a_copy(tmp_path: Path) -> None:
     training = Training(tmp_path)
     versions: list[tuple[int, ...]] = []
 
     def look() -> None:
         versions.append(tuple(tensor._version for tensor in training.hook.steady_tensors()))
 
-    whole = training.runner.wait_for_copy
-    training.runner.wait_for_copy = lambda: (look(), whole())  # type: ignore[assignment, func-returns-value]
+    whole = training.runner.checkpoints.wait_for_staging
+    training.runner.checkpoints.wait_for_staging = lambda: (look(), whole())  # type: ignore[assignment, func-returns-value]
     training.trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
     training.run(TOGETHER)
+    versions.pop()  # the end of the run waits too
     before, when_waiting = versions[0::2], versions[1::2]
     held = {tensor.untyped_storage().data_ptr() for tensor in training.hook.steady_tensors()}
     averages = training.hook.weights()["ema_state_dict"]
@@ -666,7 +663,7 @@ def test_what_it_promises_to_keep_still_changes_only_after_waiting_for_a_copy(tm
 # -- beside the training -----------------------------------------------------------------------------------------
 
 
-def test_overlap_gives_the_same_averages_to_the_bit(tmp_path: Path) -> None:
+def test_overlap_gives_equal_averages_bit_for_bit(tmp_path: Path) -> None:
     for settings in ({"warm_up": 5}, {"update_buffers": True}, {"accumulate": 2}, {"interval": 3}):
         line = Training(tmp_path / f"line {settings}", EVAL, ema=settings).run(3)
         beside = Training(tmp_path / f"beside {settings}", EVAL, ema=settings | {"overlap": True}).run(3)
@@ -675,7 +672,7 @@ def test_overlap_gives_the_same_averages_to_the_bit(tmp_path: Path) -> None:
         assert all(same(one, other) for one, other in zip(line.seen, beside.seen, strict=True))
 
 
-def test_steps_that_a_scaler_leaves_out_lose_no_update(tmp_path: Path) -> None:
+def test_steps_skipped_by_a_scaler_lose_no_update(tmp_path: Path) -> None:
     found = []
     for overlap in (False, True):
         training = Training(tmp_path / str(overlap), ema={"overlap": overlap})
@@ -685,7 +682,7 @@ def test_steps_that_a_scaler_leaves_out_lose_no_update(tmp_path: Path) -> None:
     assert same(found[0][1], found[1][1])
 
 
-def test_an_update_runs_beside_the_training_and_the_optimizer_waits_for_it(tmp_path: Path) -> None:
+def test_the_optimizer_waits_for_an_update_in_the_thread(tmp_path: Path) -> None:
     """The worker is held up until the next backward pass is over; a step that did not wait would be seen."""
     events: list[str] = []
     backward = threading.Event()
@@ -728,7 +725,7 @@ def test_an_update_runs_beside_the_training_and_the_optimizer_waits_for_it(tmp_p
     assert same(training.average(), line.average())
 
 
-def test_the_thread_is_gone_after_a_run_however_it_ends(tmp_path: Path) -> None:
+def test_the_thread_ends_with_every_run(tmp_path: Path) -> None:
     for name, hooks in (("ends", []), ("fails", [failing_at("after_train_iter", call=3)])):
         training = Training(tmp_path / name, *hooks, ema={"overlap": True})
         seen: list[bool] = []
@@ -747,7 +744,7 @@ def test_the_thread_is_gone_after_a_run_however_it_ends(tmp_path: Path) -> None:
         assert training.hook.state.updates == (4 if name == "ends" else 3)
 
 
-def test_a_failure_beside_the_training_ends_it_at_the_next_step(tmp_path: Path) -> None:
+def test_a_failure_in_the_thread_ends_the_next_step(tmp_path: Path) -> None:
     training = Training(tmp_path, ema={"overlap": True})
 
     class Breaks(BaseHook):
@@ -777,7 +774,7 @@ def of_a_part(training: Training) -> Any:
         (of_a_part, "overlap is off: the optimizer that was given does not train all of the model"),
     ],
 )
-def test_where_nothing_can_be_waited_for_it_works_in_line(
+def test_updates_run_in_line_without_a_suitable_optimizer(
     optimizer: Any, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -788,32 +785,10 @@ def test_where_nothing_can_be_waited_for_it_works_in_line(
     assert same(training.average(), Training(tmp_path / "line").run().average())
 
 
-def test_a_model_that_is_not_on_the_cpu_is_averaged_in_line() -> None:
-    model = nn.Linear(2, 2, device="meta")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert why_in_line(model, optimizer) == "not all of the model is in the memory of the CPU"
-    assert why_in_line(nn.Linear(2, 2), torch.optim.SGD(nn.Linear(2, 2).parameters())) is not None
-
-
-def test_the_worker_has_one_core_and_the_training_keeps_its_own() -> None:
-    torch.set_num_threads(3)
-    worker = one_worker()
-    try:
-        assert worker.submit(torch.get_num_threads).result() == 1
-        assert torch.get_num_threads() == 3
-        later: list[int] = []
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert later == [3]
-    finally:
-        worker.shutdown()
-
-
 # -- the order ---------------------------------------------------------------------------------------------------
 
 
-def test_it_comes_first_after_and_once_buffers_are_synchronised(tmp_path: Path) -> None:
+def test_it_runs_first_and_after_buffers_are_synchronised(tmp_path: Path) -> None:
     training = Training(tmp_path, {"type": "SyncBuffersHook"}, {"type": "CheckpointHook", "every": "1 iter"}, EVAL)
     plan = training.runner.plan
     assert plan.at("after_train_iter")[0].hook == "EMAHook"

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +14,9 @@ from ignite.metrics import Average
 
 from ignite_hooks import HOOKS, BaseHook, Runner, attach_hooks
 from ignite_hooks.hooks import logger_hook
-from ignite_hooks.hooks.logger_hook import (
-    LoggerHook,
-    figures_in_words,
-    rates_in_words,
-)
+from ignite_hooks.hooks.logger_hook import LoggerHook
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.measure.losses import learning_rates
 from ignite_hooks.testing import failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer
@@ -43,7 +37,7 @@ def training_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def lines_of(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, iterations: int = 4, epochs: int = 2, **settings: Any
 ) -> list[str]:
-    """The lines of a run whose loss is its iteration."""
+    """Return the lines of a run whose loss is its iteration."""
     trainer = Engine(lambda engine, batch: float(engine.state.iteration))
     attach(trainer, tmp_path, LoggerHook(**settings))
     trainer.run(range(iterations), max_epochs=epochs)
@@ -75,7 +69,7 @@ def test_by_epoch_averages_within_the_epoch(caplog: pytest.LogCaptureFixture, tm
     ]
 
 
-def test_not_by_epoch_averages_throughout_the_run(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_without_by_epoch_averages_span_the_run(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     assert lines_of(caplog, tmp_path, interval=3, by_epoch=False) == [
         "Iter 3/8  loss 2.0000",
         "Iter 6/8  loss 5.0000",
@@ -93,14 +87,14 @@ def test_not_by_epoch_averages_throughout_the_run(caplog: pytest.LogCaptureFixtu
         ({"interval": 50, "by_epoch": False}, ["8/8"]),
     ],
 )
-def test_where_lines_stand(
+def test_lines_come_at_the_interval_and_at_ends(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, settings: dict[str, Any], places: list[str]
 ) -> None:
     lines = lines_of(caplog, tmp_path, **settings)
     assert [line.partition("  ")[0].split(" ", 1)[1] for line in lines] == places
 
 
-def test_an_end_that_nobody_knows_is_not_shown(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_an_unknown_end_is_not_shown(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     trainer = echo_trainer()
     attach(trainer, tmp_path, LoggerHook(interval=1))
     trainer.run(iter([1.0, 2.0]), max_epochs=1)
@@ -163,7 +157,7 @@ def test_the_figures_of_the_timer_are_shown(caplog: pytest.LogCaptureFixture, tm
 
 
 def best_so_far(metric: str, score: float, file: str | None = None) -> LambdaHook:
-    """A hook that knows a best of epoch 2."""
+    """Return a hook that knows a best score of epoch 2."""
 
     def before_train(runner: Runner) -> None:
         runner.best.offer(metric, score, step=6, epoch=2, rule="greater")
@@ -191,7 +185,7 @@ def evaluated(tmp_path: Path, name: str = "val", **settings: Any) -> tuple[Runne
     return runner, writer
 
 
-def test_a_test_is_not_shown_with_the_best_of_the_validation(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_test_does_not_show_the_best_validation(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     evaluated(tmp_path, name="test")
     lines = [message for message in caplog.messages if message.startswith("test")]
     assert len(lines) == 3
@@ -232,9 +226,7 @@ def test_a_test_is_shown_as_one(caplog: pytest.LogCaptureFixture, tmp_path: Path
     assert {kind for _, _, kind, _ in writer.lines} == {"train", "test"}
 
 
-def test_metrics_of_the_trainer_are_shown_at_the_end_of_an_epoch(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_metrics_of_the_trainer_are_shown_per_epoch(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     trainer = echo_trainer()
     Average().attach(trainer, "mean")
     Average().attach(trainer, "loss")
@@ -250,10 +242,10 @@ def test_an_evaluation_outside_of_a_run_is_written(tmp_path: Path) -> None:
     runner, writer = attach(trainer, tmp_path, LoggerHook(), evaluators=evaluator)
     evaluator.run(val_data)
     assert [kind for _, _, kind, _ in writer.lines] == ["val"]
-    runner.close_outputs()
+    runner.writer.close()
 
 
-def test_the_end_names_the_best_the_time_and_the_folder(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_the_summary_has_best_scores_time_and_folder(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     trainer, hook = echo_trainer(), LoggerHook()
     hands = iter([10.0, 93.0])
     hook.clock = lambda: next(hands)
@@ -270,7 +262,7 @@ def test_the_end_names_the_best_the_time_and_the_folder(caplog: pytest.LogCaptur
     ]
 
 
-def test_the_end_tells_of_checkpoints_and_failures(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_the_summary_has_checkpoints_and_failures(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     class Fragile(MemoryWriter):
         def write_scalars(self, *arguments: Any, **more: Any) -> None:
             raise OSError("broken")
@@ -290,7 +282,7 @@ def test_the_end_tells_of_checkpoints_and_failures(caplog: pytest.LogCaptureFixt
 
 @contextmanager
 def nobody_listens() -> Iterator[None]:
-    """As in a script that has not set up logging: pytest's own handlers stand aside."""
+    """Remove the handlers of pytest, as in a script that has not set up logging."""
     loggers = {logger: logger.handlers for logger in (logging.getLogger(), OURS)}
     for logger in loggers:
         logger.handlers = []
@@ -303,7 +295,7 @@ def nobody_listens() -> Iterator[None]:
             logger.handlers = handlers
 
 
-def test_where_nobody_has_set_up_logging_lines_go_to_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lines_go_to_stderr_if_logging_is_not_set_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trainer = echo_trainer()
     attach(trainer, tmp_path, LoggerHook(interval=2))
     with nobody_listens():
@@ -322,7 +314,7 @@ def test_the_first_line_of_another_hook_is_seen(capsys: pytest.CaptureFixture[st
     assert "ignite_hooks 0" in capsys.readouterr().err
 
 
-def test_a_second_run_is_heard_as_the_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_second_run_is_logged_like_the_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trainer = echo_trainer()
     runner, _ = attach(trainer, tmp_path, LoggerHook(interval=1))
     for _ in range(2):
@@ -334,7 +326,7 @@ def test_a_second_run_is_heard_as_the_first(capsys: pytest.CaptureFixture[str], 
         assert "nobody" not in shown
 
 
-def test_the_handlers_are_gone_after_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_handlers_are_removed_after_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trainer = echo_trainer()
     attach(trainer, tmp_path, LoggerHook(interval=1), failing_at("after_train_iter"))
     with nobody_listens(), pytest.raises(RuntimeError, match="boom"):
@@ -343,7 +335,7 @@ def test_the_handlers_are_gone_after_a_failure(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("of", ["", "ignite_hooks"])
-def test_where_somebody_listens_nothing_is_added_but_the_file(
+def test_only_the_file_is_added_to_handlers_of_the_script(
     of: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mine = logging.Handler()
@@ -369,7 +361,7 @@ def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
     assert lines[-1].endswith("  INFO     run ended after 1 epoch, 2 iterations")
 
 
-def test_a_logger_of_the_script_gets_the_lines_and_keeps_its_level(tmp_path: Path) -> None:
+def test_a_logger_of_the_script_gets_lines_and_keeps_its_level(tmp_path: Path) -> None:
     heard: list[str] = []
     logger = logging.Logger("mine", level=logging.INFO)
     handler = logging.Handler()
@@ -382,7 +374,7 @@ def test_a_logger_of_the_script_gets_the_lines_and_keeps_its_level(tmp_path: Pat
     assert (logger.level, logger.handlers) == (logging.INFO, [handler])
 
 
-def test_a_level_the_script_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_level_of_the_script_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OURS, "level", logging.WARNING)
     OURS.manager._clear_cache()  # type: ignore[attr-defined]
     trainer = echo_trainer()
@@ -392,7 +384,7 @@ def test_a_level_the_script_has_set_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert OURS.level == logging.WARNING
 
 
-def test_other_ranks_say_and_write_nothing(
+def test_other_ranks_log_and_write_nothing(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logger_hook, "is_main_process", lambda: False)
@@ -406,9 +398,7 @@ def test_other_ranks_say_and_write_nothing(
     assert not (tmp_path / "logs").exists()
 
 
-def test_a_work_dir_that_cannot_be_written_does_not_end_the_run(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_an_unwritable_work_dir_does_not_end_the_run(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
     trainer = echo_trainer()
     attach(trainer, tmp_path, LoggerHook(interval=1))
@@ -417,34 +407,5 @@ def test_a_work_dir_that_cannot_be_written_does_not_end_the_run(
     assert "LoggerHook.before_run failed" in caplog.text
 
 
-def test_it_has_the_name_of_the_third_specification() -> None:
+def test_it_is_also_called_log_hook() -> None:
     assert HOOKS.get("LogHook") is LoggerHook
-
-
-# -- words -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ({"time/iter": 0.0124, "time/data": 0.002}, "time  12.4 ms  data   2.0 ms"),
-        ({"time/iter": 12.5, "time/data": 0.5, "time/eta": 83}, "time  12.50 s  data 500.0 ms  eta 0:01:23"),
-        ({}, ""),
-    ],
-)
-def test_figures_in_words(figures: dict[str, float], words: str) -> None:
-    assert "  ".join(figures_in_words(figures)) == words
-
-
-@pytest.mark.parametrize(
-    ("rates", "words"),
-    [
-        ([0.1], "lr 1.00e-01"),
-        ([0.1, 0.02], "lr 1.00e-01  lr/1 2.00e-02"),
-        ([0.1, 0.2, 0.3, 0.4], "lr 1.00e-01 to 4.00e-01"),
-        ([], ""),
-    ],
-)
-def test_a_few_learning_rates_one_by_one_of_many_the_range(rates: list[float], words: str) -> None:
-    optimizer = SimpleNamespace(param_groups=[{"lr": torch.tensor(rate)} for rate in rates])
-    assert "  ".join(rates_in_words(learning_rates(optimizer))) == words

@@ -30,14 +30,14 @@ from tests.measure.test_phases import Hands
 
 @pytest.fixture(autouse=True)
 def _plainly_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes a second; where the picture is not the subject, an empty one will do."""
+    """Draw an empty picture: drawing takes a second, and most tests are not about it."""
     if "picture" not in request.node.name:
         monkeypatch.setattr(profiler_hook, "draw_profile", lambda *_: Figure(figsize=(1, 1)))
 
 
 @dataclass
 class Looked:
-    """A run that was looked into."""
+    """A run that was profiled."""
 
     run: TinyRun
     runner: Runner
@@ -46,7 +46,7 @@ class Looked:
 
     @property
     def traces(self) -> list[list[str]]:
-        """The steps in each trace that was written."""
+        """Return the steps in each trace that was written."""
         return [steps(path) for path in sorted((self.runner.work_dir / "profile").glob("trace_*.json.gz"))]
 
     @property
@@ -56,7 +56,7 @@ class Looked:
 
 
 def steps(path: Path) -> list[str]:
-    """The names of the iterations in a trace, in which every event has what a viewer needs."""
+    """Return the names of the iterations in a trace; check that every event has what a viewer needs."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     assert all({"ph", "pid"} <= event.keys() for event in events)
     complete = [event for event in events if event["ph"] == "X"]
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize(("settings", "lengths"), CASES.values(), ids=CASES)
-def test_there_are_as_many_traces_of_as_many_steps_as_asked(
+def test_number_and_length_of_traces_follow_the_schedule(
     tmp_path: Path, settings: dict[str, Any], lengths: list[int]
 ) -> None:
     found = looked(tmp_path, **settings)
@@ -143,7 +143,7 @@ def test_each_trace_is_handed_on_with_torchs_profiler(tmp_path: Path) -> None:
     assert all(seen)
 
 
-def test_what_was_recorded_is_freed_at_the_end_of_each_cycle_and_not_by_some_garbage_collection(tmp_path: Path) -> None:
+def test_records_are_freed_at_the_end_of_each_cycle(tmp_path: Path) -> None:
     alive: list[list[bool]] = []
     recorded: list[weakref.ref[Any]] = []
 
@@ -166,9 +166,7 @@ class Garbled:
         return b"psutil/_pslinux.py(0): 0\x9e\x98\xbbF\x7f".decode()
 
 
-def test_an_event_whose_name_cannot_be_read_is_left_out_and_the_others_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_event_with_an_unreadable_name_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch remembers where the name of a function is; that of a module that is loaded meanwhile is freed with it."""
     stop = torch.profiler.profile.stop
 
@@ -216,7 +214,7 @@ def test_the_page_needs_no_other_file(tmp_path: Path) -> None:
 
 
 class Sleepy(torch.autograd.Function):
-    """Sleeps on its way back."""
+    """A function that sleeps in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
@@ -235,7 +233,7 @@ class SleepyModel(nn.Linear):
 
 @dataclass
 class Batches:
-    """Some batches, each after a pause."""
+    """Batches, each after a pause."""
 
     pause: Callable[[], object]
     num_workers: int = 2
@@ -252,7 +250,7 @@ class Batches:
 def findings_of(
     folder: Path, model: nn.Module, pause: Callable[[], object] = lambda: None, **settings: Any
 ) -> tuple[str, str]:
-    """What the report says stands out, and all of it."""
+    """Return the findings of the report, and the whole report."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(engine: Engine, batch: torch.Tensor) -> None:
@@ -271,7 +269,7 @@ def findings_of(
 
 
 class Slowly(nn.Linear):
-    """Takes its time by the clock of a test."""
+    """A module that is slow by the clock of a test."""
 
     def __init__(self, hands: Hands, seconds: float) -> None:
         super().__init__(2, 1)
@@ -353,7 +351,7 @@ def test_the_plan_says_where_it_looks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_epoch", [False, True])
-def test_a_budget_leaves_it_alone_as_its_schedule_has_no_interval(tmp_path: Path, by_epoch: bool) -> None:
+def test_a_budget_does_not_change_its_schedule(tmp_path: Path, by_epoch: bool) -> None:
     schedule: Any = {"active": 1, "repeat": 2} if by_epoch else {"wait": 40, "active": 2, "repeat": 2}
     hook = ProfilerHook(schedule=schedule, by_epoch=by_epoch, profile_iters=400, export_chrome_trace=False)
     run = tiny_run(batches=53)
@@ -366,9 +364,7 @@ def test_a_budget_leaves_it_alone_as_its_schedule_has_no_interval(tmp_path: Path
 
 
 @pytest.mark.parametrize("timer_comes", [0, 1])
-def test_it_looks_at_what_all_others_do_but_for_the_timer_which_does_not_take_it_for_data(
-    tmp_path: Path, timer_comes: int
-) -> None:
+def test_all_hooks_but_the_timer_are_profiled(tmp_path: Path, timer_comes: int) -> None:
     hooks: list[Any] = [ProfilerHook(schedule={"active": 3}), {"type": "CheckpointHook", "save_best": False}]
     hooks.insert(timer_comes, "IterTimerHook")
     run = tiny_run()

@@ -5,12 +5,12 @@ import sys
 import pytest
 import torch
 
-from ignite_hooks.measure.environment import command, surroundings
+from ignite_hooks.measure.environment import command, environment_facts
 
 
 def test_it_is_told_what_a_run_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "--token", "k-123", "two words"])
-    found = surroundings(torch.nn.Linear(2, 3), "cpu")
+    found = environment_facts(torch.nn.Linear(2, 3), "cpu")
     assert found["model"] == "Linear, 9 of 9 parameters trainable"
     assert found["device"] == "cpu"
     assert found["processes"] == "one"
@@ -19,7 +19,7 @@ def test_it_is_told_what_a_run_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_there_is_none_of_is_left_out() -> None:
-    assert "model" not in surroundings()
+    assert "model" not in environment_facts()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import random
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,110 +13,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.measure.machine import (
-    Gpus,
-    Machine,
-    Sampler,
-    Trend,
-    give_back,
-    memory_of_machine,
-    memory_of_process,
-    visible,
-)
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a driver library, built from the C file beside this one."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler: install gcc to test against a driver library")
-    folder = tmp_path_factory.mktemp("driver")
-    source, library = Path(__file__).parents[1] / "nvml_stub.c", folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-o", str(library), str(source)], check=True)
-    return folder
-
-
-def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
-    """Run code in a process that finds this driver: a library is looked for when a process begins."""
-    inherited = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    found = {**inherited, "LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=found, cwd=ROOT, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-READ = """
-import ctypes, json
-from ignite_hooks.measure.machine import Gpus
-gpus = Gpus({settings})
-print(gpus.open())
-print(json.dumps(gpus.read()))
-gpus.close()
-gpus.close()
-print(ctypes.CDLL("libnvidia-ml.so.1").nvml_stub_opened())
-"""
-
-FIRST = {"gpu0/percent": 20.0, "gpu0/temperature_c": 60.0, "gpu0/power_w": 250.0, "gpu0/memory_mb": 512.0}
-SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 513.0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "environment", "expected"),
-    [
-        ("", {}, FIRST | SECOND),
-        ("", {"CUDA_VISIBLE_DEVICES": "1"}, SECOND),
-        ("use=False", {}, {"gpu0/memory_mb": 512.0, "gpu1/memory_mb": 513.0}),
-        ("memory=False", {"CUDA_VISIBLE_DEVICES": "0"}, {k: v for k, v in FIRST.items() if "memory" not in k}),
-    ],
-)
-def test_the_real_pynvml_tells_of_each_gpu_what_it_knows(
-    driver: Path, settings: str, environment: dict[str, str], expected: dict[str, float]
-) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=settings), **environment)
-    assert opened == "None"
-    assert json.loads(found) == expected
-    assert left == "0", "the library is closed as often as it was opened"
-
-
-def test_a_gpu_that_is_lost_leaves_the_others(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="1")
-    assert (opened, json.loads(found), left) == ("None", FIRST, "0")
-
-
-def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="all")
-    assert (opened, found, left) == ("GPU is lost", "{}", "0")
-
-
-def test_no_gpu_that_may_be_seen_is_said_so(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
-    assert (opened, found, left) == ("there is none", "{}", "0")
-
-
-@pytest.mark.parametrize(
-    ("given", "seen"), [("-1", []), ("0,-1,1", [0]), ("1,7,0", [1]), ("", []), ("NoDevFiles", []), ("GPU-8ae0", [0, 1])]
-)
-def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
-    assert visible(given, 2) == seen
-
-
-@pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])
-def test_visible_gpus_are_among_those_there_are(given: str | None) -> None:
-    assert set(visible(given, 2)) <= {0, 1}
-
-
-def test_a_machine_without_a_driver_says_so_and_has_no_readings() -> None:
-    if Path("/proc/driver/nvidia").exists():
-        pytest.skip("this one has a driver")
-    gpus = Gpus()
-    assert gpus.open() == "NVML Shared Library Not Found"
-    assert gpus.read() == {}
-    gpus.close()
+from ignite_hooks.measure.machine import Machine, Sampler, memory_of_machine, memory_of_process, trim_memory
 
 
 def test_readings_are_those_of_this_machine() -> None:
@@ -158,7 +52,7 @@ def test_memory_counts_the_processes_that_were_started() -> None:
     assert set(memory_of_machine()) >= {"memory/available_mb", "memory/used_mb", "memory/swap_percent"}
 
 
-def test_the_peak_of_this_process_stays_when_its_memory_is_free_again() -> None:
+def test_the_peak_stays_after_memory_is_freed() -> None:
     large = b"x" * (200 * 2**20)
     full = memory_of_process()
     del large
@@ -177,7 +71,7 @@ def test_memory_that_is_free_again_is_given_back() -> None:
     last = b"x" * 100_000
     full = memory_of_process()["memory/process_mb"]
     del blocks
-    give_back()
+    trim_memory()
     assert full - memory_of_process()["memory/process_mb"] > 80
     assert last
 
@@ -204,7 +98,7 @@ def test_readings_are_taken_until_it_is_stopped() -> None:
     assert not sampler._thread.is_alive()
 
 
-def test_an_error_of_a_reading_is_raised_once_where_readings_are_taken_and_loses_no_other() -> None:
+def test_a_failed_reading_is_raised_once_and_loses_no_other() -> None:
     answers: list[Any] = [{"a": 1.0}, OSError("the sensor is gone"), {"a": 2.0}]
     asked, enough = iter(answers), threading.Event()
 
@@ -227,11 +121,11 @@ def test_an_error_of_a_reading_is_raised_once_where_readings_are_taken_and_loses
         sampler.stop()
 
 
-def test_one_that_never_began_can_be_stopped() -> None:
+def test_a_sampler_never_started_can_be_stopped() -> None:
     Sampler(dict, 1.0).stop()
 
 
-def test_a_forked_process_can_stop_it_although_its_lock_may_be_held() -> None:
+def test_a_forked_process_can_stop_it() -> None:
     sampler = Sampler(dict, 0.0005)
     sampler.start()
     try:
@@ -248,7 +142,7 @@ def test_a_forked_process_can_stop_it_although_its_lock_may_be_held() -> None:
 
 
 def ended(child: int) -> int | None:
-    """How a process has ended; one that hangs is killed."""
+    """Return the exit code of a process; kill one that hangs."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -258,52 +152,3 @@ def ended(child: int) -> int | None:
     os.kill(child, 9)
     os.waitpid(child, 0)
     return None
-
-
-# -- trends ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape", "slope"),
-    [
-        ("steady", 1.0),
-        ("noisy", 1.0),
-        ("warming up, then steady", 1.0),
-        ("flat", None),
-        ("falling", None),
-        ("up and down", None),
-        ("grows, then stays", None),
-        ("one jump", None),
-        ("short", None),
-    ],
-)
-@pytest.mark.parametrize("seed", range(3))
-def test_only_what_grows_steadily_and_up_to_the_end_is_said_to_grow(shape: str, slope: float | None, seed: int) -> None:
-    draw = random.Random(seed)
-    shapes = {
-        "steady": lambda x: 500 + x,
-        "noisy": lambda x: 500 + x + draw.uniform(-5, 5),
-        "warming up, then steady": lambda x: 500 * (x > 10) + x,
-        "flat": lambda x: 500,
-        "falling": lambda x: 500 - x,
-        "up and down": lambda x: 500 + 50 * (x % 20),
-        "grows, then stays": lambda x: 500 + min(x, 45),
-        "one jump": lambda x: 500 + 50 * (x > 95),
-        "short": lambda x: 500 + x,
-    }
-    trend = Trend()
-    for x in range(8 if shape == "short" else 100):
-        trend.add(x, shapes[shape](x))
-    found = trend.growth()
-    assert (found is None) == (slope is None), f"seed {seed}: {found}"
-    if slope is not None:
-        assert found == pytest.approx(slope, rel=0.1), f"seed {seed}"
-
-
-def test_a_long_run_keeps_few_points_from_its_beginning_to_its_end() -> None:
-    trend = Trend()
-    for x in range(100_000):
-        trend.add(x, x)
-    assert Trend.MOST / 2 <= len(trend.points) <= Trend.MOST
-    assert trend.points[0] == (0, 0)
-    assert trend.points[-1][0] > 99_000

@@ -19,14 +19,13 @@ from ignite_hooks.measure.phases import (
     OTHER,
     DeviceTimes,
     Phases,
-    findings,
     first_with_gradient,
-    shares,
+    phase_shares,
 )
 
 
 class Hands:
-    """A clock that goes on only where it is turned."""
+    """A clock that advances only when a test turns it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -71,15 +70,15 @@ def test_a_pause_belongs_to_none_and_ends_where_it_began() -> None:
     model(torch.ones(2))
     hands.turn(50.0)
     assert in_phases(phases) == {"other": 1.0}
-    phases.go_on()
-    phases.go_on()
+    phases.resume()
+    phases.resume()
     hands.turn(1.0)
     assert in_phases(phases) == {"other": 2.0}
-    phases.leave()
+    phases.stop_watching()
 
 
 class Slow(torch.autograd.Function):
-    """Takes its time in the forward and the backward pass."""
+    """A module that is slow in the forward and the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, take: Any, there: float, back: float) -> torch.Tensor:
@@ -103,7 +102,7 @@ class SlowModel(nn.Linear):
 
 
 def trained(phases: Phases, model: nn.Module, optimizer: torch.optim.Optimizer, how: str, hands: Hands) -> None:
-    """One step as scripts write it."""
+    """Run one step as scripts write it."""
     phases.step_begins()
     loss_of = nn.L1Loss()
 
@@ -156,7 +155,7 @@ def test_phases_are_found_in_any_step(how: str, expected: dict[str, float]) -> N
     trained(phases, model, optimizer, how, hands)
     assert in_phases(phases) == expected
     assert phases.known == NAMES
-    phases.leave()
+    phases.stop_watching()
 
 
 def test_a_known_loss_ends_the_forward_pass() -> None:
@@ -169,7 +168,7 @@ def test_a_known_loss_ends_the_forward_pass() -> None:
     hands.turn(0.5)
     loss.backward()
     assert in_phases(phases) == {"forward": 1.0, "backward": 2.0, "other": 0.5}
-    phases.leave()
+    phases.stop_watching()
 
 
 def test_outside_of_a_step_nothing_is_taken_for_a_phase() -> None:
@@ -182,10 +181,10 @@ def test_outside_of_a_step_nothing_is_taken_for_a_phase() -> None:
     model(torch.ones(2)).sum().backward()
     optimizer.step()
     assert in_phases(phases) == {"hooks": 3.0}
-    phases.leave()
+    phases.stop_watching()
 
 
-def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
+def test_a_measured_model_can_be_copied_and_saved() -> None:
     hands = Hands()
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -201,14 +200,14 @@ def test_a_model_in_use_can_be_copied_and_saved_and_its_copy_is_free() -> None:
         hands.turn(1.0)
     assert in_phases(phases) == {"other": 2.0}
     copy.deepcopy(optimizer).step()
-    phases.leave()
+    phases.stop_watching()
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
 
 
-def test_short_steps_are_taken_to_be_like_those_that_are_looked_into() -> None:
+def test_short_steps_are_estimated_from_sampled_ones() -> None:
     hands = Hands()
     seconds = 2**-8, 2**-7
     model = SlowModel(hands.turn, *seconds)
@@ -224,7 +223,7 @@ def test_short_steps_are_taken_to_be_like_those_that_are_looked_into() -> None:
         phases.step_ends()
     assert looked_into == [True, False] * 6
     assert in_phases(phases) == {"forward": 12 * seconds[0], "backward": 12 * seconds[1]}
-    phases.leave()
+    phases.stop_watching()
 
 
 def test_long_steps_are_all_looked_into() -> None:
@@ -238,7 +237,7 @@ def test_long_steps_are_all_looked_into() -> None:
         model(torch.ones(2)).sum().backward()
         phases.step_ends()
     assert in_phases(phases) == pytest.approx({"forward": 1.03, "backward": 1.03})
-    phases.leave()
+    phases.stop_watching()
 
 
 @pytest.mark.slow
@@ -259,7 +258,7 @@ def test_compiled_code_stays_whole(watched: str) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
     assert not torch._dynamo.utils.counters["graph_break"]
     torch._dynamo.reset()
-    phases.leave()
+    phases.stop_watching()
 
 
 def test_several_optimizers_are_one_phase() -> None:
@@ -279,7 +278,7 @@ def test_several_optimizers_are_one_phase() -> None:
         hands.turn(0.25)
     assert in_phases(phases) == {"optimizer": 2.0, "other": 0.5}
     assert phases.known == ("data", "optimizer", "hooks", "other")
-    phases.leave()
+    phases.stop_watching()
 
 
 def test_phases_agree_with_timers_placed_by_hand() -> None:
@@ -317,11 +316,11 @@ def test_phases_agree_with_timers_placed_by_hand() -> None:
         most = [inside[1][0] - times[0], times[2] - times[1], times[3] - times[2]]
         for name, low, high in zip(("forward", "backward", "optimizer"), least, most, strict=True):
             assert low - 1e-6 <= found[name] <= high + 1e-6, name
-    phases.leave()
+    phases.stop_watching()
 
 
 class Event:
-    """Stands for an event of a device, on a machine that has none."""
+    """An event of a device, on a machine that has none."""
 
     queue: list[Event] = []
     passed = 0
@@ -337,7 +336,7 @@ class Event:
         return end.at - self.at
 
 
-def test_times_of_a_device_are_read_as_far_as_it_has_got_and_events_are_used_again(
+def test_device_times_are_read_late_and_events_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Event, "queue", [])
@@ -363,35 +362,11 @@ def test_times_of_a_device_are_read_as_far_as_it_has_got_and_events_are_used_aga
     assert len(made) == 4
 
 
-@pytest.mark.parametrize(
-    ("seconds", "workers", "said"),
-    [
-        ({"data": 1.0, "other": 9.0}, 0, []),
-        ({"data": 5.0, "other": 5.0}, None, ["data loading takes 50 % of the iteration: load it in workers"]),
-        ({"data": 5.0, "other": 5.0}, 0, ["set num_workers of the loader, which is 0"]),
-        ({"data": 5.0, "other": 5.0}, 2, ["raise num_workers, now 2"]),
-        ({"forward": 3.0, "backward": 6.0}, 0, []),
-        (
-            {"forward": 1.0, "backward": 9.0},
-            0,
-            ["the backward pass takes 90 % of the iteration, 9.0 times the forward"],
-        ),
-        ({"forward": 0.0, "backward": 9.0}, 0, ["the backward pass takes 100 % of the iteration: look"]),
-        ({"hooks": 1.0, "other": 4.0}, 0, ["hooks take 20 % of the iteration"]),
-        ({}, 0, []),
-    ],
-)
-def test_what_stands_out_is_said_in_words(seconds: dict[str, float], workers: int | None, said: list[str]) -> None:
-    found = findings(seconds, workers)
-    assert len(found) == len(said)
-    assert all(part in text for part, text in zip(said, found, strict=True))
-
-
 def test_nothing_has_no_shares() -> None:
-    assert shares({"data": 0.0}) == {}
+    assert phase_shares({"data": 0.0}) == {}
 
 
-def test_the_first_tensor_with_a_gradient_is_found_in_any_output() -> None:
+def test_a_tensor_with_a_gradient_is_found_in_any_output() -> None:
     plain, wanted = torch.ones(1), torch.ones(1, requires_grad=True)
     assert first_with_gradient({"a": plain, "b": ["text", (plain, wanted)]}) is wanted
     assert first_with_gradient(plain) is None

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.model.averages import TOGETHER, Averages, Part, is_dense, parameters
+from ignite_hooks.model.averages import Averages, TensorAverages, parameters
+from ignite_hooks.model.averaging_kernels import TOGETHER, DeviceUpdate, is_dense
 
 
 class Mixed(nn.Module):
@@ -53,6 +54,11 @@ def step(averages: Averages, momentum: float) -> bool:
     return averages.buffers.update(momentum) & averages.weights.update(momentum)
 
 
+def update_as_on_device(part: TensorAverages) -> None:
+    """Update tensors of the CPU as those of a GPU."""
+    part.strategy = DeviceUpdate(part.layout, part._skipped)
+
+
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
@@ -63,13 +69,14 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
-def test_it_is_the_formula_in_exact_arithmetic_but_for_rounding(dtype: torch.dtype, on_device: bool) -> None:
+def test_averages_follow_the_formula_up_to_rounding(dtype: torch.dtype, on_device: bool) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     model = Mixed(dtype)
     averages = Averages(model)
-    averages.weights._on_device = on_device
+    if on_device:
+        update_as_on_device(averages.weights)
     exact = {name: p.detach().to(torch.complex128) for name, p in model.named_parameters()}
     for _ in range(20):
         move(model, generator)
@@ -84,7 +91,7 @@ def test_it_is_the_formula_in_exact_arithmetic_but_for_rounding(dtype: torch.dty
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_averages_of_half_precision_keep_steps_that_it_would_lose(dtype: torch.dtype) -> None:
+def test_averages_of_half_precision_keep_small_steps(dtype: torch.dtype) -> None:
     model = nn.ParameterList([torch.ones(4, dtype=dtype), torch.ones(20_000, dtype=dtype)])
     averages = Averages(model)
     with torch.no_grad():
@@ -95,13 +102,13 @@ def test_averages_of_half_precision_keep_steps_that_it_would_lose(dtype: torch.d
     for value in averages.state_dict().values():
         assert value.dtype == torch.float32
         assert torch.allclose(value, torch.tensor(2 - 0.9999**10), atol=1e-5)
-    averages.put_in()
+    averages.swap_in()
     assert [p.dtype for p in model] == [dtype, dtype]
-    averages.take_out()
+    averages.swap_out()
     assert all(bool((p == 2).all()) for p in model)
 
 
-def test_shared_weights_are_averaged_once_and_saved_under_both_names() -> None:
+def test_shared_weights_are_averaged_once_and_saved_twice() -> None:
     averages = Averages(Mixed())
     assert "small" in averages.weights.values
     assert "tied" not in averages.weights.values
@@ -110,7 +117,7 @@ def test_shared_weights_are_averaged_once_and_saved_under_both_names() -> None:
     assert found.keys() == averages.model.state_dict().keys()
 
 
-def test_frozen_weights_stay_what_they_are_to_the_bit() -> None:
+def test_frozen_weights_keep_every_bit() -> None:
     model = Mixed()
     averages = Averages(model)
     for _ in range(3):
@@ -120,7 +127,7 @@ def test_frozen_weights_stay_what_they_are_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize("buffers", [False, True])
-def test_buffers_are_averaged_where_that_is_wanted_and_possible(buffers: bool) -> None:
+def test_buffers_are_averaged_if_asked_for_and_possible(buffers: bool) -> None:
     model = Mixed()
     averages = Averages(model, buffers=buffers)
     assert list(averages.buffers.values) == (["norm.running_mean", "norm.running_var"] if buffers else [])
@@ -132,10 +139,10 @@ def test_buffers_are_averaged_where_that_is_wanted_and_possible(buffers: bool) -
     assert torch.equal(found["mask"], torch.tensor([1.0, -math.inf]))
     live = {b.data_ptr() for b in model.buffers()} | {model.whole.data_ptr()}
     assert not live & {found[n].data_ptr() for n in found if found[n].numel()}
-    averages.put_in()
+    averages.swap_in()
     assert model.norm.running_mean[0] == (0.25 if buffers else 1.0)
     model.norm.running_mean.add_(5)  # an evaluation in training mode
-    averages.take_out()
+    averages.swap_out()
     assert model.norm.running_mean[0] == (1.0 if buffers else 6.0)
     assert torch.equal(averages.state_dict()["norm.running_mean"], torch.full((3,), 0.25 if buffers else 6.0))
 
@@ -146,12 +153,13 @@ NAMES = ("large", "odd", "small", "scalar", "pixels", "every_second", "norm.weig
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", NAMES)
-def test_one_number_that_is_not_finite_keeps_the_whole_update_away(name: str, value: float, on_device: bool) -> None:
+def test_one_number_that_is_not_finite_skips_the_update(name: str, value: float, on_device: bool) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     model, generator = Mixed(), torch.Generator().manual_seed(seed)
     averages = Averages(model)
-    averages.weights._on_device = on_device
+    if on_device:
+        update_as_on_device(averages.weights)
     move(model, generator)
     assert step(averages, 0.9)
     before, good = copies(averages.state_dict()), copies(model.state_dict())
@@ -165,14 +173,14 @@ def test_one_number_that_is_not_finite_keeps_the_whole_update_away(name: str, va
     assert averages.weights.take_skipped() == 0
     now = averages.state_dict()
     assert all(torch.equal(now[n], before[n]) for n in averages.weights.values)
-    # Once it is over, all goes on.
+    # Afterwards updates go on.
     model.load_state_dict(good)
     assert step(averages, 0.9)
     assert averages.weights.take_skipped() == 0
     assert all(bool(torch.isfinite(torch.view_as_real(v + 0j)).all()) for v in averages.weights.values.values())
 
 
-def test_the_last_of_an_odd_number_of_elements_is_looked_at() -> None:
+def test_the_last_of_an_odd_number_of_elements_is_checked() -> None:
     model = nn.ParameterList([torch.ones(20_001)])
     averages = Averages(model)
     for at in (0, 10_000, 20_000):
@@ -218,7 +226,7 @@ def channels_last(model: Mixed) -> None:
 @pytest.mark.parametrize(
     "change", [reassign_data, assign, to_double, to_half_and_on, replace_one, channels_last], ids=lambda f: f.__name__
 )
-def test_weights_that_were_replaced_are_the_ones_averaged(change: Callable[[Mixed], None]) -> None:
+def test_replaced_weights_are_averaged(change: Callable[[Mixed], None]) -> None:
     model = Mixed()
     averages = Averages(model)
     step(averages, 0.5)
@@ -233,21 +241,21 @@ def test_weights_that_were_replaced_are_the_ones_averaged(change: Callable[[Mixe
             # ``assign`` ends the sharing: what has been "tied" to another begins as its weights.
             expected = (before[name].double() + now) / 2 if name in before else now
             assert torch.allclose(found[name].double(), expected, atol=1e-6), name
-    averages.put_in()
-    averages.take_out()
+    averages.swap_in()
+    averages.swap_out()
 
 
-def test_nothing_is_laid_out_anew_while_the_weights_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_stays_while_the_weights_stay_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Mixed()
     averages = Averages(model, buffers=True)
-    fits: list[Part] = []
-    whole = Part.fit
-    monkeypatch.setattr(Part, "fit", lambda part: (fits.append(part), whole(part)))
+    fits: list[TensorAverages] = []
+    whole = TensorAverages.fit
+    monkeypatch.setattr(TensorAverages, "fit", lambda part: (fits.append(part), whole(part)))
     for _ in range(3):
         move(model, torch.Generator().manual_seed(2))
         step(averages, 0.9)
-        averages.put_in()
-        averages.take_out()
+        averages.swap_in()
+        averages.swap_out()
     model.load_state_dict(model.state_dict())
     step(averages, 0.9)
     assert fits == []
@@ -256,7 +264,7 @@ def test_nothing_is_laid_out_anew_while_the_weights_stay_where_they_are(monkeypa
     assert fits == [averages.weights]
 
 
-# -- updates that wait for each other ----------------------------------------------------------------------------
+# -- deferred updates ----------------------------------------------------------------------------
 
 
 class Small(nn.Module):
@@ -271,9 +279,9 @@ class Small(nn.Module):
 
 @pytest.mark.parametrize("count", [1, TOGETHER - 1, TOGETHER, 3 * TOGETHER + 2])
 @pytest.mark.parametrize("bad", [(), (2,), (1, 2, 9)])
-def test_updates_that_waited_are_those_made_at_once_to_the_bit(count: int, bad: tuple[int, ...]) -> None:
+def test_deferred_updates_equal_immediate_ones_bit_for_bit(count: int, bad: tuple[int, ...]) -> None:
     model = Small()
-    at_once, patient = Averages(model), Averages(model, patient=True)
+    at_once, deferrable = Averages(model), Averages(model, deferrable=True)
     generator = torch.Generator().manual_seed(1)
     made, left_out = 0, []
     for n in range(1, count + 1):
@@ -283,55 +291,55 @@ def test_updates_that_waited_are_those_made_at_once_to_the_bit(count: int, bad: 
             model.bias.data[-1] = math.nan
         momentum = n / (9 + n)
         at_once.weights.update(momentum)
-        assert patient.weights.later is not None
-        if patient.weights.later.take_down(momentum, n):
-            outcome = patient.catch_up()
+        assert deferrable.weights.deferred is not None
+        if deferrable.weights.deferred.record(momentum, n):
+            outcome = deferrable.catch_up()
             made, left_out = made + outcome[0], left_out + outcome[1]
         model.bias.data.copy_(kept)
-    outcome = patient.catch_up()
+    outcome = deferrable.catch_up()
     made, left_out = made + outcome[0], left_out + outcome[1]
     assert left_out == [n for n in bad if n <= count]
     assert made == count - len(left_out)
-    assert same(patient.weights.values, at_once.weights.values)
-    assert patient.catch_up() == (0, [])
+    assert same(deferrable.weights.values, at_once.weights.values)
+    assert deferrable.catch_up() == (0, [])
 
 
-def test_numbers_whose_squares_are_too_large_are_finite_in_what_waited() -> None:
+def test_deferred_updates_accept_numbers_with_too_large_squares() -> None:
     model = Small()
-    patient = Averages(model, patient=True)
+    deferrable = Averages(model, deferrable=True)
     model.weight.data.fill_(1e30)
-    assert patient.weights.later is not None
+    assert deferrable.weights.deferred is not None
     for n in (1, 2):
-        patient.weights.later.take_down(0.0, n)
-    assert patient.catch_up() == (2, [])
-    assert bool((patient.weights.values["weight"] == 1e30).all())
+        deferrable.weights.deferred.record(0.0, n)
+    assert deferrable.catch_up() == (2, [])
+    assert bool((deferrable.weights.values["weight"] == 1e30).all())
 
 
 @pytest.mark.parametrize("change", [lambda model: reassign_data(model), lambda model: model.double()])
-def test_what_waited_is_made_before_other_tensors_are_averaged(change: Callable[[nn.Module], object]) -> None:
+def test_deferred_updates_are_made_before_tensors_change(change: Callable[[nn.Module], object]) -> None:
     model = Small()
-    at_once, patient = Averages(model), Averages(model, patient=True)
+    at_once, deferrable = Averages(model), Averages(model, deferrable=True)
     for n in (1, 2, 3):
         if n == 3:
             change(model)
         move(model, torch.Generator().manual_seed(n))
-        for averages in (at_once, patient):
+        for averages in (at_once, deferrable):
             averages.refresh()
         at_once.weights.update(0.5)
-        assert patient.weights.later is not None
-        patient.weights.later.take_down(0.5, n)
-    assert patient.catch_up() == (3, [])
-    assert same(patient.weights.values, at_once.weights.values)
+        assert deferrable.weights.deferred is not None
+        deferrable.weights.deferred.record(0.5, n)
+    assert deferrable.catch_up() == (3, [])
+    assert same(deferrable.weights.values, at_once.weights.values)
 
 
-def test_only_small_models_on_the_cpu_can_wait() -> None:
-    assert Averages(Mixed(), patient=True).weights.later is None
-    assert Averages(nn.Linear(200, 200), patient=True).weights.later is None
-    assert Averages(Small().half(), patient=True).weights.later is None
-    assert Averages(Small()).weights.later is None
+def test_only_small_models_on_the_cpu_are_deferred() -> None:
+    assert Averages(Mixed(), deferrable=True).weights.deferred is None
+    assert Averages(nn.Linear(200, 200), deferrable=True).weights.deferred is None
+    assert Averages(Small().half(), deferrable=True).weights.deferred is None
+    assert Averages(Small()).weights.deferred is None
 
 
-def test_a_layer_that_appears_later_begins_as_its_weights() -> None:
+def test_a_new_layer_begins_as_its_weights() -> None:
     model = Mixed()
     averages = Averages(model)
     del model.large
@@ -342,7 +350,7 @@ def test_a_layer_that_appears_later_begins_as_its_weights() -> None:
     assert torch.allclose(found["added.weight"], model.added.weight)
 
 
-def test_going_in_and_out_copies_nothing_and_gives_every_bit_back() -> None:
+def test_swapping_copies_nothing_and_restores_every_bit() -> None:
     model = Mixed()
     averages = Averages(model)
     objects = list(model.parameters())
@@ -350,24 +358,24 @@ def test_going_in_and_out_copies_nothing_and_gives_every_bit_back() -> None:
     step(averages, 0.9)
     raw, where = copies(model.state_dict()), [p.data_ptr() for p in objects]
     expected = copies(averages.state_dict())
-    averages.put_in()
-    averages.put_in()
-    assert averages.inside
+    averages.swap_in()
+    averages.swap_in()
+    assert averages.swapped
     assert same(dict(model.state_dict()), expected)
     floating = [p for p in objects if p.is_floating_point() and p.numel()]
     assert {p.data_ptr() for p in floating} == {v.data_ptr() for v in averages.tensors() if v.numel()}
     assert [p.stride() for p in floating if p is model.pixels] == [model.pixels.stride()]
     assert same(averages.raw_state_dict(), raw)
-    assert averages.inside
-    averages.take_out()
-    averages.take_out()
+    assert averages.swapped
+    averages.swap_out()
+    averages.swap_out()
     assert same(dict(model.state_dict()), raw)
     assert [p.data_ptr() for p in objects] == where
     assert all(a is b for a, b in zip(objects, model.parameters(), strict=True))
     assert same(averages.state_dict(), expected)
 
 
-def test_what_is_saved_comes_back_to_the_bit() -> None:
+def test_saved_averages_load_bit_for_bit() -> None:
     generator = torch.Generator().manual_seed(4)
     model, other = Mixed(), Mixed()
     averages, again = Averages(model, buffers=True), Averages(other, buffers=True)
@@ -396,7 +404,7 @@ def test_averages_of_another_model_are_refused(change: dict[str, Any], message: 
     assert same(averages.state_dict(), before)
 
 
-def test_dense_means_that_the_elements_fill_a_range_of_memory() -> None:
+def test_dense_tensors_fill_a_range_of_memory() -> None:
     whole = torch.ones(2, 3, 4, 5)
     assert is_dense(whole)
     assert is_dense(whole.to(memory_format=torch.channels_last))

@@ -1,7 +1,8 @@
-"""Loaders that are alike, and data sets found behind them; the hooks that use them have whole runs in their tests."""
+"""Copies of loaders and the data sets behind them; the tests of hooks have whole runs with workers."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from ignite_hooks.model.loader_workers import KEPT, alike, datasets_with, has_workers, keeps_workers
+from ignite_hooks.model.loader_workers import (
+    KEPT,
+    ShieldedInit,
+    ShieldedWorkers,
+    copy_of_loader,
+    datasets_with,
+    has_persistent_workers,
+    has_workers,
+)
 
 DATA = TensorDataset(torch.arange(7))
 
@@ -49,15 +58,15 @@ LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
-def test_a_loader_that_is_alike_gives_the_same(make: Callable[[], DataLoader[Any]]) -> None:
-    found, expected = list(alike(make())), list(make())
+def test_a_copy_of_a_loader_yields_the_same(make: Callable[[], DataLoader[Any]]) -> None:
+    found, expected = list(copy_of_loader(make())), list(make())
     assert str(found) == str(expected)
 
 
 @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
 def test_it_has_the_same_settings(make: Callable[[], DataLoader[Any]]) -> None:
     loader = make()
-    made = alike(loader)
+    made = copy_of_loader(loader)
     names = [*KEPT, "batch_size", "drop_last"]
     assert {name: getattr(made, name) for name in names} == {name: getattr(loader, name) for name in names}
 
@@ -66,8 +75,8 @@ def test_workers_are_known() -> None:
     loaders = [[1], DataLoader(DATA), DataLoader(DATA, num_workers=1)]
     loaders.append(DataLoader(DATA, num_workers=1, persistent_workers=True, prefetch_factor=4, timeout=5))
     assert [has_workers(loader) for loader in loaders] == [False, False, True, True]
-    assert [keeps_workers(loader) for loader in loaders] == [False, False, False, True]
-    made = alike(loaders[-1])
+    assert [has_persistent_workers(loader) for loader in loaders] == [False, False, False, True]
+    made = copy_of_loader(loaders[-1])
     assert (made.persistent_workers, made.prefetch_factor, made.timeout) == (True, 4, 5)
 
 
@@ -75,8 +84,8 @@ def test_of_a_loader_that_may_need_more_none_is_made() -> None:
     class Mine(DataLoader[Any]):
         pass
 
-    with pytest.raises(ValueError, match="of a Mine cannot be started anew"):
-        alike(Mine(DATA))
+    with pytest.raises(ValueError, match="of a Mine cannot be restarted"):
+        copy_of_loader(Mine(DATA))
 
 
 def test_data_sets_are_found_through_others_once_each() -> None:
@@ -90,3 +99,15 @@ def test_data_sets_are_found_through_others_once_each() -> None:
         True,
     ]
     assert list(datasets_with([1, 2], "names")) == []
+
+
+def test_worker_init_is_shielded_during_a_run_only() -> None:
+    begun: list[int] = []
+    alone, two = DataLoader([1, 2]), DataLoader([1, 2], num_workers=2, worker_init_fn=begun.append)
+    with ShieldedWorkers([alone, two, None, two]):
+        assert alone.worker_init_fn is None
+        inside = two.worker_init_fn
+        assert isinstance(inside, ShieldedInit)
+        assert inside.before == begun.append
+        assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
+    assert two.worker_init_fn == begun.append

@@ -1,4 +1,4 @@
-"""What an iteration has changed is put back, to the bit; hooks/test_check_invalid_loss_hook.py has whole runs."""
+"""Rollback restores every bit; hooks/training/test_check_invalid_loss_hook.py has whole runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ignite_hooks.model.rollback import Undo
+from ignite_hooks.model.rollback import Rollback
 
 
 def steps(optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter, count: int = 1) -> None:
@@ -25,33 +25,33 @@ def adam() -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
 
 @pytest.mark.parametrize("before", [0, 1, 3])
 @pytest.mark.parametrize("within", [0, 1, 2])
-def test_steps_are_taken_back_with_all_the_optimizer_remembers(before: int, within: int) -> None:
+def test_steps_are_rolled_back_with_the_optimizer_state(before: int, within: int) -> None:
     weight, optimizer = adam()
-    undo = Undo(None, [optimizer], lambda: 1)
+    rollback = Rollback(None, [optimizer], lambda: 1)
     steps(optimizer, weight, before)
     expected = copy.deepcopy((weight.data, optimizer.state_dict()))
-    undo.begin()
+    rollback.begin()
     steps(optimizer, weight, within)
-    undo.back()
+    rollback.restore()
     torch.testing.assert_close((weight.data, optimizer.state_dict()), expected, rtol=0, atol=0)
 
 
-def test_memory_is_used_again_and_a_step_that_may_stay_stays() -> None:
+def test_memory_is_reused_and_a_good_step_stays() -> None:
     weight, optimizer = adam()
-    undo = Undo(None, [optimizer], lambda: 1)
+    rollback = Rollback(None, [optimizer], lambda: 1)
     seen = set()
     for _ in range(3):
-        undo.begin()
+        rollback.begin()
         steps(optimizer, weight)
-        seen.add(tuple(copy_.data_ptr() for copy_ in undo._kept[0]._weights._copies))
-        undo.end()
+        seen.add(tuple(copy_.data_ptr() for copy_ in rollback._kept[0]._weights._copies))
+        rollback.end()
     assert len(seen) == 1
     expected, its_optimizer = adam()
     steps(its_optimizer, expected, 3)
     assert torch.equal(weight, expected)
 
 
-def test_an_optimizer_that_tells_of_no_step_is_kept_beforehand() -> None:
+def test_an_optimizer_without_step_hooks_is_copied_beforehand() -> None:
     class Plain:
         def __init__(self, weight: Any) -> None:
             self.param_groups = [{"params": [weight]}]
@@ -61,23 +61,23 @@ def test_an_optimizer_that_tells_of_no_step_is_kept_beforehand() -> None:
 
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = Plain(weight)
-    undo = Undo(None, [optimizer], lambda: 1)
-    undo.begin()
+    rollback = Rollback(None, [optimizer], lambda: 1)
+    rollback.begin()
     optimizer.step()
-    undo.back()
+    rollback.restore()
     assert weight.tolist() == [1, 1]
 
 
-def test_nothing_is_copied_of_weights_that_are_not_stepped() -> None:
+def test_weights_without_a_step_are_not_copied() -> None:
     _, optimizer = adam()
-    undo = Undo(None, [optimizer], lambda: 1)
-    undo.begin()
-    assert undo._kept[0]._weights._copies == []
+    rollback = Rollback(None, [optimizer], lambda: 1)
+    rollback.begin()
+    assert rollback._kept[0]._weights._copies == []
 
 
-def test_it_lets_go_of_the_optimizers() -> None:
+def test_detach_removes_the_hooks_of_the_optimizers() -> None:
     _, optimizer = adam()
-    undo = Undo(None, [optimizer], lambda: 1)
+    rollback = Rollback(None, [optimizer], lambda: 1)
     assert len(optimizer._optimizer_step_pre_hooks) == 1
-    undo.leave()
+    rollback.detach()
     assert len(optimizer._optimizer_step_pre_hooks) == 0

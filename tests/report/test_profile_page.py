@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ignite_hooks.drawing.theme import ON_DARK, as_hex
+from ignite_hooks.measure.findings import profile_findings
 from ignite_hooks.measure.profile import Operator, Profile, Section, sections
 from ignite_hooks.report.profile_page import profile_page
 from tests.browser import as_shown, near, photographed
@@ -18,8 +20,12 @@ def seen(**operators: Operator) -> Profile:
     return profile
 
 
+def report_of(profile: Profile, *more: Any) -> list[Section]:
+    return sections(profile, profile_findings(profile), *more)
+
+
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
-    page = profile_page("t <i>", sections(seen(one=Operator("a<b>|c", 1, 0.9))))
+    page = profile_page("t <i>", report_of(seen(one=Operator("a<b>|c", 1, 0.9))))
     assert "a&lt;b&gt;|c" in page
     assert "<b>" not in page
     assert "<i>" not in page
@@ -29,7 +35,7 @@ def test_no_text_of_a_run_becomes_a_part_of_the_page() -> None:
     profile = seen(one=Operator(HOSTILE, 1, 0.9))
     profile.functions = {HOSTILE: Operator(HOSTILE, 3, 0.9, stack=(HOSTILE,))}
     profile.traces = [HOSTILE]
-    parts = [*sections(profile, [HOSTILE], [{"hook": HOSTILE, "calls": "1"}]), Section(HOSTILE, [HOSTILE])]
+    parts = [*report_of(profile, [HOSTILE], [{"hook": HOSTILE, "calls": "1"}]), Section(HOSTILE, [HOSTILE])]
     page = profile_page(HOSTILE, parts, PIXEL.partition(",")[2])
     elements = Outline(page).elements
     assert {name for name, _ in elements}.isdisjoint({"script", "iframe", "object", "link"})
@@ -61,7 +67,7 @@ def test_numbers_are_aligned_to_the_right_and_names_to_the_left() -> None:
 @pytest.mark.slow
 def test_a_browser_shows_it_in_light_and_dark(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(profile_page("t", sections(seen(mm=Operator("aten::mm", 10, 0.5)))))
+    page.write_text(profile_page("t", report_of(seen(mm=Operator("aten::mm", 10, 0.5)))))
     light = photographed(page.as_uri(), tmp_path / "light.png", "--blink-settings=preferredColorScheme=1")
     dark = photographed(page.as_uri(), tmp_path / "dark.png", "--blink-settings=preferredColorScheme=0")
     assert near(light, (246, 247, 249)) > 100_000
@@ -78,7 +84,7 @@ def test_long_names_of_functions_do_not_push_their_times_off_the_page(tmp_path: 
     measured = f"<script>document.title = 'width ' + {widest}</script>"
     page = tmp_path / "page.html"
     # The policy of the page would not let the script run that measures it.
-    page.write_text(profile_page("t", sections(profile)).replace("Content-Security-Policy", "") + measured)
+    page.write_text(profile_page("t", report_of(profile)).replace("Content-Security-Policy", "") + measured)
     shown = as_shown(page.as_uri(), tmp_path, "--window-size=1000,800")
     width = re.search(r"<title>width (\d+)</title>", shown)
     assert width is not None

@@ -12,7 +12,6 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
 from ignite_hooks.plan.points import POINTS
-from ignite_hooks.run.runner import losses_of
 from ignite_hooks.testing import RecordingHook, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import Log, echo_trainer
@@ -155,23 +154,6 @@ def test_a_logger_of_the_script_gets_the_lines(tmp_path: Path) -> None:
     trainer.run([1])
     mine.removeHandler(handler)
     assert lines == ["run ended after 1 epoch, 1 iteration"]
-
-
-@pytest.mark.parametrize(
-    ("output", "found"),
-    [
-        (0.5, {"loss": 0.5}),
-        (3, {"loss": 3}),
-        (True, {}),
-        (None, {}),
-        ("text", {}),
-        ((1.0, 2.0), {}),
-        ({"loss": 1.0, "acc": 0.5, "pred": torch.zeros(3), "name": "x"}, {"loss": 1.0, "acc": 0.5}),
-        (torch.zeros(2), {}),
-    ],
-)
-def test_losses_are_found_in_what_a_step_returns(output: Any, found: dict[str, Any]) -> None:
-    assert losses_of(output) == found
 
 
 def test_a_loss_tensor_is_not_fetched_until_it_is_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A state whose number can be read back, and a folder that already holds two of them."""
+"""States whose number can be read back, a folder that holds two of them, and helpers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from ignite_hooks.store import FolderStore
+from ignite_hooks.store import Entry, FolderStore, Retire
 
 
 @pytest.fixture(autouse=True)
 def quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process has written is not lost, so in tests syncing would only take time."""
+    """Skip fsync: what a killed process has written is not lost, so in tests syncing would only take time."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -41,3 +41,23 @@ def two_saved(tmp_path: Path, make_state: Callable[[int], dict[str, Any]]) -> Pa
         opened.save("epoch_1.pth", make_state(10), kind="periodic", epoch=1, iteration=10)
         opened.save("last.pth", make_state(20), kind="last", epoch=2, iteration=20)
     return folder
+
+
+def all_but_newest(keep: int) -> Retire:
+    """Choose the periodic checkpoints beyond the newest ones."""
+
+    def retire(entries: list[Entry]) -> list[Entry]:
+        periodic = sorted((entry for entry in entries if entry.kind == "periodic"), key=lambda entry: entry.iteration)
+        return periodic[: len(periodic) - keep]
+
+    return retire
+
+
+def overwrite(store: FolderStore, make_state: Callable[[int], dict[str, Any]]) -> None:
+    store.save("last.pth", make_state(30), kind="last", epoch=3, iteration=30)
+
+
+def number_of_newest(store: FolderStore) -> int:
+    newest = store.newest()
+    assert newest is not None
+    return int(store.load(newest)["number"])

@@ -99,7 +99,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def shared(value: object) -> list[int]:
-    """Which tensors of a list share their memory: the position of the first of them for each."""
+    """Return for each tensor the position of the first one in the list that shares its memory."""
     items = value if isinstance(value, list) else []
     dense = [item for item in items if isinstance(item, torch.Tensor) and item.numel() and item.layout == torch.strided]
     addresses = [item.untyped_storage().data_ptr() for item in dense]
@@ -131,7 +131,7 @@ def test_it_is_read_right_where_offsets_could_be_calculated(
 
 
 @pytest.mark.parametrize("name", ["types", "tied", "trained", "many", "sparse"])
-def test_two_files_of_one_state_are_the_same_to_the_byte(name: str) -> None:
+def test_equal_states_make_equal_files(name: str) -> None:
     state = STATES[name]()
     assert written(to_plain(state)) == written(to_plain(state))
 
@@ -191,7 +191,7 @@ def test_small_tensors_reach_the_file_together() -> None:
 
 
 class SparseFile:
-    """Leaves a hole in place of large pieces, which are zeros here."""
+    """A file that leaves a hole in place of large pieces, which are zeros here."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("wb")

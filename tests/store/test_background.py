@@ -1,4 +1,4 @@
-"""`saving.py` and `copies.py` in a folder: saves that go on while the state changes."""
+"""`background.py` and `copies.py` in a folder: saves that continue while the state changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MakeState = Callable[[int], dict[str, Any]]
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No file is written before it is set; copies are made."""
+    """Return an event before which no file is written; copies are made."""
     opened, original = threading.Event(), folder.write_state
 
     def wait_and_write(*arguments: Any) -> tuple[int, str]:
@@ -146,8 +146,7 @@ def test_while_writing_keeps_up_there_is_one_buffer(store: FolderStore, make_sta
 
 ASKING: dict[str, Callable[[FolderStore], object]] = {
     "save": lambda store: store.save("b.pth", {}, kind="last", epoch=0, iteration=0),
-    "delete": lambda store: store.delete([]),
-    "prune": lambda store: store.prune(1),
+    "begin_folder": lambda store: store.begin_folder("a"),
     "load": lambda store: store.load(store.folder / "epoch_1.pth"),
     "newest": lambda store: store.newest(),
     "start_afresh": lambda store: store.start_afresh(),
@@ -238,7 +237,7 @@ def test_a_forgotten_store_still_writes_and_gives_the_lock_back(tmp_path: Path, 
 
 
 @pytest.mark.faults
-def test_a_forked_child_does_not_wait_for_a_thread_it_does_not_have(
+def test_a_forked_child_does_not_wait_for_the_saving_thread(
     store: FolderStore, make_state: MakeState, gate: threading.Event
 ) -> None:
     saving = begin(store, make_state(1), 1)
@@ -273,7 +272,7 @@ def run_script(body: str, path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_script_that_ends_without_closing_still_has_its_last_file(tmp_path: Path) -> None:
+def test_the_last_save_completes_without_close(tmp_path: Path) -> None:
     body = "store.begin('a.pth', {'w': torch.ones(3_000_000)}, kind='last', epoch=0, iteration=1)"
     run_script(body, tmp_path)
     found = FolderStore(tmp_path).newest()
@@ -311,7 +310,7 @@ def test_saving_takes_no_more_memory_than_its_buffers(tmp_path: Path, saves: str
 
 
 @pytest.mark.faults
-def test_kills_during_background_saves_lose_at_most_what_was_under_way(tmp_path: Path, make_state: MakeState) -> None:
+def test_killed_in_background_only_the_save_under_way_is_lost(tmp_path: Path, make_state: MakeState) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Copies of what a state holds, in memory that is used again."""
+"""`copies.py`: copies of a state in memory that is reused."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_a_buffer_grows_and_is_used_again() -> None:
         assert bytes(view) == weight.numpy().tobytes()
         addresses.append(copies._buffer.address)
         assert addresses[-1] % 64 == 0
-        copies.give_back()
+        copies.release()
     assert addresses[1:] == [addresses[1]] * 3
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_what_is_not_steady_is_copied_at_once_and_the_rest_when_it_is_waited_for(kept: int) -> None:
+def test_only_steady_tensors_are_copied_later(kept: int) -> None:
     weights = [torch.full((3,), float(number)) for number in range(2)]
     copies = Copies(weights, weights[:kept], Buffers())
     for weight in weights[kept:]:

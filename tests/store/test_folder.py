@@ -1,16 +1,12 @@
-"""`folder.py` in good order: files, lock, links, and what a stranger puts there."""
+"""`folder.py`: files, links, and what others put there."""
 
 from __future__ import annotations
 
 import errno
-import gc
 import io
-import json
 import os
 import pickle
 import shutil
-import signal
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +40,8 @@ def test_writing_needs_open(tmp_path: Path, make_state: MakeState) -> None:
     actions: list[Callable[[], object]] = [
         lambda: store.save("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
         lambda: store.begin("a.pth", make_state(1), kind="last", epoch=0, iteration=0),
-        lambda: store.delete([]),
-        lambda: store.prune(1),
+        lambda: store.begin_folder("a"),
+        lambda: store.start_afresh(),
     ]
     for action in actions:
         with pytest.raises(CheckpointError, match="is not open for writing"):
@@ -95,94 +91,6 @@ def test_temporary_files_of_a_dead_run_go(two_saved: Path, tmp_path: Path) -> No
     assert victim.read_text() == "precious"
 
 
-def test_a_second_run_is_refused_with_the_owner_named(two_saved: Path) -> None:
-    with FolderStore(two_saved):
-        owner = f"process {os.getpid()} on {os.uname().nodename}"
-        with pytest.raises(CheckpointError, match=f"is in use by {owner}"):
-            FolderStore(two_saved).open()
-        assert FolderStore(two_saved).newest() == two_saved / "last.pth"
-    FolderStore(two_saved).open().close()
-
-
-def test_a_store_that_was_forgotten_gives_the_lock_back(two_saved: Path) -> None:
-    FolderStore(two_saved).open()
-    gc.collect()
-    FolderStore(two_saved).open().close()
-
-
-def in_child(action: Callable[[], object]) -> int:
-    """Fork, run the action, wait for ever; returns the process id once the action is done."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-            os.write(writer, b"!")
-            time.sleep(60)
-        finally:
-            os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 1) == b"!"
-    os.close(reader)
-    return child
-
-
-def kill(child: int) -> None:
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-
-
-@pytest.mark.faults
-def test_the_lock_of_a_killed_run_is_free(two_saved: Path) -> None:
-    child = in_child(FolderStore(two_saved).open)
-    with pytest.raises(CheckpointError, match=f"process {child} on"):
-        FolderStore(two_saved).open()
-    kill(child)
-    FolderStore(two_saved).open().close()
-
-
-@pytest.mark.faults
-def test_a_worker_that_outlives_its_run_does_not_hold_the_lock(two_saved: Path) -> None:
-    store = FolderStore(two_saved).open()
-    worker = in_child(lambda: None)
-    try:
-        with pytest.raises(CheckpointError, match="in use"):
-            FolderStore(two_saved).open()
-        store.close()
-        FolderStore(two_saved).open().close()
-    finally:
-        kill(worker)
-
-
-@pytest.mark.faults
-def test_a_forked_worker_cannot_write(store: FolderStore, make_state: MakeState) -> None:
-    def action() -> None:
-        with pytest.raises(CheckpointError, match="not open"):
-            store.save("a.pth", make_state(1), kind="last", epoch=0, iteration=0)
-
-    kill(in_child(action))
-
-
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pid": "x", "host": 1}'])
-def test_a_lock_without_a_readable_owner_still_refuses(two_saved: Path, text: str) -> None:
-    with FolderStore(two_saved):
-        (two_saved / ".lock").write_text(text)
-        with pytest.raises(CheckpointError, match="in use by another process"):
-            FolderStore(two_saved).open()
-
-
-def test_without_locks_on_the_file_system_a_run_starts_with_a_warning(
-    two_saved: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with FolderStore(two_saved) as store:
-        assert len(store.entries()) == 2
-    assert "cannot be locked (Function not implemented)" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("number", "words"),
     [
@@ -228,8 +136,8 @@ def test_a_file_of_somebody_else_is_renamed_not_overwritten(
 def test_only_listed_files_are_deleted(store: FolderStore, make_state: MakeState) -> None:
     (store.folder / "epoch_0.pth").write_text("theirs")
     for iteration in 1, 2:
-        store.save(f"epoch_{iteration}.pth", make_state(1), kind="periodic", epoch=0, iteration=iteration)
-    store.prune(0)
+        given: dict[str, Any] = {"kind": "periodic", "epoch": 0, "iteration": iteration}
+        store.save(f"epoch_{iteration}.pth", make_state(1), retire=lambda entries: entries, **given)
     assert names(store.folder) == ["epoch_0.pth", "epoch_2.pth"]
 
 
@@ -283,7 +191,7 @@ def test_a_file_elsewhere_is_loaded_through_a_link_too(two_saved: Path, tmp_path
 
 
 @pytest.mark.parametrize("way", ["save", "begin"])
-def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
+def test_the_order_of_steps_survives_a_power_cut(
     store: FolderStore, make_state: MakeState, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     store.save("old.pth", make_state(1), kind="last", epoch=0, iteration=1)
@@ -325,9 +233,6 @@ def test_steps_of_a_save_are_in_the_order_that_survives_a_power_cut(
     data = ["write temporary state", "fsync temporary state"]
     committed = [*data, *manifest, "replace temporary state to state", "fsync folder", *manifest]
     assert steps == [*committed, *manifest, "unlink old.pth"]
-    steps.clear()
-    store.delete(store.entries())
-    assert steps == [*manifest, "unlink state"]
 
 
 class Payload:
@@ -361,7 +266,7 @@ def as_old_torch_file(value: object) -> bytes:
 
 
 def spliced(value: object) -> bytes:
-    """An honest file in which only the pickle was exchanged."""
+    """Return an honest file in which only the pickle was exchanged."""
     honest_file, result = io.BytesIO(as_torch_file({"a": torch.ones(2)})), io.BytesIO()
     with zipfile.ZipFile(honest_file) as honest, zipfile.ZipFile(result, "w") as evil:
         for name in honest.namelist():
@@ -391,8 +296,3 @@ def test_a_file_that_holds_no_dict_is_refused(two_saved: Path, tmp_path: Path) -
     torch.save([1], tmp_path / "list.pth")
     with pytest.raises(CheckpointError, match="holds a list, expected a dict"):
         FolderStore(two_saved).load(tmp_path / "list.pth")
-
-
-def test_the_lock_file_says_who_holds_it(store: FolderStore) -> None:
-    owner = json.loads((store.folder / ".lock").read_text())
-    assert owner == {"pid": os.getpid(), "host": os.uname().nodename}

@@ -1,4 +1,4 @@
-"""`manifest.py`: the list of what is ours, and what it refuses to read."""
+"""`manifest.py`: the list of checkpoints, and what it refuses to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import Entry, FolderStore, Manifest
-from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Part, _checksum, content_of
+from ignite_hooks.store.manifest import FILE_NAME, CheckpointFile, DamagedManifestError, _checksum, content_of
 
 OUTSIDE = [
     "../victim",
@@ -56,7 +56,7 @@ def test_no_file_is_an_empty_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_metric_that_is_not_finite_is_null_in_the_file(tmp_path: Path, number: float) -> None:
+def test_a_metric_that_is_not_finite_becomes_null(tmp_path: Path, number: float) -> None:
     manifest = Manifest((replace(GOOD, metrics={"loss": number}),))
     manifest.save(tmp_path)
     text = (tmp_path / FILE_NAME).read_text()
@@ -152,8 +152,7 @@ def test_a_manifest_never_reaches_outside_its_folder(tmp_path: Path, where: str,
     places = {"entries": [entry], "pending": entry, "deleting": [entry]}
     write_signed(folder, content | {"entries": [], where: places[where]})
     with FolderStore(folder) as store:
-        store.prune(0)
-        store.delete(store.entries())
+        store.save("last.pth", {}, kind="last", epoch=0, iteration=0, retire=lambda entries: entries)
     assert victim.read_text() == "precious"
 
 
@@ -183,7 +182,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path: Path) -> None:
 
 # -- sharded checkpoints -----------------------------------------------------------------------------------------
 
-PARTS = (Part("__0_0.distcp", 3, "1" * 64), Part("state.pth", 4, "2" * 64))
+PARTS = (CheckpointFile("__0_0.distcp", 3, "1" * 64), CheckpointFile("state.pth", 4, "2" * 64))
 SHARDED = Entry("epoch_1", *content_of(PARTS), 1, 100, files=PARTS)
 
 
@@ -193,7 +192,7 @@ def test_it_lists_every_file_of_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*OUTSIDE, "a.pth", "__0_0.distcp2", "__0.distcp", "metadata", None, 3])
-def test_a_file_of_a_folder_has_one_of_the_names_they_have(name: Any) -> None:
+def test_other_names_of_files_in_a_folder_are_refused(name: Any) -> None:
     with pytest.raises(CheckpointError, match="is not a name for a file of a sharded checkpoint"):
         replace(PARTS[0], name=name)
 

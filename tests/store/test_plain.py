@@ -1,11 +1,10 @@
-"""`snapshot.py`: what a state may hold, and where the random generators stand."""
+"""`plain.py`: what a state may hold."""
 
 from __future__ import annotations
 
 import datetime
 import enum
 import io
-import random
 import subprocess
 import sys
 from collections import OrderedDict, defaultdict
@@ -18,7 +17,7 @@ import pytest
 import torch
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store import random_state, set_random_state, to_plain
+from ignite_hooks.store import to_plain
 from ignite_hooks.store.plain import size_in_bytes
 
 
@@ -202,31 +201,6 @@ def test_model_optimizer_and_scheduler_come_back_the_same(optimizer_class: Any) 
     torch.testing.assert_close(loaded[1]["state"], optimizer.state_dict()["state"], rtol=0, atol=0)
     assert loaded[1]["param_groups"] == optimizer.state_dict()["param_groups"]
     assert loaded[2] == scheduler.state_dict()
-
-
-def draw() -> list[float]:
-    numbers = [random.random(), random.gauss(0, 1), float(numpy.random.rand()), float(numpy.random.randn())]
-    return [*numbers, float(torch.rand(()))]
-
-
-def test_the_generators_continue_where_they_were() -> None:
-    draw()  # a gauss drawn in pairs leaves a number for next time
-    state = through_a_file(random_state())
-    expected = [draw() for _ in range(3)]
-    set_random_state(state)
-    assert [draw() for _ in range(3)] == expected
-
-
-def test_a_generator_that_the_state_does_not_mention_stays() -> None:
-    before = random.getstate()
-    set_random_state({"torch": torch.get_rng_state()})
-    assert random.getstate() == before
-
-
-@pytest.mark.parametrize("part", [{"python": {}}, {"torch": 3}, {"numpy": {"name": "x"}}, {"python": [1]}])
-def test_a_random_state_that_makes_no_sense_is_an_error(part: dict[str, Any]) -> None:
-    with pytest.raises(CheckpointError, match="random state: cannot be restored"):
-        set_random_state(part)
 
 
 def test_importing_the_store_does_not_import_torch() -> None:

@@ -25,6 +25,7 @@ from ignite_hooks.store import sharded as sharded_module
 from ignite_hooks.store.archive import write_archive
 from tests.forks import fork_ranks
 from tests.sharded import Training, numbers_of, small_model
+from tests.store.conftest import all_but_newest
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """What two ranks have saved, and what they held at the end."""
+    """Return what two ranks have saved, and what they held at the end."""
     folder = tmp_path_factory.mktemp("two_ranks")
     first, second = fork_ranks(trained, str(folder))
     assert first == second
@@ -63,7 +64,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
 
 @pytest.fixture
 def saved(two_ranks: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
-    """A copy of what two ranks have saved."""
+    """Return a copy of what two ranks have saved."""
     return Path(shutil.copytree(two_ranks[0], tmp_path / "work"))
 
 
@@ -74,7 +75,7 @@ def without(found: dict[str, Any], *names: str) -> dict[str, Any]:
 # -- saving ------------------------------------------------------------------------------------------------------
 
 
-def test_each_checkpoint_is_a_folder_that_the_manifest_lists_file_by_file(saved: Path) -> None:
+def test_the_manifest_lists_every_file_of_a_sharded_checkpoint(saved: Path) -> None:
     with FolderStore(saved) as store:
         assert [entry.name for entry in store.entries()] == ["epoch_2", "epoch_3", "last"], "older ones are gone"
         for entry in store.entries():
@@ -128,7 +129,7 @@ def test_two_ranks_go_on_from_what_one_has_saved(sharded: bool, tmp_path: Path) 
         assert without(found, "iteration", "resumed") == alone
 
 
-def test_shards_of_which_there_are_copies_are_saved_once_and_sharded_in_another_way(tmp_path: Path) -> None:
+def test_replicated_shards_are_saved_once_and_can_be_resharded(tmp_path: Path) -> None:
     saved, same = fork_ranks(trained, str(tmp_path), True, [2, 1])
     (weight,) = [
         s for s in FolderStore(tmp_path).load_shards(tmp_path / "last")["shards"] if s[1] == "optimizer.state.0.exp_avg"
@@ -138,7 +139,7 @@ def test_shards_of_which_there_are_copies_are_saved_once_and_sharded_in_another_
         assert without(found, "iteration", "resumed") == saved == same
 
 
-def test_a_run_that_was_resumed_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_ends_like_one_never_stopped(tmp_path: Path) -> None:
     def both(folder: Path) -> list[Any]:
         whole = Training(folder / "whole", EMAHook(), CheckpointHook())
         whole.run(4)
@@ -219,7 +220,9 @@ def failing_save(work_dir: str, failing: int, where: str) -> list[Any]:
     mine = idist.get_rank() == failing
     with pytest.MonkeyPatch.context() as patch:
         if mine:
-            place: Any = {"data": (dcp.FileSystemWriter, "_write_data"), "list": (sharded_module, "part_of")}[where]
+            place: Any = {"data": (dcp.FileSystemWriter, "_write_data"), "list": (sharded_module, "describe_file")}[
+                where
+            ]
             patch.setattr(*place, fail)
         with pytest.raises(CheckpointError) as caught:
             training.runner.save_checkpoint("extra.pth")
@@ -254,7 +257,7 @@ def failing_run(work_dir: str) -> dict[str, Any]:
     return held
 
 
-def test_a_run_of_one_rank_that_fails_saves_its_last_good_state(tmp_path: Path) -> None:
+def test_a_failing_run_of_one_rank_saves_its_state(tmp_path: Path) -> None:
     (held,) = fork_ranks(failing_run, str(tmp_path), ranks=1)
     state = FolderStore(tmp_path).load(tmp_path / "exception_iter_4")
     assert numbers_of(state["state_dict"]) == held["weights"]
@@ -287,7 +290,7 @@ def evaluated(work_dir: str, by_hook: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("by_hook", [False, True], ids=["by the script", "by EvalHook"])
-def test_the_averages_are_evaluated_and_the_best_is_a_folder_with_both(by_hook: bool, tmp_path: Path) -> None:
+def test_a_sharded_best_checkpoint_holds_weights_and_averages(by_hook: bool, tmp_path: Path) -> None:
     first, second = fork_ranks(evaluated, str(tmp_path), by_hook)
     assert first == second
     scores = first["scores"]
@@ -318,7 +321,7 @@ class Evil:
 
 
 def unlisted(saved: Path) -> Path:
-    """A folder that no manifest speaks for, so that nothing but reading it can find out what is wrong."""
+    """Return a folder that no manifest lists, so that only reading it can find what is wrong."""
     return Path(shutil.copytree(saved / "last", saved / "foreign"))
 
 
@@ -404,8 +407,8 @@ def test_only_what_the_manifest_lists_is_deleted(saved: Path) -> None:
     (saved / "epoch_2" / "notes.txt").write_text("dear")
     (saved / "stranger").mkdir()
     with FolderStore(saved) as store:
-        store.prune(0)
-        assert [entry.name for entry in store.entries()] == ["last"]
+        store.save("a.pth", {}, kind="manual", epoch=0, iteration=0, retire=all_but_newest(0))
+        assert [entry.name for entry in store.entries()] == ["last", "a.pth"]
     assert [path.name for path in (saved / "epoch_2").iterdir()] == ["notes.txt"]
     assert not (saved / "epoch_3").exists()
     assert (saved / "stranger").is_dir()

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store import Entry, FolderStore, Kind, MemoryStore, Saving, Store
+from ignite_hooks.store import Entry, FolderStore, Kind, MemoryStore, Retire, Saving, Store
+from tests.store.conftest import all_but_newest
 
 MakeState = Callable[[int], dict[str, Any]]
 
@@ -24,9 +25,11 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]
         yield store
 
 
-def save(store: Store, make_state: MakeState, iteration: int, kind: Kind = "periodic") -> Path:
+def save(
+    store: Store, make_state: MakeState, iteration: int, kind: Kind = "periodic", retire: Retire | None = None
+) -> Path:
     name = f"{kind}_{iteration}.pth"
-    return store.save(name, make_state(iteration), kind=kind, epoch=0, iteration=iteration)
+    return store.save(name, make_state(iteration), kind=kind, epoch=0, iteration=iteration, retire=retire)
 
 
 def iterations(store: Store) -> list[int]:
@@ -65,7 +68,7 @@ def test_a_name_saved_again_is_replaced(any_store: Store, make_state: MakeState)
     assert any_store.load(path)["number"] == 2
 
 
-def test_a_state_that_is_not_plain_is_refused_and_nothing_changes(any_store: Store, make_state: MakeState) -> None:
+def test_a_refused_state_changes_nothing(any_store: Store, make_state: MakeState) -> None:
     save(any_store, make_state, 1)
     with pytest.raises(CheckpointError, match=r"^hook\.lambda: cannot be saved: function"):
         any_store.save("b.pth", {"hook": {"lambda": lambda: 1}}, kind="best", epoch=0, iteration=2)
@@ -86,9 +89,7 @@ def test_a_state_whose_save_has_begun_comes_back(any_store: Store, make_state: M
 
 
 @pytest.mark.parametrize("steady", [True, False])
-def test_a_state_may_change_at_once_or_where_steady_after_it_is_copied(
-    any_store: Store, make_state: MakeState, steady: bool
-) -> None:
+def test_a_state_may_change_once_it_is_copied(any_store: Store, make_state: MakeState, steady: bool) -> None:
     state = make_state(1)
     weight = state["state_dict"]["weight"]
     state["sparse"], state["slice"], state["list"] = torch.eye(2).to_sparse(), torch.ones(100)[:3], [1]
@@ -176,7 +177,7 @@ def test_other_braces_are_refused(any_store: Store, make_state: MakeState, way: 
         getattr(any_store, way)(name, make_state(1), kind="published", epoch=0, iteration=1)
 
 
-def test_a_published_file_is_never_resumed_from_and_never_pruned(any_store: Store, make_state: MakeState) -> None:
+def test_a_published_file_is_never_resumed_from(any_store: Store, make_state: MakeState) -> None:
     save(any_store, make_state, 50, "published")
     assert any_store.newest() is None
     for iteration in 10, 20:
@@ -184,8 +185,6 @@ def test_a_published_file_is_never_resumed_from_and_never_pruned(any_store: Stor
     newest = any_store.newest()
     assert newest is not None
     assert newest.name == "periodic_20.pth"
-    any_store.prune(1)
-    assert iterations(any_store) == [50, 20]
 
 
 @pytest.mark.parametrize("name", ["../evil.pth", "/evil.pth", "a/b.pth", ".lock", "manifest.json", ""])
@@ -226,29 +225,21 @@ def test_at_one_iteration_newest_prefers_what_is_meant_for_resuming(
     assert newest.name == f"{preferred}_10.pth"
 
 
-def test_delete_removes_only_what_is_listed(any_store: Store, make_state: MakeState) -> None:
+def test_only_listed_files_retire(any_store: Store, make_state: MakeState) -> None:
     for iteration in 10, 20:
         save(any_store, make_state, iteration)
     first = any_store.entries()[0]
-    any_store.delete([first])
-    any_store.delete([first])
-    assert iterations(any_store) == [20]
+    stranger = Entry("stranger.pth", 1, "0" * 64, 0, 0)
+    for iteration in 30, 40:
+        save(any_store, make_state, iteration, retire=lambda entries: [first, stranger, first])
+    assert iterations(any_store) == [20, 30, 40]
     with pytest.raises(CheckpointError):
         any_store.load(Path("periodic_10.pth"))
 
 
-def test_prune_keeps_the_newest_and_the_protected(any_store: Store, make_state: MakeState) -> None:
-    for iteration in 10, 20, 30, 40:
-        save(any_store, make_state, iteration)
-    gone = any_store.prune(2, protected=["periodic_10.pth"])
-    assert [entry.iteration for entry in gone] == [20]
-    assert iterations(any_store) == [10, 30, 40]
-
-
-def test_prune_never_removes_what_was_just_saved(any_store: Store, make_state: MakeState) -> None:
+def test_what_was_just_saved_never_retires(any_store: Store, make_state: MakeState) -> None:
     for iteration in 90, 100, 60:
-        save(any_store, make_state, iteration)
-    any_store.prune(1)
+        save(any_store, make_state, iteration, retire=all_but_newest(1) if iteration == 60 else None)
     assert iterations(any_store) == [100, 60]
 
 

@@ -1,4 +1,4 @@
-"""Whether what lies at a path is what the manifest says, and what is read from it."""
+"""`verify.py`: comparing files with the manifest, and reading them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.verify import part_of, read_state, why_unusable_file
+from ignite_hooks.store.verify import describe_file, read_state, why_unusable_file
 
 
 def nothing(path: Path) -> None:
-    """Leave it as it is."""
+    """Change nothing."""
 
 
 def shorter(path: Path) -> None:
@@ -47,12 +47,12 @@ def a_folder(path: Path) -> None:
         (a_folder, "not a regular file"),
     ],
 )
-def test_a_file_is_what_was_said_of_it_or_there_is_a_reason(
+def test_a_file_matches_its_entry_or_there_is_a_reason(
     harm: Callable[[Path], Any], reason: str | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "state.pth"
     path.write_bytes(b"hello")
-    part = part_of(path)
+    part = describe_file(path)
     harm(path)
     found = why_unusable_file(path, part)
     assert found is None if reason is None else reason in str(found)

@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from ignite_hooks import BaseHook, BaseTrainer, ConfigError, load_config
-from ignite_hooks.hooks import TimeTrackingHook
+from ignite_hooks.hooks.monitors.time_tracking_hook import TimeTrackingHook
 from tests.trainer.tools import blobs, config, write_cifar10
 
 
@@ -97,7 +97,7 @@ HOOKS_ALONE = [
 def test_hooks_alone_are_tried_out_on_the_digits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     trainer = BaseTrainer({"hooks": HOOKS_ALONE}, work_dir=tmp_path, overrides=["training.epoch_length=1"])
-    assert trainer.recipe.notes == ["the configuration names neither model nor dataset: a cnn learns the digits"]
+    assert trainer.sections.notes == ["the configuration names neither model nor dataset: a cnn learns the digits"]
     assert "val" in trainer.evaluators
 
 
@@ -129,7 +129,7 @@ def test_it_learns_validates_and_tests(tmp_path: Path) -> None:
     assert trainer.validate()["accuracy"] == 1.0
 
 
-def test_the_same_seed_gives_the_same_weights_to_the_bit_and_another_does_not(tmp_path: Path) -> None:
+def test_weights_depend_on_the_seed_alone_bit_for_bit(tmp_path: Path) -> None:
     runs = []
     for number, seed in enumerate((1, 1, 2)):
         trainer = BaseTrainer(config(training={"seed": seed}), work_dir=tmp_path / str(number))
@@ -165,7 +165,7 @@ def test_resuming_equals_never_having_stopped(scheduler: Any, tmp_path: Path) ->
     assert whole.optimizer.param_groups[0]["lr"] == second.optimizer.param_groups[0]["lr"]
 
 
-def test_a_scheduler_by_epoch_goes_to_the_end_of_the_run(tmp_path: Path) -> None:
+def test_a_scheduler_by_epoch_reaches_the_end_of_the_run(tmp_path: Path) -> None:
     trainer = BaseTrainer(config(training={"epochs": 3, "scheduler": "CosineAnnealingLR"}), work_dir=tmp_path)
     trainer.train()
     assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0)
@@ -174,7 +174,7 @@ def test_a_scheduler_by_epoch_goes_to_the_end_of_the_run(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "scheduler", ["CosineAnnealingLR", {"type": "OneCycleLR", "max_lr": 0.1}], ids=["epoch", "iter"]
 )
-def test_a_run_that_is_made_longer_has_the_schedule_of_its_new_length(scheduler: Any, tmp_path: Path) -> None:
+def test_a_longer_run_has_the_schedule_of_its_new_length(scheduler: Any, tmp_path: Path) -> None:
     def rates(epochs: int, folder: str, resume: Any = None) -> list[float]:
         seen: list[float] = []
 
@@ -253,7 +253,7 @@ def test_what_is_no_hook_is_not_registered(given: Any, hint: str, tmp_path: Path
 # -- what is kept --------------------------------------------------------------------------------------------------
 
 
-def test_the_work_directory_keeps_a_configuration_that_gives_the_same_run_without_its_secrets(tmp_path: Path) -> None:
+def test_the_saved_configuration_gives_the_same_run_and_no_secrets(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     given = config(dataset="digits", training={"epoch_length": 2})
     given["tracker"] = {"api_key": "k-1234567890"}
@@ -322,7 +322,7 @@ def test_nothing_is_imported_that_is_not_listed(tmp_path: Path, monkeypatch: pyt
         BaseTrainer(config(model="unlisted_parts:Net"), work_dir=tmp_path / "run")
 
 
-def test_a_mapping_a_pair_or_one_data_set_is_data_too(tmp_path: Path) -> None:
+def test_a_mapping_a_pair_or_a_data_set_is_data(tmp_path: Path) -> None:
     whole = blobs()
     model = {"type": "mlp", "in_features": 16, "num_classes": 4}
     for number, given in enumerate(({"train": whole.train, "val": whole.val}, (whole.train, whole.val), whole.train)):

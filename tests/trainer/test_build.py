@@ -1,4 +1,4 @@
-"""A recipe becomes data, model, optimizer, scheduler, loss and metrics; what is wrong is told all at once."""
+"""Sections become data, model, optimizer, scheduler, loss and metrics; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch.utils.data import TensorDataset
 from ignite_hooks.errors import Problem
 from ignite_hooks.trainer.build import Built, build, steps_of_scheduler
 from ignite_hooks.trainer.datasets import Data
-from ignite_hooks.trainer.sections import Recipe, read_recipe
+from ignite_hooks.trainer.sections import Sections, read_sections
 from tests.trainer.tools import blobs, config
 
 
-def recipe_of(**sections: Any) -> Recipe:
+def sections_of(**sections: Any) -> Sections:
     problems: list[Problem] = []
-    recipe = read_recipe(config(**sections), problems)
+    sections = read_sections(config(**sections), problems)
     assert problems == []
-    return recipe
+    return sections
 
 
 def built(**sections: Any) -> tuple[Built, list[Problem]]:
     problems: list[Problem] = []
-    return build(recipe_of(**sections), torch.device("cpu"), problems), problems
+    return build(sections_of(**sections), torch.device("cpu"), problems), problems
 
 
 def test_the_data_says_what_the_model_has_to_know() -> None:
@@ -35,7 +35,7 @@ def test_the_data_says_what_the_model_has_to_know() -> None:
     assert isinstance(found.criterion, torch.nn.CrossEntropyLoss)
 
 
-def test_the_optimizer_has_what_is_to_be_trained_and_nothing_else() -> None:
+def test_the_optimizer_has_exactly_the_trainable_weights() -> None:
     class Half(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -63,7 +63,7 @@ def test_a_scheduler_learns_how_long_the_run_is(
     scheduler: dict[str, Any], training: dict[str, Any], steps: int
 ) -> None:
     sections = {"training": {**training, "scheduler": scheduler, "optimizer": {"type": "SGD", "lr": 0.1}}}
-    assert steps_of_scheduler(recipe_of(**sections), blobs()) == steps
+    assert steps_of_scheduler(sections_of(**sections), blobs()) == steps
     found, problems = built(**sections)
     assert problems == []
     assert getattr(found.scheduler, "T_max", None) == steps or found.scheduler.total_steps == steps

@@ -27,7 +27,7 @@ default_hooks: {logger: {interval: 5}}
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In a folder of its own, with one thread, and without what the commands leave in the process."""
+    """Use a separate folder and one thread, and undo what the commands leave in the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("small.yaml").write_text(SMALL)
@@ -37,7 +37,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_a_run_says_what_is_best_and_resumes_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_reports_its_best_and_resumes_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml"]) == 0
     assert Path("work_dirs/small/config.yaml").is_file()
     said = capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_a_second_run_has_a_folder_of_its_own() -> None:
     assert sorted(path.name for path in Path("work_dirs").iterdir()) == ["small", "small-2"]
 
 
-def test_a_wrong_configuration_is_2_with_a_line_for_each_problem(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_configuration_exits_with_2_and_all_problems(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--set", "modle=cnn", "--set", "training.epochs=0"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "small.yaml: modle: not a section of a trainer, did you mean 'model'?",
@@ -98,7 +98,7 @@ def test_a_dry_run_leaves_nothing(capsys: pytest.CaptureFixture[str], monkeypatc
     assert list(Path("scratch").iterdir()) == []
 
 
-def test_a_dry_run_finds_a_hook_that_fails_though_it_only_warns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_finds_a_failing_hook_that_only_warns(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own_hooks.py").write_text(
         "from ignite_hooks import BaseHook\n"
         "class Failing(BaseHook):\n"
@@ -132,7 +132,7 @@ def test_a_secret_that_was_masked_is_asked_for(command: list[str], capsys: pytes
     assert [path.name for path in Path("run").iterdir()] == ["config.yaml"]
 
 
-def test_a_checkpoint_that_is_not_there_is_told_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_checkpoint_is_reported_before_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--resume", "epoch_7.pth", "--work-dir", "run"]) == 2
     here = Path.cwd()
     message = f"--resume: there is no epoch_7.pth, neither in {here} nor in {here / 'run'}"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ignite_hooks.errors import Problem, SettingError
-from ignite_hooks.registry import MODELS, OPTIMIZERS
-from ignite_hooks.trainer.components import Part, Parts
+from ignite_hooks.trainer.components import Component, ComponentReader
+from ignite_hooks.trainer.registries import MODELS, OPTIMIZERS
 from ignite_hooks.trainer.sections import SUPPLIED
 
 OWN = """
@@ -23,23 +23,23 @@ _hidden = number = 3
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parts:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComponentReader:
     """Parts of a configuration that lists a module of the user's own."""
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     problems: list[Problem] = []
-    parts = Parts(["own_parts"], problems)
+    reader = ComponentReader(["own_parts"], problems)
     assert problems == []
-    return parts
+    return reader
 
 
 @pytest.mark.parametrize("wanted", ["mlp", "MLP", {"type": "mlp"}, {"type": "MLP", "hidden": [8]}])
 def test_a_name_or_a_mapping_names_a_part(wanted: Any) -> None:
     problems: list[Problem] = []
-    part = Parts(None, problems).read(MODELS, wanted, "model", supplied=SUPPLIED)
+    component = ComponentReader(None, problems).read(MODELS, wanted, "model", supplied=SUPPLIED)
     assert problems == []
-    assert part is not None
-    assert part.name == "MLP"
+    assert component is not None
+    assert component.name == "MLP"
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,7 @@ def test_a_name_or_a_mapping_names_a_part(wanted: Any) -> None:
         ("json:dumps", "model.type", "write imports: [json]"),
     ],
 )
-def test_what_is_wrong_is_noted_with_its_place_and_built_never(
-    wanted: Any, place: str, message: str, own: Parts
-) -> None:
+def test_what_is_wrong_is_reported_with_its_place(wanted: Any, place: str, message: str, own: ComponentReader) -> None:
     assert own.read(MODELS, wanted, "model", supplied=SUPPLIED) is None
     [problem] = own.problems
     assert problem.place == place
@@ -77,24 +75,26 @@ def test_what_is_wrong_is_noted_with_its_place_and_built_never(
 )
 def test_modules_that_cannot_be_had_are_named(imports: Any, place: str, message: str) -> None:
     problems: list[Problem] = []
-    Parts(imports, problems)
+    ComponentReader(imports, problems)
     [problem] = problems
     assert problem.place == place
     assert message in problem.message
 
 
-def test_settings_of_whoever_asks_are_not_the_parts(own: Parts) -> None:
-    part = own.read(OPTIMIZERS, {"type": "SGD", "lr": 0.1, "by_epoch": True}, "optimizer", ("params",), ("by_epoch",))
+def test_settings_of_whoever_asks_are_not_the_parts(own: ComponentReader) -> None:
+    component = own.read(
+        OPTIMIZERS, {"type": "SGD", "lr": 0.1, "by_epoch": True}, "optimizer", ("params",), ("by_epoch",)
+    )
     assert own.problems == []
-    assert part is not None
-    assert part.given == {"lr": 0.1}
+    assert component is not None
+    assert component.given == {"lr": 0.1}
 
 
-def test_a_part_gets_what_is_known_unless_it_was_given(own: Parts) -> None:
+def test_a_part_gets_what_is_known_unless_it_was_given(own: ComponentReader) -> None:
     for given, width in (({}, 7), ({"width": 5}, 5)):
-        part = own.read(MODELS, {"type": "own_parts:Net", **given}, "model")
-        assert part is not None
-        assert part.build(problems=own.problems, width=7, depth=9).width == width
+        component = own.read(MODELS, {"type": "own_parts:Net", **given}, "model")
+        assert component is not None
+        assert component.build(problems=own.problems, width=7, depth=9).width == width
     assert own.problems == []
 
 
@@ -110,7 +110,7 @@ def test_what_a_constructor_refuses_is_a_problem_at_its_setting() -> None:
 
     problems: list[Problem] = []
     for make in (refuses, names_it, fails):
-        assert Part("model", make, {"rate": 2.0}).build(problems=problems) is None
+        assert Component("model", make, {"rate": 2.0}).build(problems=problems) is None
     assert [(problem.place, problem.message) for problem in problems] == [
         ("model.rate", "too large: 2.0"),
         ("model.rate", "too large: 2.0"),
@@ -120,5 +120,5 @@ def test_what_a_constructor_refuses_is_a_problem_at_its_setting() -> None:
 
 def test_a_part_is_built_with_what_it_needs_first() -> None:
     weights = [torch.nn.Parameter(torch.zeros(1))]
-    optimizer = Part("optimizer", torch.optim.SGD, {"lr": 0.5}).build(weights, problems=[])
+    optimizer = Component("optimizer", torch.optim.SGD, {"lr": 0.5}).build(weights, problems=[])
     assert optimizer.param_groups[0]["lr"] == 0.5

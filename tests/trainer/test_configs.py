@@ -10,7 +10,7 @@ import torch
 
 from ignite_hooks import BaseTrainer, load_config
 from ignite_hooks.trainer.commands import DEMO
-from ignite_hooks.trainer.dry_run import rehearsed
+from ignite_hooks.trainer.dry_run import dry_run_config
 from tests.tools import trackers_at
 
 pytest.importorskip("sklearn")
@@ -28,14 +28,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_there_are_those_of_the_specification_and_one_for_every_task() -> None:
+def test_the_specification_and_every_task_have_a_configuration() -> None:
     names = {path.stem for path in COMPLETE}
     assert names >= {*OF_THE_SPECIFICATION, "classification", "detection", "segmentation", "clearml"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [*COMPLETE, DEMO], ids=lambda path: path.stem)
-def test_it_is_built_planned_and_run_for_two_iterations_as_it_is(path: Path, tmp_path: Path) -> None:
+def test_it_is_built_planned_and_run_unchanged(path: Path, tmp_path: Path) -> None:
     short = ["training.epochs=1", "training.epoch_length=2", "training.batch_size=128"]
     short += ["dataset.count=60"] if "type: digits_" in path.read_text() else []
     with trackers_at(tmp_path):
@@ -51,7 +51,7 @@ def test_it_is_built_planned_and_run_for_two_iterations_as_it_is(path: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [ROOT / "configs" / "full.yaml", DEMO], ids=lambda path: path.stem)
 def test_all_its_hooks_act_in_a_dry_run(path: Path, tmp_path: Path) -> None:
-    content = rehearsed(load_config(path), evaluates=True)
+    content = dry_run_config(load_config(path), evaluates=True)
     content["training"]["batch_size"] = 16
     with trackers_at(tmp_path):
         trainer = BaseTrainer(content, work_dir=tmp_path / "run")

@@ -16,7 +16,7 @@ from ignite_hooks.trainer.datasets import cifar10, digits, digits_detection, dig
 from tests.trainer.tools import write_cifar10
 
 
-def test_the_digits_are_split_always_the_same_and_no_test_digit_is_trained_on() -> None:
+def test_the_split_is_fixed_and_its_parts_are_disjoint() -> None:
     pytest.importorskip("sklearn")
     data = digits()
     assert [len(part) for part in (data.train, data.val, data.test)] == [1200, 297, 300]

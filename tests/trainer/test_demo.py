@@ -22,7 +22,7 @@ def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_it_reaches_97_percent_on_the_test_digits_and_says_where_the_report_is(tmp_path: Path) -> None:
+def test_it_reaches_97_percent_and_names_the_report(tmp_path: Path) -> None:
     done = run(tmp_path / "demo")
     assert done.returncode == 0, done.stderr[-3000:]
     accuracy = float(done.stdout.partition("test accuracy ")[2][:6])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseTrainer, ConfigError
-from ignite_hooks.trainer.dry_run import rehearsed
+from ignite_hooks.trainer.dry_run import dry_run_config
 from tests.trainer.tools import config
 
 
 def test_every_hook_acts_at_once() -> None:
     profiler = {"type": "ProfilerHook", "schedule": {"wait": 10, "warmup": 10, "active": 80}}
     hooks = [{"type": "LoggerHook", "interval": 50}, {"type": "EvalHook", "every": "3 epoch"}, profiler]
-    found = rehearsed({"hooks": hooks, "training": {"epochs": 50}}, evaluates=True)
+    found = dry_run_config({"hooks": hooks, "training": {"epochs": 50}}, evaluates=True)
     assert found["training"] == {"epochs": 1, "epoch_length": 2}
     assert found["hooks"][:2] == [{"type": "LoggerHook", "interval": 1}, {"type": "EvalHook", "every": "1 epoch"}]
     assert found["hooks"][2]["schedule"] == {"wait": 0, "warmup": 1, "active": 1}
@@ -39,14 +39,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("sections", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_not_hidden_by_what_takes_its_place(
-    sections: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_problems_are_not_hidden_by_replaced_settings(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
     whole = config(**sections)
     if "default_hooks" in sections:
         del whole["hooks"]
     with pytest.raises(ConfigError) as raised:
-        BaseTrainer(rehearsed(whole, evaluates=True), work_dir=tmp_path / "run")
+        BaseTrainer(dry_run_config(whole, evaluates=True), work_dir=tmp_path / "run")
     assert message in str(raised.value)
 
 
@@ -58,7 +56,7 @@ def test_files_are_written_nowhere_else(tmp_path: Path) -> None:
         {"type": "HistoryPlotHook", "out_dir": "../elsewhere/curves"},
     ]
     writers = [{"type": "JsonlWriter", "path": str(elsewhere / "numbers.jsonl")}]
-    content = rehearsed(config(hooks=hooks, writers=writers), evaluates=True)
+    content = dry_run_config(config(hooks=hooks, writers=writers), evaluates=True)
     BaseTrainer(content, work_dir=tmp_path / "run").train()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert {"weights", "time.log", "curves", "numbers.jsonl"} <= {path.name for path in (tmp_path / "run").iterdir()}
@@ -66,5 +64,5 @@ def test_files_are_written_nowhere_else(tmp_path: Path) -> None:
 
 def test_nobody_is_told_of_it(tmp_path: Path) -> None:
     hooks = [{"type": "NotifyHook", "command": ["touch", str(tmp_path / "told")], "at": ["start", "end"]}]
-    BaseTrainer(rehearsed(config(hooks=hooks), evaluates=True), work_dir=tmp_path / "run").train()
+    BaseTrainer(dry_run_config(config(hooks=hooks), evaluates=True), work_dir=tmp_path / "run").train()
     assert not (tmp_path / "told").exists()

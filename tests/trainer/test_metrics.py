@@ -8,7 +8,7 @@ import pytest
 import torch
 from ignite.metrics import Metric
 
-from ignite_hooks.distributed.metric_merging import operations_of
+from ignite_hooks.distributed.metric_table import merge_of, sums
 from ignite_hooks.trainer import metrics as measures
 
 TRUE = {"boxes": torch.tensor([[0.0, 0, 10, 10], [20, 20, 30, 30]]), "labels": torch.tensor([1, 1])}
@@ -39,13 +39,13 @@ def test_the_average_precision_of_boxes(prediction: dict[str, Any], expected: fl
 
 
 def test_several_processes_add_up_what_they_have_counted() -> None:
-    assert operations_of(measures.map(num_classes=3)) == {"_right": "SUM", "_wrong": "SUM", "_true": "SUM"}
+    assert merge_of(measures.map(num_classes=3)) == sums("_right", "_wrong", "_true")
 
 
 def test_f1_is_the_mean_over_the_classes() -> None:
     metric = measures.f1()
     assert isinstance(metric, Metric)
     prediction = torch.nn.functional.one_hot(torch.tensor([0, 0, 1, 1]), 2).float()
-    for part in measures.Precision(), measures.Recall():
-        part.update((prediction, torch.tensor([0, 1, 1, 1])))
+    for component in measures.Precision(), measures.Recall():
+        component.update((prediction, torch.tensor([0, 1, 1, 1])))
     assert measures._harmonic(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 2 / 3])) == pytest.approx((2 / 3 + 0.8) / 2)

@@ -22,7 +22,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [(8, 8), (28, 28), (32, 32), (9, 13)], ids=str)
-def test_classifiers_take_images_of_any_size_that_they_are_made_for(size: tuple[int, int]) -> None:
+def test_classifiers_take_the_size_they_are_made_for(size: tuple[int, int]) -> None:
     height, width = size
     images = torch.zeros(2, 3, height, width)
     models = [CNN(5), MLP(5, 3 * height * width), ViT(5, size, patch_size=1, depth=1)]
@@ -34,7 +34,7 @@ def test_a_segmenter_gives_as_many_pixels_as_it_gets(size: tuple[int, int]) -> N
     assert Segmenter(4, in_channels=1)(torch.zeros(2, 1, *size)).shape == (2, 4, *size)
 
 
-def test_a_detector_finds_the_boxes_that_its_map_was_made_for() -> None:
+def test_a_detector_finds_the_boxes_of_its_map() -> None:
     found = torch.full((1, 2 + 4, 10, 10), -9.0)
     # The place at row 3, column 5 has its centre at (22, 14), and says: 8 to every side, of class 2.
     found[0, 1, 3, 5] = 9.0

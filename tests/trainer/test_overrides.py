@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.errors import Problem
-from ignite_hooks.trainer.overrides import overridden
+from ignite_hooks.trainer.overrides import with_overrides
 
 CONTENT: dict[str, Any] = {"model": "cnn", "training": {"epochs": 3}, "hooks": [{"type": "LoggerHook"}], "empty": []}
 
@@ -27,7 +27,7 @@ CONTENT: dict[str, Any] = {"model": "cnn", "training": {"epochs": 3}, "hooks": [
 )
 def test_a_value_is_put_where_its_path_leads(override: str, where: tuple[Any, ...], value: Any) -> None:
     problems: list[Problem] = []
-    found: Any = overridden(CONTENT, [override], problems)
+    found: Any = with_overrides(CONTENT, [override], problems)
     for key in where:
         found = found[key]
     assert (found, problems) == (value, [])
@@ -50,6 +50,6 @@ def test_a_value_is_put_where_its_path_leads(override: str, where: tuple[Any, ..
 )
 def test_what_cannot_be_followed_is_told(override: str, message: str) -> None:
     problems: list[Problem] = []
-    assert overridden(CONTENT, [override], problems) == CONTENT
+    assert with_overrides(CONTENT, [override], problems) == CONTENT
     assert message in str(problems[0])
     assert len(problems) == 1

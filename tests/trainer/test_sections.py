@@ -150,7 +150,7 @@ def test_a_module_that_cannot_be_imported_is_not_proposed(tmp_path: Path) -> Non
         BaseTrainer(config(imports=["my_modles"], model="my_models:Net"), work_dir=tmp_path)
 
 
-def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("model: cnnn\ndataset: digit\ntraining: {epoch: 3}\nhooks: [{type: LogerHook}]\n")
     with pytest.raises(ConfigError) as caught:
@@ -167,7 +167,7 @@ def test_all_mistakes_are_told_at_once_with_the_name_of_the_file(tmp_path: Path)
     assert caught.value.source == str(path)
 
 
-def test_a_key_of_the_users_own_is_noted_and_left_alone(tmp_path: Path) -> None:
+def test_an_unknown_key_is_noted_and_left_alone(tmp_path: Path) -> None:
     trainer = BaseTrainer(config(project={"owner": "me"}), work_dir=tmp_path)
-    assert trainer.recipe.notes == ["project: nothing of ours reads it"]
+    assert trainer.sections.notes == ["project: nothing of ours reads it"]
     assert trainer.config["project"] == {"owner": "me"}

@@ -15,7 +15,7 @@ from ignite_hooks.writers.memory import MemoryWriter
 
 
 class ThirdSeedWriter(Writer):
-    """Has the three methods that the specification asks for, and nothing else."""
+    """Has only the three methods of the specification."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -57,7 +57,7 @@ def test_three_methods_are_enough(tmp_path: Path) -> None:
     assert writer.calls == [("scalar", "val/loss", 0.5, 7), ("scalar", "val/lr", 0.1, 7), ("config", {"seed": 1})]
 
 
-def test_a_figure_becomes_a_picture_and_stays_as_it_was() -> None:
+def test_rendering_a_figure_does_not_change_it() -> None:
     figure = Figure(figsize=(2, 1), dpi=50, facecolor="red")
     canvas = figure.canvas
     writer = MemoryWriter()

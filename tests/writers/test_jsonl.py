@@ -64,7 +64,7 @@ def test_the_file_is_opened_at_the_first_write(writer: JsonlWriter, path: Path) 
     assert path.exists()
 
 
-def test_a_line_is_readable_at_once_and_written_in_one_piece(
+def test_a_line_is_one_write_and_readable_at_once(
     writer: JsonlWriter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[bytes] = []
@@ -162,7 +162,7 @@ def test_a_second_writer_appends(path: Path) -> None:
     assert steps_in(path) == [1, 2, 3]
 
 
-def test_wherever_the_last_line_is_torn_the_file_goes_on(path: Path) -> None:
+def test_a_torn_last_line_is_repaired_wherever_it_is_torn(path: Path) -> None:
     write_steps(path, 1, 2)
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
@@ -177,9 +177,7 @@ def test_wherever_the_last_line_is_torn_the_file_goes_on(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("room", "message"), [(0, "too large"), (10, "only 10 of")])
-def test_a_full_disk_is_an_error_that_leaves_the_file_usable(
-    writer: JsonlWriter, path: Path, room: int, message: str
-) -> None:
+def test_a_full_disk_leaves_the_file_usable(writer: JsonlWriter, path: Path, room: int, message: str) -> None:
     write_steps(path, 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, limits[1]))
@@ -194,7 +192,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_file_usable(
     assert steps_in(path) == [1, 4]
 
 
-def test_a_line_that_is_broken_in_the_middle_is_reported_with_its_place(path: Path) -> None:
+def test_a_broken_line_is_reported_with_its_place(path: Path) -> None:
     write_steps(path, 1, 2)
     path.write_bytes(b"broken\n" + path.read_bytes())
     with pytest.raises(ValueError, match=r"scalars\.jsonl: line 1 is not JSON"):
@@ -204,7 +202,7 @@ def test_a_line_that_is_broken_in_the_middle_is_reported_with_its_place(path: Pa
 @pytest.mark.parametrize(
     ("step", "kept"), [(0, []), (2, [1, 2, 2]), (3, [1, 2, 2, 3]), (99, [1, 2, 2, 3, 5]), (-1, [])]
 )
-def test_cut_drops_what_comes_after_the_step(writer: JsonlWriter, path: Path, step: int, kept: list[int]) -> None:
+def test_cut_drops_later_steps(writer: JsonlWriter, path: Path, step: int, kept: list[int]) -> None:
     write_steps(path, 1, 2, 2, 3, 5)
     lines = path.read_bytes().splitlines(keepends=True)
     writer.cut(step)
@@ -232,14 +230,14 @@ def test_cut_drops_a_torn_last_line_wherever_it_is_torn(writer: JsonlWriter, pat
         assert path.read_bytes() == whole[:start]
 
 
-def test_cut_leaves_a_file_alone_that_needs_no_cut(writer: JsonlWriter, path: Path) -> None:
+def test_cut_does_not_touch_a_file_without_later_steps(writer: JsonlWriter, path: Path) -> None:
     write_steps(path, 1, 2)
     before = path.stat()
     writer.cut(2)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_cut_keeps_lines_that_are_not_ours(writer: JsonlWriter, path: Path) -> None:
+def test_cut_keeps_foreign_lines(writer: JsonlWriter, path: Path) -> None:
     write_steps(path, 1, 9)
     foreign = b'{"note": "by hand"}\nno json\n[1]\n'
     path.write_bytes(foreign + path.read_bytes())
@@ -265,7 +263,7 @@ def test_a_cut_that_fails_leaves_the_old_file(
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_new_run_begins_a_new_file_and_keeps_those_of_earlier_ones(path: Path) -> None:
+def test_a_new_run_keeps_the_files_of_earlier_ones(path: Path) -> None:
     for run in (1, 2, 3):
         writer_at(path).began_anew()
         write_steps(path, *range(run))
@@ -275,7 +273,7 @@ def test_a_new_run_begins_a_new_file_and_keeps_those_of_earlier_ones(path: Path)
     assert steps_in(path.with_name("scalars.earlier-1.jsonl")) == [0, 0, 1]
 
 
-def test_reading_a_file_that_is_not_there_is_an_error(path: Path) -> None:
+def test_reading_a_missing_file_is_an_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_jsonl(path)
 
@@ -283,7 +281,7 @@ def test_reading_a_file_that_is_not_there_is_an_error(path: Path) -> None:
 # -- reading beside the writing ------------------------------------------------------------------------------------
 
 
-def test_what_is_there_is_read_once_and_a_line_when_it_is_whole(path: Path, writer: JsonlWriter) -> None:
+def test_each_line_is_read_once_when_it_is_complete(path: Path, writer: JsonlWriter) -> None:
     tail = Tail(path)
     assert tail.new() == ([], False)
     writer.write_scalar("loss", 1.0, 1)
@@ -296,13 +294,13 @@ def test_what_is_there_is_read_once_and_a_line_when_it_is_whole(path: Path, writ
     assert tail.new() == ([{"step": 2}], False)
 
 
-def test_lines_that_are_no_json_are_passed_over(path: Path) -> None:
+def test_lines_that_are_not_json_are_skipped(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b'torn {"\n[1]\n{"step": 3}\n')
     assert Tail(path).new() == ([{"step": 3}], False)
 
 
-def test_after_a_resume_all_lines_come_again(path: Path, writer: JsonlWriter) -> None:
+def test_reading_begins_again_after_a_resume(path: Path, writer: JsonlWriter) -> None:
     tail = Tail(path)
     for step in (1, 2, 3):
         writer.write_scalar("loss", 1.0, step)

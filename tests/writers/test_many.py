@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ignite_hooks.writers.interface import Writer
-from ignite_hooks.writers.many import ManyWriters, adapt
+from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
 
 
 class Flaky(MemoryWriter):
-    """Fails at the steps it is told to."""
+    """Fails at given steps."""
 
     def __init__(self, *bad_steps: int) -> None:
         super().__init__()
@@ -23,22 +23,6 @@ class Flaky(MemoryWriter):
         if step in self.bad_steps:
             raise OSError(f"disk full at {step}\nand a second line")
         super().write_scalar(name, value, step)
-
-
-class Duck:
-    """A writer of another family, with the three methods of the specification."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def write_scalar(self, *arguments: Any) -> None:
-        self.calls.append(("scalar", *arguments))
-
-    def write_image(self, *arguments: Any) -> None:
-        self.calls.append(("image", *arguments))
-
-    def write_config(self, *arguments: Any) -> None:
-        self.calls.append(("config", *arguments))
 
 
 def steps(writer: Flaky) -> list[int]:
@@ -88,7 +72,7 @@ def test_kind_and_epoch_are_passed_on() -> None:
     assert memory.lines == [({"acc": 0.9}, 7, "val", 2)]
 
 
-def test_a_failing_writer_does_not_take_the_others_along() -> None:
+def test_a_failing_writer_does_not_disturb_the_others() -> None:
     before, bad, after = Flaky(), Flaky(2), Flaky()
     many = ManyWriters([before, bad, after])
     run(many)
@@ -106,7 +90,7 @@ def test_a_failing_writer_does_not_take_the_others_along() -> None:
         ((), [1, 2, 3, 4, 5, 6], False),
     ],
 )
-def test_three_failures_in_a_row_switch_a_writer_off(bad_steps: tuple[int, ...], asked: list[int], off: bool) -> None:
+def test_three_failures_in_a_row_disable_a_writer(bad_steps: tuple[int, ...], asked: list[int], off: bool) -> None:
     bad = Flaky(*bad_steps)
     many = ManyWriters([bad])
     run(many)
@@ -114,7 +98,7 @@ def test_three_failures_in_a_row_switch_a_writer_off(bad_steps: tuple[int, ...],
     assert [report["off"] for report in many.failures().values()] == ([off] if bad_steps else [])
 
 
-def test_a_buffer_that_never_reaches_the_disk_is_a_failure_too() -> None:
+def test_a_failure_to_flush_counts_as_a_failure() -> None:
     class Full(MemoryWriter):
         def flush(self) -> None:
             raise OSError("disk full")
@@ -125,7 +109,7 @@ def test_a_buffer_that_never_reaches_the_disk_is_a_failure_too() -> None:
     assert many.failures()["Full"] == {"count": 3, "last": "flush: OSError: disk full", "off": True}
 
 
-def test_the_first_failure_has_a_traceback_and_the_rest_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_first_failure_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         run(ManyWriters([Flaky(1, 2, 3)]))
     assert [(record.name, bool(record.exc_info), record.message) for record in caplog.records] == [
@@ -136,7 +120,7 @@ def test_the_first_failure_has_a_traceback_and_the_rest_a_line(caplog: pytest.Lo
     ]
 
 
-def test_a_writer_that_is_switched_off_is_still_closed() -> None:
+def test_a_disabled_writer_is_still_closed() -> None:
     bad = Flaky(1, 2, 3)
     many = ManyWriters([bad])
     run(many)
@@ -166,80 +150,17 @@ def test_ctrl_c_is_not_a_failure_of_the_writer() -> None:
         ManyWriters([Interrupted()]).write_scalar("loss", 0.5, 1)
 
 
-def test_a_duck_is_a_writer() -> None:
-    duck = Duck()
-    many = ManyWriters([duck])
-    many.write_scalars({"loss": 0.5, "lr": 0.1}, 7, kind="train", epoch=1)
-    many.write_image("cat", None, 7)
-    many.write_text("note", "hello", 7)
-    many.write_config({"seed": 1})
-    many.flush()
-    many.close()
-    scalars = [("scalar", "loss", 0.5, 7), ("scalar", "lr", 0.1, 7)]
-    assert duck.calls == [*scalars, ("image", "cat", None, 7), ("config", {"seed": 1})]
-    assert many.failures() == {}
-
-
-def test_a_duck_is_asked_for_what_it_has() -> None:
-    class Rich(Duck):
-        def write_scalars(self, scalars: Any, step: int, *, kind: str = "", epoch: Any = None) -> None:
-            self.calls.append(("scalars", scalars, step, kind, epoch))
-
-        def close(self) -> None:
-            self.calls.append(("close",))
-
-    rich = Rich()
-    many = ManyWriters([rich])
-    many.write_scalars({"loss": 0.5}, 7, kind="val", epoch=1)
-    many.close()
-    assert rich.calls == [("scalars", {"loss": 0.5}, 7, "val", 1), ("close",)]
-
-
-def test_a_duck_with_another_write_scalars_gets_its_numbers_one_by_one() -> None:
-    class Other(Duck):
-        def write_scalars(self, scalars: Any, step: int) -> None:
-            raise AssertionError("not with these arguments")
-
-    other = Other()
-    ManyWriters([other]).write_scalars({"loss": 0.5}, 7, kind="val", epoch=1)
-    assert other.calls == [("scalar", "val/loss", 0.5, 7)]
-
-
-def test_a_writer_needs_no_adapting() -> None:
-    memory = MemoryWriter()
-    assert adapt(memory) is memory
-    assert ManyWriters([memory]).writers == [memory]
-
-
-def test_what_is_not_a_writer_is_refused_by_name() -> None:
-    class Half:
-        def write_scalar(self) -> None: ...
-
-    with pytest.raises(TypeError, match=r"^Half is not a writer: it has no write_image, write_config$"):
-        ManyWriters([Half()])
-
-
-def test_a_failing_duck_is_reported_under_its_own_name() -> None:
-    class Broken(Duck):
-        def write_config(self, *arguments: Any) -> None:
-            raise RuntimeError("no")
-
-    many = ManyWriters([Broken(), Broken()])
-    many.write_config({})
-    assert list(many.failures()) == ["Broken", "Broken#2"]
-
-
-def test_nobody_to_write_to_is_fine() -> None:
+def test_there_may_be_no_writers() -> None:
     many = ManyWriters([])
     run(many)
     many.close()
     assert many.failures() == {}
 
 
-# -- writers with a hook of their own ------------------------------------------------------------------------------
+# -- writers with their own hook ------------------------------------------------------------------------------
 
 
-def test_what_joins_gets_everything_but_the_measures_of_others() -> None:
+def test_a_joined_writer_gets_everything_but_write_measured() -> None:
     always, own = MemoryWriter(), MemoryWriter()
     many = ManyWriters([always])
     place = many.join(own)
@@ -250,7 +171,7 @@ def test_what_joins_gets_everything_but_the_measures_of_others() -> None:
     assert own.scalars == [("mine", 2.0, 1), ("loss", 0.4, 2)]
 
 
-def test_what_leaves_is_closed_and_left_alone() -> None:
+def test_a_writer_that_leaves_is_closed() -> None:
     own = MemoryWriter()
     many = ManyWriters([])
     place = many.join(own)
@@ -262,7 +183,7 @@ def test_what_leaves_is_closed_and_left_alone() -> None:
     assert many.writers == []
 
 
-def test_failures_of_what_has_left_stay_known() -> None:
+def test_failures_of_a_writer_that_left_are_still_reported() -> None:
     many = ManyWriters([MemoryWriter(), Flaky()])
     place = many.join(Flaky(1))
     place.write_scalar("loss", 0.5, 1)
@@ -270,8 +191,8 @@ def test_failures_of_what_has_left_stay_known() -> None:
     assert many.failures()["Flaky#2"]["count"] == 1
 
 
-def test_a_picture_that_comes_late_or_in_another_run_is_no_less_a_picture() -> None:
-    """Each hook draws in a thread of its own, and a second run counts from 1 again."""
+def test_late_pictures_and_those_of_a_new_run_are_written() -> None:
+    """Each hook draws in its own thread, and a second run counts from 1 again."""
     memory = MemoryWriter()
     many = ManyWriters([memory])
     spaced = MemoryWriter()
@@ -280,3 +201,11 @@ def test_a_picture_that_comes_late_or_in_another_run_is_no_less_a_picture() -> N
         many.write_image("cat", None, step)
     assert [step for _, _, step in memory.images] == [500, 510, 500, 1, 2]
     assert [step for _, _, step in spaced.images] == [500, 500, 1]
+
+
+def test_a_disabled_writer_gets_no_measures() -> None:
+    bad = Flaky(1, 2, 3)
+    many = ManyWriters([bad])
+    for step in range(1, 6):
+        many.write_measured({"loss": 0.5}, step)
+    assert bad.asked == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""What TensorBoard itself reads from the files that we write."""
+"""Event files as TensorBoard itself reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from PIL import Image
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
-from ignite_hooks.writers.interface import as_picture
 from ignite_hooks.writers.jsonl import read_jsonl
 from ignite_hooks.writers.tensorboard import TensorboardWriter
 
@@ -64,7 +63,7 @@ def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
     assert any("Linear" in node.name for node in read(tmp_path).Graph().node)
 
 
-def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> None:
+def test_values_that_are_no_numbers_do_not_disturb_the_numbers(tmp_path: Path) -> None:
     writer = TensorboardWriter(tmp_path)
     writer.write_scalars({"loss": 0.5, "note": "text", "vector": torch.zeros(3), "none": None, "bad": math.nan}, 1)
     writer.write_scalars({"note": "text"}, 2)
@@ -77,8 +76,8 @@ def test_what_is_no_number_does_not_take_the_numbers_along(tmp_path: Path) -> No
     }
 
 
-def test_histograms_leave_out_what_is_not_finite(tmp_path: Path) -> None:
-    """TensorBoard itself refuses a histogram of nothing, as of gradients that are all NaN."""
+def test_histograms_leave_out_values_that_are_not_finite(tmp_path: Path) -> None:
+    """TensorBoard raises an error for a histogram without values, as of gradients that are all NaN."""
     writer = TensorboardWriter(tmp_path)
     writer.write_histogram("some", torch.tensor([1.0, 2.0, math.nan, math.inf]), 1)
     writer.write_histogram("all", torch.full((4,), math.nan), 1)
@@ -104,7 +103,7 @@ def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_resume_hides_the_steps_that_come_again(tmp_path: Path) -> None:
+def test_a_resume_hides_the_steps_that_are_repeated(tmp_path: Path) -> None:
     first = TensorboardWriter(tmp_path)
     for step in range(1, 7):
         first.write_scalar("loss", float(step), step)
@@ -119,8 +118,8 @@ def test_a_resume_hides_the_steps_that_come_again(tmp_path: Path) -> None:
     }
 
 
-def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None:
-    """The second run is the first one's again, from a checkpoint before its end."""
+def test_a_resumed_run_has_each_step_once_everywhere(tmp_path: Path) -> None:
+    """The second run repeats the first one from a checkpoint before its end."""
 
     def train(epochs: int, **more: Any) -> None:
         run = tiny_run()
@@ -139,30 +138,8 @@ def test_a_resumed_run_has_each_step_once_in_every_place(tmp_path: Path) -> None
         assert seen[name] == expected
 
 
-@pytest.mark.parametrize(
-    ("image", "shape", "largest"),
-    [
-        (numpy.full((4, 6), 0.5), (4, 6, 3), 128),
-        (numpy.full((4, 6, 1), 255), (4, 6, 3), 255),
-        (numpy.full((4, 6, 4), 1.0), (4, 6, 4), 255),
-        (numpy.full((4, 6, 3), 300), (4, 6, 3), 255),
-        (numpy.full((4, 6, 3), numpy.nan), (4, 6, 3), 0),
-        (torch.ones(3, 4, 6), (4, 6, 3), 255),
-        (torch.ones(4, 6, 3), (4, 6, 3), 255),
-    ],
-)
-def test_pictures_of_all_kinds_become_bytes(image: Any, shape: tuple[int, ...], largest: int) -> None:
-    made = as_picture(image)
-    assert (made.shape, made.dtype, made.max()) == (shape, numpy.uint8, largest)
-
-
-def test_what_is_no_picture_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"height x width x channels.*not \(2, 3, 4, 5\)$"):
-        as_picture(numpy.zeros((2, 3, 4, 5)))
-
-
 def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture is drawn in a thread while the loop writes the first numbers."""
+    """A thread draws a picture while the loop writes the first numbers."""
     import torch.utils.tensorboard as tensorboard
 
     class Slow(tensorboard.SummaryWriter):

@@ -1,4 +1,4 @@
-"""Draws what the layers of a network put out."""
+"""Draws the outputs of layers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ MOST_LAYERS = 6
 class FeatureMapHook(BaseHook):
     """Draw the most active channels of layers, a picture for each layer, for one image of a training batch.
 
-    The model is asked for this image in evaluation mode when it is due; only then there are hooks on its layers.
+    When it is due, the model runs once on this image in evaluation mode; only then its layers have forward hooks.
 
     Args:
-        frequency: How many iterations lie between two looks.
-        max_features: How many channels of a layer are drawn at most, the most active first.
-        sample_batch_idx: Which image of the batch is looked at, counted from 0; the last where there are fewer.
-        layers: The layers by name; by default up to six of the convolutions, from the first to the last.
-        show: Whether pictures are shown as well: in a notebook in line, where there is a display in a window.
-        save: Whether pictures become files.
-        out_dir: The folder of the files; ``visualization`` in the work directory by default.
-        extract: A function of batch and outputs that returns images, and inputs where the model takes others.
+        frequency: Number of iterations between two pictures.
+        max_features: Maximum number of channels drawn per layer, the most active first.
+        sample_batch_idx: Index of the image in the batch, counted from 0; the last image if there are fewer.
+        layers: Names of the layers; by default up to six of the convolutions, from the first to the last.
+        show: Whether to show pictures as well: inline in a notebook, in a window if there is a display.
+        save: Whether to save pictures as files.
+        out_dir: Folder of the files; ``visualization`` in the work directory by default.
+        extract: Function of batch and outputs that returns images, and inputs if the model takes others.
 
     Reads: data_batch, model.
     Writes: feature_map/<layer>.
@@ -56,18 +56,18 @@ class FeatureMapHook(BaseHook):
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
-        self._look(runner, data_batch, outputs)
+        self._draw(runner, data_batch, outputs)
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
-        self._look(runner, runner.data_batch, runner.outputs)
+        self._draw(runner, runner.data_batch, runner.outputs)
 
     def cleanup(self) -> None:
         studio, self._studio = self._studio, None
         if studio is not None:
             studio.close()
 
-    def _look(self, runner: Runner, batch: Any, outputs: Any) -> None:
+    def _draw(self, runner: Runner, batch: Any, outputs: Any) -> None:
         if not is_main_process():
             return
         from ignite_hooks.drawing import explain
@@ -76,7 +76,7 @@ class FeatureMapHook(BaseHook):
         from ignite_hooks.drawing.thread import open_studio
 
         if runner.model is None:
-            raise ValueError("there is no model to look into: give attach_hooks model=...")
+            raise ValueError("there is no model whose layers could be drawn: pass model=... to attach_hooks()")
         if self._studio is None:
             self._studio = open_studio(self, runner)
         samples = reading.samples_of(batch, outputs, self.extract)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 MOST_POINTS = 400
-"""More are thinned to half as many: the state of a hook does not grow with the run."""
+"""Maximum number of points per number; every second one is dropped above it, as the state is saved."""
 
 Points = list[tuple[int, float]]
 
 
 @dataclass
-class History:
-    """What this hook remembers: the points (iteration, value) of each number."""
+class Curves:
+    """The state of this hook: the points (iteration, value) of each number."""
 
     points: dict[str, Any] = field(default_factory=dict)
 
@@ -36,15 +36,15 @@ class History:
 class HistoryPlotHook(BaseHook):
     """Draw the learning curves after every evaluation, and at the end of a run without one.
 
-    A number of the training and of an evaluation stand in one picture: ``loss`` with ``val_loss``. The best score
-    is marked. The picture is one file that is replaced; in a notebook with ``show`` it is updated in its place.
+    Numbers of the training and of evaluations share a picture: ``loss`` with ``val_loss``. The best score is
+    marked. The picture is one file that is replaced; in a notebook with ``show`` it is updated in place.
 
     Args:
-        interval: How many iterations lie between two points of the training losses.
-        metrics: The names that are drawn; by default everything that is one number.
-        show: Whether the picture is shown as well: in a notebook in line, where there is a display in a window.
-        save: Whether the picture becomes a file.
-        out_dir: The folder of the file; ``visualization`` in the work directory by default.
+        interval: Number of iterations between two points of the training losses.
+        metrics: Names to draw; by default everything that is one number.
+        show: Whether to show the picture as well: inline in a notebook, in a window if there is a display.
+        save: Whether to save the picture as a file.
+        out_dir: Folder of the file; ``visualization`` in the work directory by default.
 
     Reads: outputs, metrics, best.
     Writes: history.
@@ -56,10 +56,10 @@ class HistoryPlotHook(BaseHook):
     show: bool = False
     save: bool = True
     out_dir: Path | None = None
-    # At the end of an evaluation the smaller comes later: after those that decide what is best.
+    # At the end of an evaluation smaller priorities run later: after the hooks that decide what is best.
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
-    state: History = field(init=False, default_factory=History)
+    state: Curves = field(init=False, default_factory=Curves)
 
     def __post_init__(self) -> None:
         self._studio: Studio | None = None
@@ -68,18 +68,18 @@ class HistoryPlotHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._drawn_at = -1
         if runner.global_step == 0:
-            self.state = History()
+            self.state = Curves()
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self._note(runner.loss_dict, runner.global_step)
+        self._add(runner.loss_dict, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
         found = {
             name: value for name, value in runner.metrics.items() if runner.metrics.step(name) == runner.global_step
         }
         losses = runner.loss_dict
-        self._note({name: value for name, value in found.items() if name not in losses}, runner.global_step)
+        self._add({name: value for name, value in found.items() if name not in losses}, runner.global_step)
         self._draw(runner)
 
     def after_train(self, runner: Runner) -> None:
@@ -91,11 +91,11 @@ class HistoryPlotHook(BaseHook):
         if studio is not None:
             studio.close()
 
-    def _note(self, values: Any, step: int) -> None:
+    def _add(self, values: Any, step: int) -> None:
         for name, value in values.items():
             wanted = self.metrics is None or name in self.metrics
-            if wanted and (number := number_of(value)) is not None:
-                self.state.points[name] = with_point(self.state.points.get(name, []), (step, number))
+            if wanted and (number := as_number(value)) is not None:
+                self.state.points[name] = add_point(self.state.points.get(name, []), (step, number))
 
     def _draw(self, runner: Runner) -> None:
         if not is_main_process():
@@ -106,7 +106,7 @@ class HistoryPlotHook(BaseHook):
         if self._studio is None:
             self._studio = open_studio(self, runner)
         self._drawn_at = runner.global_step
-        points = without_twins({name: list(points) for name, points in self.state.points.items()})
+        points = without_copies({name: list(points) for name, points in self.state.points.items()})
         best = {
             drawn: (record.step, record.score)
             for name, record in runner.best.items()
@@ -118,8 +118,8 @@ class HistoryPlotHook(BaseHook):
         self._studio.draw("history", runner.global_step, paint, replace=True)
 
 
-def number_of(value: Any) -> float | None:
-    """The value as one number, or None."""
+def as_number(value: Any) -> float | None:
+    """Return the value as one number, or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -128,24 +128,24 @@ def number_of(value: Any) -> float | None:
     return float(value.detach()) if callable(count) and count() == 1 else None
 
 
-def with_point(points: Points, point: tuple[int, float], most: int = MOST_POINTS) -> Points:
-    """The points and one more, which takes the place of those of its iteration and later ones; thinned if many.
+def add_point(points: Points, point: tuple[int, float], most: int = MOST_POINTS) -> Points:
+    """Return the points and a new one, which replaces those of its iteration and later; drop every second if too many.
 
     Example:
-        >>> with_point([(1, 0.5), (2, 0.4)], (2, 0.3))
+        >>> add_point([(1, 0.5), (2, 0.4)], (2, 0.3))
         [(1, 0.5), (2, 0.3)]
-        >>> with_point([(n, 0.0) for n in range(6)], (6, 0.0), most=6)
+        >>> add_point([(n, 0.0) for n in range(6)], (6, 0.0), most=6)
         [(0, 0.0), (2, 0.0), (4, 0.0), (6, 0.0)]
     """
     kept = [*((step, value) for step, value in points if step < point[0]), point]
     return kept if len(kept) <= most else [*kept[:-1:2], kept[-1]]
 
 
-def without_twins(points: dict[str, Points]) -> dict[str, Points]:
-    """The numbers that are not another's under a plain name: ``accuracy`` where it is ``val_accuracy``.
+def without_copies(points: dict[str, Points]) -> dict[str, Points]:
+    """Return the numbers without copies under a shorter name, such as ``accuracy`` for ``val_accuracy``.
 
     Example:
-        >>> list(without_twins({"accuracy": [(1, 0.5)], "val_accuracy": [(1, 0.5)], "loss": [(1, 2.0)]}))
+        >>> list(without_copies({"accuracy": [(1, 0.5)], "val_accuracy": [(1, 0.5)], "loss": [(1, 2.0)]}))
         ['val_accuracy', 'loss']
     """
     return {

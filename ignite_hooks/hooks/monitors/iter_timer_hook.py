@@ -1,4 +1,4 @@
-"""Times the iterations."""
+"""Measures the time of iterations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.findings import phase_findings
 from ignite_hooks.measure.losses import batch_size
-from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases, findings
+from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 @settings
 class IterTimerHook(BaseHook):
-    """Measure how long iterations and their parts take, and how long the run will.
+    """Measure the time of iterations and their phases, and estimate the time left.
 
-    Evaluations do not count. Other hooks read the figures of now from the service ``timer``: ``timer.figures()``.
+    Evaluations do not count. Other hooks read the current figures from the service ``timer``: ``timer.figures()``.
 
     Args:
-        interval: How many iterations lie between two writings, and are averaged.
-        log_eta: Whether the time that is left is among the figures.
-        phases: Whether forward, backward and optimizer are told apart; data, hooks and the rest always are.
+        interval: Number of iterations between two log entries, which are averaged.
+        log_eta: Whether to log the time left.
+        phases: Whether to measure forward, backward and optimizer; data, hooks and the rest are always measured.
 
     Reads: data_batch, model, optimizer, criterion.
     Writes: time/iter, time/data, time/eta, share/<phase>, iters_per_s, samples_per_s.
@@ -38,7 +39,7 @@ class IterTimerHook(BaseHook):
     interval: Annotated[int, Ge(1)] = 50
     log_eta: bool = True
     phases: bool = True
-    # Around all others: what other hooks do in an iteration is part of it, and not of the loading of data.
+    # Around all others: the time of other hooks in an iteration belongs to it, not to loading data.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
@@ -47,22 +48,22 @@ class IterTimerHook(BaseHook):
     point_priority: ClassVar[Mapping[str, int]] = {"before_train_epoch": 100}
 
     def __post_init__(self) -> None:
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._times = Phases(self.clock, sparing=True)
         self._iterations = 0
         self._waited_before = 0.0
         self._largest = 0
         self._workers: int | None = None
-        self._window = Window()
+        self._last = TimeSpan()
         self._written: dict[str, float] = {}
 
     def attached(self) -> None:
         self.runner.register_service("timer", self)
 
     def before_run(self) -> None:
-        self._forget()
+        self._reset()
         self._waited_before = self.runner.state.waited_for_ranks
 
     def before_train(self, runner: Runner) -> None:
@@ -75,7 +76,7 @@ class IterTimerHook(BaseHook):
 
     @at("before_train_iter", order=Order.OUTERMOST)
     def before_train_iter(self) -> None:
-        """Begin the time of hooks: the batch is there."""
+        """Enter the hooks: the batch has been loaded."""
         self._iterations += 1
         self._times.enter(HOOKS)
 
@@ -96,7 +97,7 @@ class IterTimerHook(BaseHook):
 
     @at("after_train_iter", order=Order.OUTERMOST)
     def after_train_iter(self) -> None:
-        """Begin to wait for the next batch, after all other hooks have run."""
+        """Leave the hooks: the wait for the next batch begins."""
         self._times.enter(DATA)
 
     @scheduled
@@ -107,25 +108,25 @@ class IterTimerHook(BaseHook):
         self._times.pause()
 
     def after_val(self) -> None:
-        self._times.go_on()
+        self._times.resume()
 
     before_test, after_test = before_val, after_val
 
     def cleanup(self) -> None:
-        self._times.leave()
+        self._times.stop_watching()
 
     def seconds(self) -> dict[str, float]:
-        """How long the run has been in each phase that can be told."""
+        """Return the seconds of the run in each phase that can be measured."""
         return self._now().phases(self._times.known)
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
-        return findings(self.seconds(), self._workers)
+        """Return what stands out in the phases of the iterations."""
+        return phase_findings(self.seconds(), self._workers)
 
     def figures(self) -> dict[str, float]:
-        """The means since the last writing, the running iteration included; right after it, what was written."""
+        """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""
         runner, now = self.runner, self._now()
-        passed = now - self._window
+        passed = now - self._last
         if passed.iterations == 0 or passed.total <= 0:
             return self._written
         found = {
@@ -135,70 +136,70 @@ class IterTimerHook(BaseHook):
         }
         if samples := self._batch_size():
             found["samples_per_s"] = samples * passed.iterations / passed.total
-        if self.log_eta and runner.max_iters is not None:
-            remaining = max(0, runner.max_iters - runner.global_step)
-            # By the iterations of this process, so that a run that goes on elsewhere is not judged by its past.
+        if self.log_eta and (last := runner.max_iters) is not None:
+            remaining = max(0, last - runner.global_step)
+            # Only iterations of this process count: before a resume, the machine may have been another.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
         parts = passed.phases(self._times.known)
         return found | {f"share/{phase}": part / passed.total for phase, part in parts.items()}
 
-    def _now(self) -> Window:
+    def _now(self) -> TimeSpan:
         seconds = self._times.seconds()
-        # What comes after the last hook is the wait for data, but for what the ranks say to each other.
+        # The time after the last hook is the wait for data, except for messages between ranks.
         if waited := min(self.runner.state.waited_for_ranks - self._waited_before, seconds[DATA]):
             seconds[DATA] -= waited
             seconds[OTHER] += waited
-        return Window(self._iterations, seconds, self._times.device_seconds())
+        return TimeSpan(self._iterations, seconds, self._times.device_seconds())
 
     def _write(self) -> None:
         runner = self.runner
         self._written = self.figures()
-        self._window = self._now()
+        self._last = self._now()
         if self._written:
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(self._written, runner.global_step, kind="train", epoch=epoch)
 
     def _batch_size(self) -> int:
-        """The samples of an iteration in all processes."""
+        """Return the number of samples of an iteration in all processes."""
         import ignite.distributed as idist
 
-        # The largest seen: the schedule often falls on the last batch of an epoch, which is a smaller one.
+        # The largest so far: the schedule often falls on the last batch of an epoch, which is smaller.
         self._largest = max(self._largest, batch_size(self.runner.data_batch) or 0)
         return self._largest * int(idist.get_world_size())
 
 
 @dataclass
-class Window:
-    """Some iterations and their time, by phase."""
+class TimeSpan:
+    """A number of iterations and their time, by phase."""
 
     iterations: int = 0
     host: list[float] = field(default_factory=lambda: [0.0] * len(NAMES))
     device: list[float] | None = None
 
-    def __sub__(self, earlier: Window) -> Window:
+    def __sub__(self, earlier: TimeSpan) -> TimeSpan:
         since = earlier.device or [0.0] * len(NAMES)
         device = None if self.device is None else [a - b for a, b in zip(self.device, since, strict=True)]
         host = [a - b for a, b in zip(self.host, earlier.host, strict=True)]
-        # Times of steps that were not looked into are taken from those that were, which may change what they were.
-        return Window(self.iterations - earlier.iterations, [max(0.0, value) for value in host], device)
+        # Steps that were not sampled are estimated from those that were, so an earlier estimate may shrink.
+        return TimeSpan(self.iterations - earlier.iterations, [max(0.0, value) for value in host], device)
 
     @property
     def total(self) -> float:
-        """Seconds in all."""
+        """Total seconds."""
         return sum(self.host)
 
     def phases(self, known: Collection[str]) -> dict[str, float]:
-        """The seconds of each phase that can be told; what is left is ``other``."""
+        """Return the seconds of each measured phase; the rest is ``other``."""
         seconds = dict(zip(NAMES, self.host, strict=True))
         if self.device is not None:
-            # The host only hands over the work of these.
+            # The host only queues the work of these phases.
             seconds |= {NAMES[phase]: self.device[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)}
         found = {name: seconds[name] for name in NAMES if name in known and name != "other"}
         return found | {"other": max(0.0, self.total - sum(found.values()))}
 
 
 def eta(done: int, total: int, seconds: float) -> float:
-    """The seconds that are left when so many iterations of the total took so long.
+    """Return the remaining seconds, given those of the iterations done so far.
 
     Example:
         >>> eta(10, 100, seconds=20.0)

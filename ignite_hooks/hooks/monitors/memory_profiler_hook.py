@@ -1,4 +1,4 @@
-"""Watches memory: of the machine, of this process and its workers, of the GPU."""
+"""Measures memory of the machine, of this process and its workers, and of the GPU."""
 
 from __future__ import annotations
 
@@ -9,36 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.machine import MB, Trend, is_out_of_memory, memory_of_machine, memory_of_process
+from ignite_hooks.measure.findings import WATCHED, memory_findings
+from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
+from ignite_hooks.measure.trend import Trend
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
-LEAST_LEAK_MB = 16.0
-"""A process that has grown by less is not said to leak."""
 
 SNAPSHOT = "memory_snapshot.pickle"
 MOST_ENTRIES = 100_000
 
-WATCHED = {
-    "memory/process_mb": "this process",
-    "memory/children_mb": "the processes it has started",
-    "memory/gpu_allocated_mb": "the GPU",
-}
-
 
 @settings
 class MemoryProfilerHook(BaseHook):
-    """Write down memory and swap of the machine, of this process, its workers and the GPU; find leaks.
+    """Log memory and swap of the machine, of this process, its workers and the GPU; find leaks.
 
     Args:
-        interval: How many iterations lie between two looks.
-        log_gpu: Whether the memory of the GPU is looked at, where there is one.
-        log_cpu: Whether that of the machine and its processes is.
-        warn_threshold: Warn when this process and its workers, or the GPU, use more than so many GB; once per crossing.
-        dump_snapshot_on_oom: Whether CUDA's allocations are recorded, and written to memory_snapshot.pickle when the
+        interval: Number of iterations between two measurements.
+        log_gpu: Whether to measure the memory of the GPU, if there is one.
+        log_cpu: Whether to measure the memory of the machine and of processes.
+        warn_threshold: Number of GB used by this process and its workers, or by the GPU, above which to warn; once per
+            crossing.
+        dump_snapshot_on_oom: Whether to record CUDA's allocations, and write them to memory_snapshot.pickle when the
             GPU runs out of memory.
 
     Writes: memory/process_mb, memory/children_mb, memory/used_mb, memory/gpu_allocated_mb and others.
@@ -49,32 +44,32 @@ class MemoryProfilerHook(BaseHook):
     log_cpu: bool = True
     warn_threshold: Annotated[float, Gt(0)] | None = None
     dump_snapshot_on_oom: bool = False
-    # After what other hooks allocate.
+    # Last after an iteration: what other hooks allocate is included.
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
     read: Callable[[], Mapping[str, float]] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._trends: dict[str, Trend] = {}
-        self._above: dict[str, bool] = {}
+        self._is_above: dict[str, bool] = {}
         self._recording = False
 
     def before_run(self) -> None:
-        self._forget()
+        self._reset()
         if self.dump_snapshot_on_oom and cuda() is not None:
             cuda().memory._record_memory_history(max_entries=MOST_ENTRIES)
             self._recording = True
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self._look(runner)
+        self._measure(runner)
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
-        self._look(runner)
+        self._measure(runner)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         if self._recording and is_out_of_memory(exception):
@@ -89,19 +84,10 @@ class MemoryProfilerHook(BaseHook):
             cuda().memory._record_memory_history(enabled=None)
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
-        found = []
-        for name, trend in self._trends.items():
-            growth = trend.growth()
-            if growth is None:
-                continue
-            (first, before), (last, after) = trend.settled()[0], trend.settled()[-1]
-            if after - before >= LEAST_LEAK_MB:
-                words = f"{after - before:.0f} MB in {last - first:.0f} iterations, and steadily: something is kept"
-                found.append(f"the memory of {WATCHED[name]} grows by {growth:.2f} MB per iteration, {words}")
-        return found
+        """Return the kinds of memory that grow steadily."""
+        return memory_findings(self._trends)
 
-    def _look(self, runner: Runner) -> None:
+    def _measure(self, runner: Runner) -> None:
         found = dict(self.read() if self.read is not None else self._read())
         if not found:
             return
@@ -109,7 +95,7 @@ class MemoryProfilerHook(BaseHook):
             if name in found:
                 self._trends.setdefault(name, Trend()).add(runner.global_step, found[name])
         runner.writer.write_scalars(found, runner.global_step, kind="system", epoch=int(runner.trainer.state.epoch))
-        runner.logger.info("Memory information %s", in_words(found))
+        runner.logger.info("Memory information %s", readings_line(found))
         self._warn(runner, found)
 
     def _read(self) -> dict[str, float]:
@@ -130,25 +116,25 @@ class MemoryProfilerHook(BaseHook):
             used["process"] = found["memory/process_mb"] + found.get("memory/children_mb", 0.0)
         for name, megabytes in used.items():
             above = megabytes is not None and megabytes / 1024 > self.warn_threshold
-            if above and not self._above.get(name, False):
+            if above and not self._is_above.get(name, False):
                 what = "the GPU" if name == "GPU" else "this process with its workers"
                 words = "memory of %s is %.2f GB, above warn_threshold (%g GB)"
                 runner.logger.warning(words, what, (megabytes or 0.0) / 1024, self.warn_threshold)
-            self._above[name] = above
+            self._is_above[name] = above
 
 
 def cuda() -> Any:
-    """``torch.cuda``, or None where there is no GPU."""
+    """Return ``torch.cuda``, or None if there is no GPU."""
     import torch
 
     return torch.cuda if torch.cuda.is_available() else None
 
 
-def in_words(found: Mapping[str, float]) -> str:
-    """The readings in one line.
+def readings_line(found: Mapping[str, float]) -> str:
+    """Return the readings in one line.
 
     Example:
-        >>> in_words({"memory/used_mb": 9407.2, "memory/percent": 4.4, "memory/process_mb": 5434.0})
+        >>> readings_line({"memory/used_mb": 9407.2, "memory/percent": 4.4, "memory/process_mb": 5434.0})
         'used_memory: 9407 MB, memory_utilization: 4.4 %, current_process_memory: 5434 MB'
     """
     words = []
@@ -173,4 +159,4 @@ NAMES = {
     "memory/gpu_reserved_mb": "gpu_reserved",
     "memory/gpu_peak_mb": "gpu_peak",
 }
-"""The readings as the log calls them."""
+"""The names of the readings in the log."""

@@ -1,4 +1,4 @@
-"""Says what a model is made of."""
+"""Logs the modules of a model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.text import columns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A line of the table."""
+    """One row of the table."""
 
     name: str
     kind: str
@@ -30,11 +30,11 @@ class Row(NamedTuple):
 
 @settings
 class ModelSummaryHook(BaseHook):
-    """Log a table of the model's modules once its first batch has gone through: outputs, parameters, what is trained.
+    """Log a table of the model's modules after its first batch: outputs, parameters, what is trained.
 
     Args:
-        max_depth: How deep modules within modules are listed.
-        max_rows: How many lines the table has at the most; the middle is left out.
+        max_depth: Depth of nested modules down to which to list them.
+        max_rows: Maximum number of rows of the table; the middle is left out.
 
     Reads: model.
     Writes: model_summary, as a text.
@@ -47,7 +47,7 @@ class ModelSummaryHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self._watches: list[Any] = []
+        self._handles: list[Any] = []
         self._shapes: dict[str, str] = {}
 
     def before_train(self, runner: Runner, model: Any) -> None:
@@ -55,40 +55,40 @@ class ModelSummaryHook(BaseHook):
             return
         module = unwrapped(model)
         self._shapes = {}
-        for name, part in listed(module, self.max_depth):
-            self._watches.append(part.register_forward_hook(self._noting(name)))
-        # After the forward of the whole there is nothing left to do: iterations pass by unseen.
-        self._watches.append(module.register_forward_hook(lambda *_: self._tell(runner, module)))
+        for name, part in modules_of(module, self.max_depth):
+            self._handles.append(part.register_forward_hook(self._shape_recorder(name)))
+        # After the first forward pass of the model the hook is removed and costs nothing.
+        self._handles.append(module.register_forward_hook(lambda *_: self._log_table(runner, module)))
 
     def cleanup(self) -> None:
-        self._leave()
+        self._remove_handles()
 
-    def _noting(self, name: str) -> Any:
-        def note(_module: Any, _inputs: Any, output: Any) -> None:
+    def _shape_recorder(self, name: str) -> Any:
+        def record(_module: Any, _inputs: Any, output: Any) -> None:
             self._shapes.setdefault(name, shape_of(output))
 
-        return note
+        return record
 
-    def _tell(self, runner: Runner, module: Module) -> None:
-        self._leave()
-        text = cut_table(rows_of(module, self.max_depth, self._shapes), self.max_rows) + "\n" + total_of(module)
+    def _log_table(self, runner: Runner, module: Module) -> None:
+        self._remove_handles()
+        text = cut_table(rows_of(module, self.max_depth, self._shapes), self.max_rows) + "\n" + last_line(module)
         runner.logger.info("the model:\n%s", text)
         runner.writer.write_text("model_summary", text, runner.global_step)
 
-    def _leave(self) -> None:
-        while self._watches:
-            self._watches.pop().remove()
+    def _remove_handles(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
 
 
-def listed(module: Module, depth: int) -> list[tuple[str, Module]]:
-    """The modules down to a depth, each once, the whole first."""
+def modules_of(module: Module, depth: int) -> list[tuple[str, Module]]:
+    """Return the modules down to a depth, each once, the model itself first."""
     return [(name, part) for name, part in module.named_modules() if (name.count(".") + 1 if name else 0) <= depth]
 
 
 def rows_of(module: Module, depth: int, shapes: Mapping[str, str]) -> list[Row]:
-    """What the table says of each module."""
+    """Return one row per module."""
     rows = []
-    for name, part in listed(module, depth):
+    for name, part in modules_of(module, depth):
         total, trained = sizes(part)
         indent = "  " * (name.count(".") + 1 if name else 0)
         share = "" if total == 0 else "yes" if trained == total else "no" if trained == 0 else f"{trained / total:.0%}"
@@ -98,15 +98,15 @@ def rows_of(module: Module, depth: int, shapes: Mapping[str, str]) -> list[Row]:
 
 
 def sizes(module: Module) -> tuple[int, int]:
-    """The numbers of parameters, and of those that are trained."""
+    """Return the number of parameters, and of those that are trained."""
     from torch.nn.parameter import is_lazy
 
     known = [parameter for parameter in module.parameters() if not is_lazy(parameter)]  # type: ignore[redundant-expr]
     return sum(one.numel() for one in known), sum(one.numel() for one in known if one.requires_grad)
 
 
-def total_of(module: Module) -> str:
-    """The last line: sizes of the whole."""
+def last_line(module: Module) -> str:
+    """Return the last line: parameters and size of the model."""
     total, trained = sizes(module)
     tensors = [*module.parameters(), *module.buffers()]
     megabytes = sum(one.numel() * one.element_size() for one in tensors) / 2**20
@@ -114,7 +114,7 @@ def total_of(module: Module) -> str:
 
 
 def shape_of(output: Any) -> str:
-    """The shape of what a module returned.
+    """Return the shape of an output of a module, in words.
 
     Example:
         >>> import torch
@@ -132,7 +132,7 @@ def shape_of(output: Any) -> str:
 
 
 def cut_table(rows: Sequence[Row], most: int) -> str:
-    """Align the rows below their head; of too many the middle is left out.
+    """Return the aligned rows below their head; leave out the middle if there are too many.
 
     Example:
         >>> print(cut_table([Row("(whole)", "Linear", "8 x 3", "15", "yes")], 10))

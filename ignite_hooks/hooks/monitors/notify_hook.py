@@ -1,4 +1,4 @@
-"""Tells somebody that a run has ended."""
+"""Notifies somebody at the start, end or failure of a run."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 Moment = Literal["start", "end", "failure"]
-PLACES = ("message", "status", "work_dir", "epoch", "iteration")
+PLACEHOLDERS = ("message", "status", "work_dir", "epoch", "iteration")
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
-MOST = 1500
-"""The longest message: Discord takes no more than 2000 characters, and a command not any number."""
+MAX_LENGTH = 1500
+"""Maximum length of a message: Discord accepts 2000 characters, and a command line is limited too."""
 
 
 @settings
 class NotifyHook(BaseHook):
-    """Run a command, or post to a webhook, when a run ends or fails, however it does; rank 0 alone does so.
+    """Run a command, or post to a webhook, when a run ends or fails; only rank 0 does.
 
-    A command is a list of its arguments and never sees a shell. In each argument ``{message}``, ``{status}``,
-    ``{work_dir}``, ``{epoch}`` and ``{iteration}`` are replaced. A webhook receives these as JSON, the message as
-    ``text`` and ``content`` too, as Slack, Mattermost and Discord expect it. A run never waits longer than the timeout.
+    A command is a list of arguments and runs without a shell. In each argument ``{message}``, ``{status}``,
+    ``{work_dir}``, ``{epoch}`` and ``{iteration}`` are replaced. A webhook receives these as JSON, the message also as
+    ``text`` and ``content``, as Slack, Mattermost and Discord expect it. A run never waits longer than the timeout.
 
     Args:
         command: The command with its arguments: ``[notify-send, "{message}"]``.
-        webhook: The address that is posted to; it is treated as a secret.
-        at: When to tell: at the start, the end (stopped early or not), and a failure.
-        timeout: After so many seconds a command is ended, and a webhook that does not answer is left alone.
+        webhook: The address to post to; it is treated as a secret.
+        at: When to notify: at the start, at the end (stopped early or not), at a failure.
+        timeout: Seconds after which a command is killed, and a webhook that does not answer is given up.
     """
 
     command: Annotated[Sequence[str], MinLen(1)] | None = None
@@ -54,16 +54,16 @@ class NotifyHook(BaseHook):
     on_error: OnError = "warn"
 
     may_end_a_run: ClassVar[bool] = False
-    # When all others have said what they have to say of the end.
+    # After all other hooks, which may log something about the end.
     point_priority: ClassVar[dict[str, int]] = {"cleanup": 0}
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             raise SettingError("command", f"a list of arguments is needed, as there is no shell: [{self.command!r}]")
-        if self.command is not None and (script := script_with_a_place(self.command)):
+        if self.command is not None and (script := placeholder_in_script(self.command)):
             raise SettingError(
                 "command",
-                f"a shell would run what stands in place of {script}: write it as an argument of its own, "
+                f"a shell would run the text that replaces {script}: pass it as a separate argument, "
                 f'[sh, -c, \'... "$0"\', "{script}"]',
             )
         if isinstance(self.at, str):
@@ -71,73 +71,73 @@ class NotifyHook(BaseHook):
         if self.webhook is not None and urlsplit(revealed(self.webhook)).scheme not in ("http", "https"):
             raise SettingError("webhook", "an address that begins with https:// or http:// is needed")
         self._error: BaseException | None = None
-        self._told: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if situation.complete and self.command is None and self.webhook is None:
-            yield "command", "give a command, or a webhook"
+            yield "command", "set a command, or a webhook"
 
     def before_run(self, runner: Runner) -> None:
         self._error = None
         if "start" in self.at:
-            # Waited for at the end only, so that the training begins at once.
-            self._tell(runner, "started")
+            # Joined only at the end, so that the training begins at once.
+            self._notify(runner, "started")
 
     def on_exception(self, exception: BaseException) -> None:
         self._error = exception
 
     def cleanup(self, runner: Runner) -> None:
-        """Whatever has ended the run."""
+        """Send the notification of the end or the failure, and wait for all that are under way."""
         error, self._error = self._error, None
         if error is not None and "failure" in self.at:
-            self._tell(runner, "failed", in_short(error))
+            self._notify(runner, "failed", error_line(error))
         elif error is None and "end" in self.at:
             stopped = runner.stop_reason
-            self._tell(runner, "stopped" if stopped else "ended", stopped or "")
+            self._notify(runner, "stopped" if stopped else "ended", stopped or "")
         self._wait(runner)
 
-    def _tell(self, runner: Runner, status: str, why: str = "") -> None:
+    def _notify(self, runner: Runner, status: str, why: str = "") -> None:
         if not is_main_process():
             return
         facts = facts_of(runner, status, why)
         if self.command is not None:
-            self._beside(runner, "the command", lambda: run_command(self.command or (), facts, self.timeout))
+            self._in_thread(runner, "the command", lambda: run_command(self.command or (), facts, self.timeout))
         if self.webhook is not None:
             address = revealed(self.webhook)
-            self._beside(
+            self._in_thread(
                 runner, urlsplit(address).hostname or "the webhook", lambda: post(address, facts, self.timeout)
             )
 
-    def _beside(self, runner: Runner, whom: str, action: Callable[[], None]) -> None:
+    def _in_thread(self, runner: Runner, recipient: str, action: Callable[[], None]) -> None:
         logger, hidden = runner.logger, None if self.webhook is None else revealed(self.webhook)
 
         def work() -> None:
             try:
                 action()
             except Exception as error:
-                text = masked(in_short(error))
+                text = masked(error_line(error))
                 logger.warning(
-                    "%s could not be told: %s", whom, text if hidden is None else text.replace(hidden, "***")
+                    "%s could not be notified: %s", recipient, text if hidden is None else text.replace(hidden, "***")
                 )
 
-        # A daemon: a server that sends one byte a minute holds neither the run nor the end of the process.
-        thread = threading.Thread(target=work, name=f"NotifyHook {whom}", daemon=True)
+        # A daemon thread: a slow server delays neither the run nor the end of the process.
+        thread = threading.Thread(target=work, name=f"NotifyHook {recipient}", daemon=True)
         thread.start()
-        self._told.append(thread)
+        self._threads.append(thread)
 
     def _wait(self, runner: Runner) -> None:
-        threads, self._told = self._told, []
-        # A little more than what each has been given itself, to hear of it; all of them wait at the same time.
+        threads, self._threads = self._threads, []
+        # A little more than the timeout of each, to log its error; all threads run at the same time.
         until = time.monotonic() + self.timeout + 0.5
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
-                whom = thread.name.removeprefix("NotifyHook ")
-                runner.logger.warning("%s does not answer within %g s: it is left alone", whom, self.timeout)
+                recipient = thread.name.removeprefix("NotifyHook ")
+                runner.logger.warning("%s does not answer within %g s and is given up", recipient, self.timeout)
 
 
 def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
-    """What there is to say, without the secrets of the run."""
+    """Return the facts of a notification, without the secrets of the run."""
     epoch, iteration = int(runner.trainer.state.epoch), runner.global_step
     words = [f"run {runner.work_dir.name} on {socket.gethostname()} {status}"]
     if status != "started":
@@ -145,7 +145,7 @@ def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
     words += [why] if why else []
     words += [f"best {name} {record.score:.4g}" for name, record in runner.best.items()]
     return {
-        "message": shortened(masked(runner.masks.text("; ".join(words)))),
+        "message": sendable(masked(runner.masks.text("; ".join(words)))),
         "status": status,
         "work_dir": str(runner.work_dir),
         "epoch": epoch,
@@ -153,21 +153,21 @@ def facts_of(runner: Runner, status: str, why: str = "") -> dict[str, Any]:
     }
 
 
-def in_short(error: BaseException) -> str:
-    """What kind of error it is and what it says, in one line.
+def error_line(error: BaseException) -> str:
+    """Return the type and the message of an error in one line.
 
     Example:
-        >>> in_short(ValueError("no such luck")), in_short(KeyboardInterrupt())
+        >>> error_line(ValueError("no such luck")), error_line(KeyboardInterrupt())
         ('ValueError: no such luck', 'KeyboardInterrupt')
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
-def shortened(message: str, most: int = MOST) -> str:
-    """A message that can be sent: its middle is left out where it is too long, and what no argument may hold.
+def sendable(message: str, most: int = MAX_LENGTH) -> str:
+    """Return a message that can be sent: without its middle if too long, and without null characters.
 
     Example:
-        >>> shortened("an error\\0 as long as a book", most=15)
+        >>> sendable("an error\\0 as long as a book", most=15)
         'an erro ... ook'
     """
     message = message.replace("\0", "")
@@ -175,37 +175,40 @@ def shortened(message: str, most: int = MOST) -> str:
     return message if len(message) <= most else f"{message[:half]} ... {message[half + 5 - most :]}"
 
 
-def filled(argument: str, facts: dict[str, Any]) -> str:
-    """An argument with the facts in their places; other braces stay.
+def fill(argument: str, facts: dict[str, Any]) -> str:
+    """Return an argument with the facts filled in; other braces stay.
 
     Example:
-        >>> filled("{status}: {json}", {"message": "{status}", "status": "ended", "work_dir": "", "epoch": 1})
+        >>> fill("{status}: {json}", {"message": "{status}", "status": "ended", "work_dir": "", "epoch": 1})
         'ended: {json}'
     """
-    places = "|".join(PLACES)
+    places = "|".join(PLACEHOLDERS)
     return re.sub(rf"\{{({places})\}}", lambda found: str(facts.get(found[1], "")), argument)
 
 
-def script_with_a_place(command: Sequence[str]) -> str | None:
-    """The place in the script that a command gives a shell, if there is one: an error could say ``$(rm ...)``.
+def placeholder_in_script(command: Sequence[str]) -> str | None:
+    """Return a placeholder in the script that a command passes to a shell, or None; an error could hold ``$(rm ...)``.
 
     Example:
-        >>> script_with_a_place(["bash", "-lc", "echo {message}"]), script_with_a_place(["sh", "-c", "$0", "{message}"])
+        >>> (
+        ...     placeholder_in_script(["bash", "-lc", "echo {message}"]),
+        ...     placeholder_in_script(["sh", "-c", "$0", "{message}"]),
+        ... )
         ('{message}', None)
     """
     if os.path.basename(command[0]) not in SHELLS:
         return None
     flags = [index for index, word in enumerate(command) if re.fullmatch(r"-[a-z]*c", word)]
     script = command[flags[0] + 1] if flags and flags[0] + 1 < len(command) else ""
-    return next((f"{{{place}}}" for place in PLACES if f"{{{place}}}" in script), None)
+    return next((f"{{{place}}}" for place in PLACEHOLDERS if f"{{{place}}}" in script), None)
 
 
 def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -> None:
-    """Run a command; an error says what it said where it fails."""
-    # Into a file: what a command leaves running in the background would hold a pipe open.
+    """Run a command; if it fails, raise an error with the last line it printed."""
+    # Into a file: a background process of the command would keep a pipe open.
     with tempfile.TemporaryFile() as errors:
         running = subprocess.Popen(
-            [filled(argument, facts) for argument in command],
+            [fill(argument, facts) for argument in command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -214,7 +217,7 @@ def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -
         try:
             code = running.wait(timeout)
         except subprocess.TimeoutExpired:
-            # With all that it has started.
+            # Together with the processes it has started.
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
             raise
@@ -234,5 +237,5 @@ def post(address: str, facts: dict[str, Any], timeout: float) -> None:
 
 
 def revealed(address: str | Secret) -> str:
-    """The address itself."""
+    """Return the address itself."""
     return address.reveal() if isinstance(address, Secret) else address

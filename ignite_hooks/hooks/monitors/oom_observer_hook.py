@@ -1,4 +1,4 @@
-"""Says what was in memory when there was none left."""
+"""Reports the use of memory when a run fails for lack of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,20 +29,20 @@ HELP = (
 )
 
 
-PRETENDED = "FakeTensor"
-"""What compiling leaves behind: tensors that have no memory, and sometimes no size."""
+FAKE_TENSOR = "FakeTensor"
+"""The type of tensors that compiling leaves behind, without memory and sometimes without size."""
 
 
 @settings
 class OOMObserverHook(BaseHook):
-    """When a run fails because a GPU or the machine has no memory left, write down what the memory was used for.
+    """Write down what the memory was used for if a run fails because a GPU or the machine is out of memory.
 
-    Until then it does nothing at all. Where allocations are recorded (``MemoryProfilerHook`` with
-    ``dump_snapshot_on_oom``), that hook writes them beside this.
+    Until then it does nothing. To record allocations as well, use ``MemoryProfilerHook`` with
+    ``dump_snapshot_on_oom``.
 
     Args:
-        out_dir: The folder of the file, relative to the work directory.
-        largest: How many kinds of tensors are named, the largest first.
+        out_dir: Folder of the file, relative to the work directory.
+        largest: Number of kinds of tensors to list, the largest first.
 
     Reads: model, optimizer, data_batch.
     Saves: oom/rank<N>.txt.
@@ -60,28 +60,28 @@ class OOMObserverHook(BaseHook):
         path = runner.work_dir / self.out_dir / f"rank{rank()}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(report(runner, exception, self.largest), encoding="utf-8")
-        runner.logger.error("out of memory in iteration %d: %s says what was there", runner.global_step, path)
+        runner.logger.error("out of memory in iteration %d: see %s", runner.global_step, path)
 
 
 def report(runner: Runner, error: BaseException, largest: int) -> str:
-    """What is known of the memory now, as text."""
+    """Return a report of the current use of memory."""
     place = f"epoch {runner.trainer.state.epoch}, iteration {runner.global_step}, rank {rank()}"
     machine = {**memory_of_machine(), **memory_of_process()}
     parts = {
         "what failed": [place, str(error)],
         "the batch": shapes_in(runner.data_batch),
-        "what the run needs": needs(runner),
+        "what the run needs": needs_of(runner),
         "the machine": [f"{name}: {value:,.0f}" for name, value in machine.items()],
-        "tensors that are alive, by shape": in_use(largest),
+        "tensors that are alive, by shape": live_tensors(largest),
         "what may help": HELP,
-        "the GPU": gpu(),
+        "the GPU": gpu_summary(),
     }
     texts = ["\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines]
     return "\n\n".join(texts) + "\n"
 
 
 def shapes_in(batch: Any, place: str = "batch") -> list[str]:
-    """The tensors of a batch with their shapes.
+    """Return the tensors of a batch with their shapes.
 
     Example:
         >>> import torch
@@ -97,8 +97,8 @@ def shapes_in(batch: Any, place: str = "batch") -> list[str]:
     return []
 
 
-def needs(runner: Runner) -> list[str]:
-    """The memory of weights, gradients and the optimizer."""
+def needs_of(runner: Runner) -> list[str]:
+    """Return the memory of weights, buffers, gradients and the optimizer."""
     import torch
 
     if not isinstance(runner.model, torch.nn.Module):
@@ -114,34 +114,34 @@ def needs(runner: Runner) -> list[str]:
     return [f"{name}: {megabytes(tensors):,.1f} MB" for name, tensors in found.items()]
 
 
-def in_use(largest: int) -> list[str]:
-    """The tensors that Python knows of, those of one kind together; tensors within a graph are not among them."""
+def live_tensors(largest: int) -> list[str]:
+    """Return the tensors that Python knows, grouped by shape; those inside a graph are not among them."""
     import torch
 
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for thing in gc.get_objects():
         # By the type alone: asking isinstance would wake lazy objects of other libraries.
-        if issubclass(type(thing), torch.Tensor) and type(thing).__name__ != PRETENDED:
+        if issubclass(type(thing), torch.Tensor) and type(thing).__name__ != FAKE_TENSOR:
             kind = f"{kind_of(thing)} on {thing.device}"
             counts[kind] += 1
             sizes[kind] += thing.numel() * thing.element_size()
     return [f"{size / MB:,.1f} MB: {counts[kind]} of {kind}" for kind, size in sizes.most_common(largest)]
 
 
-def gpu() -> list[str]:
-    """What PyTorch says of the current GPU."""
+def gpu_summary() -> list[str]:
+    """Return PyTorch's summary of the memory of the current GPU."""
     import torch
 
     return torch.cuda.memory_summary().splitlines() if torch.cuda.is_available() else []
 
 
 def kind_of(tensor: Any) -> str:
-    """Shape and type in words."""
+    """Return shape and type of a tensor in words."""
     shape = " x ".join(str(size) for size in tensor.shape) or "one number"
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def megabytes(tensors: list[Tensor]) -> float:
-    """Their memory."""
+    """Return the memory of tensors in MB."""
     return sum(one.numel() * one.element_size() for one in tensors) / MB

@@ -1,4 +1,4 @@
-"""Shows how far the run is."""
+"""Shows the progress of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from annotated_types import Gt
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
-from ignite_hooks.measure.losses import learning_rates
+from ignite_hooks.measure.losses import losses_of
+from ignite_hooks.model.optimizers import learning_rates
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.run.runner import losses_of
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ Form = Literal["auto", "terminal", "notebook", "file"]
 
 @settings
 class ProgressBarHook(BaseHook):
-    """Show a bar for the run with epoch, loss, learning rate and the time left, and one for each evaluation below it.
+    """Show a bar for the run with epoch, loss, learning rate and time left, and below it one for each evaluation.
 
-    In a file or a pipe there is no bar but a line for every tenth of the run. Lines of the log stand above the bar.
+    In a file or a pipe there is a line for every tenth of the run instead. Log lines appear above the bar.
 
     Args:
-        refresh: How many seconds lie between two drawings at least; between these nothing waits for a device.
-        form: auto, or terminal, notebook or file where that is known better.
+        refresh: Minimum number of seconds between two updates; nothing waits for a device in between.
+        form: auto, terminal, notebook or file.
 
     Reads: outputs, optimizer.
     """
@@ -45,7 +45,7 @@ class ProgressBarHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._bar: Any = None
-        self._below: Any = None
+        self._evaluation_bar: Any = None
         self._form: Form = self.form
         self._next = 0.0
         self._tenth = 0
@@ -66,7 +66,7 @@ class ProgressBarHook(BaseHook):
         total = runner.max_iters
         self._tenth = 10 * runner.global_step // total if total else 0
         if self._form != "file":
-            self._bar = self._make(total=total, initial=runner.global_step, desc=_epoch(runner), leave=True)
+            self._bar = self._make_bar(total=total, initial=runner.global_step, desc=_epoch(runner), leave=True)
             self._redirect()
 
     def after_train_iter(self, runner: Runner, optimizer: Any = None) -> None:
@@ -74,93 +74,93 @@ class ProgressBarHook(BaseHook):
         if now < self._next:
             return
         self._next = now + self.refresh
-        self._show(runner, optimizer)
+        self._update(runner, optimizer)
 
     def before_val(self, runner: Runner) -> None:
-        self._open_below(runner)
+        self._open_evaluation_bar(runner)
 
     def after_val_iter(self, runner: Runner) -> None:
-        self._advance_below(runner)
+        self._advance_evaluation_bar(runner)
 
     def after_val(self) -> None:
-        self._close_below()
+        self._close_evaluation_bar()
 
     def before_test(self, runner: Runner) -> None:
-        self._open_below(runner)
+        self._open_evaluation_bar(runner)
 
     def after_test_iter(self, runner: Runner) -> None:
-        self._advance_below(runner)
+        self._advance_evaluation_bar(runner)
 
     def after_test(self) -> None:
-        self._close_below()
+        self._close_evaluation_bar()
 
     def cleanup(self, runner: Runner, optimizer: Any = None) -> None:
-        self._close_below()
-        self._show(runner, optimizer)
+        self._close_evaluation_bar()
+        self._update(runner, optimizer)
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
         while self._redirected:
             handler, stream = self._redirected.pop()
             handler.setStream(stream)
-        # Without a word of a bar that was never drawn.
+        # After a failure before the first bar nothing may be printed for it.
         self._form = self.form
 
-    def _show(self, runner: Runner, optimizer: Any) -> None:
+    def _update(self, runner: Runner, optimizer: Any) -> None:
         if self._bar is not None:
             self._bar.set_description_str(_epoch(runner), refresh=False)
-            self._bar.set_postfix_str(_figures(runner, optimizer), refresh=False)
+            self._bar.set_postfix_str(_losses_and_rate(runner, optimizer), refresh=False)
             self._bar.update(runner.global_step - self._bar.n)
             self._bar.refresh()
         elif self._form == "file":
-            self._say(runner, optimizer)
+            self._print_line(runner, optimizer)
 
-    def _say(self, runner: Runner, optimizer: Any) -> None:
-        """A line for every tenth of the run, each once."""
+    def _print_line(self, runner: Runner, optimizer: Any) -> None:
+        """Print a line for every tenth of the run, each once."""
         done, total = runner.global_step, runner.max_iters
         if not total or 10 * done // total <= self._tenth or not is_main_process():
             return
         self._tenth = 10 * done // total
         spent = self.clock() - self._began
         left = spent / max(1, done - self._began_at) * (total - done)
-        words = f"{10 * self._tenth:3d} %  {_epoch(runner)}  {_figures(runner, optimizer)}".rstrip()
+        words = f"{10 * self._tenth:3d} %  {_epoch(runner)}  {_losses_and_rate(runner, optimizer)}".rstrip()
         print(f"{words}  {_clock(spent)} spent, {_clock(left)} left", file=sys.stderr, flush=True)
 
-    def _open_below(self, runner: Runner) -> None:
-        if self._bar is not None and self._below is None:
+    def _open_evaluation_bar(self, runner: Runner) -> None:
+        if self._bar is not None and self._evaluation_bar is None:
             length = runner.engine.state.epoch_length
-            self._below = self._make(total=length, desc=runner.state.evaluating or "val", leave=False)
+            self._evaluation_bar = self._make_bar(total=length, desc=runner.state.evaluating or "val", leave=False)
 
-    def _advance_below(self, runner: Runner) -> None:
+    def _advance_evaluation_bar(self, runner: Runner) -> None:
         now = self.clock()
-        if self._below is not None and now >= self._next:
+        if self._evaluation_bar is not None and now >= self._next:
             self._next = now + self.refresh
-            self._below.update(runner.batch_idx + 1 - self._below.n)
-            self._below.refresh()
+            self._evaluation_bar.update(runner.batch_idx + 1 - self._evaluation_bar.n)
+            self._evaluation_bar.refresh()
 
-    def _close_below(self) -> None:
-        below, self._below = self._below, None
-        if below is not None:
-            below.close()
+    def _close_evaluation_bar(self) -> None:
+        bar, self._evaluation_bar = self._evaluation_bar, None
+        if bar is not None:
+            bar.close()
 
-    def _make(self, **more: Any) -> Any:
+    def _make_bar(self, **more: Any) -> Any:
         if self._form == "notebook":
             from tqdm.notebook import tqdm_notebook as tqdm
         else:
             from tqdm.std import tqdm
-        # We say when it is drawn; tqdm's monitor thread is not needed.
+        # We draw it ourselves; tqdm's monitor thread is not needed.
         tqdm.monitor_interval = 0
         return tqdm(mininterval=0, dynamic_ncols=True, file=sys.stderr, **more)
 
     def _redirect(self) -> None:
-        """Let what logs to the terminal write above the bar."""
+        """Make log handlers that write to the terminal print above the bar."""
         for handler in _console_handlers():
             self._redirected.append((handler, handler.stream))
             handler.setStream(_AboveTheBar(handler.stream))
 
 
 class _AboveTheBar:
-    """A stream whose lines push the bar down instead of breaking it."""
+    """A stream that prints its lines above the bar."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -175,7 +175,7 @@ class _AboveTheBar:
 
 
 def form_of(stream: Any) -> Form:
-    """Which form fits where it is shown.
+    """Return the form that fits a stream.
 
     Example:
         >>> import io
@@ -187,13 +187,13 @@ def form_of(stream: Any) -> Form:
     except (KeyError, AttributeError):
         shell = ""
     if shell == "ZMQInteractiveShell":
-        # Without its widgets a bar would leave a line at every drawing.
+        # Without its widgets a bar would leave a line at every update.
         return "file" if missing("ipywidgets", "notebook") else "notebook"
     return "terminal" if getattr(stream, "isatty", bool)() else "file"
 
 
 def _console_handlers() -> list[Any]:
-    """The handlers that write to the terminal."""
+    """Return the log handlers that write to the terminal."""
     found = []
     for logger in (logging.getLogger(), logging.getLogger("ignite"), logging.getLogger("ignite_hooks")):
         for handler in logger.handlers:
@@ -208,7 +208,7 @@ def _epoch(runner: Runner) -> str:
     return f"Epoch {epoch}" if last is None else f"Epoch {str(epoch).rjust(len(str(last)))}/{last}"
 
 
-def _figures(runner: Runner, optimizer: Any) -> str:
+def _losses_and_rate(runner: Runner, optimizer: Any) -> str:
     words = [f"{name} {float(value):.4g}" for name, value in losses_of(runner.trainer.state.output, "loss").items()]
     words += [f"{name} {rate:.2e}" for name, rate in list(learning_rates(optimizer).items())[:1]]
     return "  ".join(words)

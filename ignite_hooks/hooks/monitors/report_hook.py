@@ -1,4 +1,4 @@
-"""Keeps a page that tells how a run goes, and how it went."""
+"""Writes a page that reports on a run, during the run and afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.environment import surroundings
+from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.measure.losses import cuda_memory
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -26,32 +26,32 @@ from ignite_hooks.store.files import write_whole
 from ignite_hooks.text import one_line, shown
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.accounting import Report
+    from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.jsonl import Tail
 
-REPORT = "report.html"
-MOST_SAID = 60
-LONGEST = 2000
-"""So many characters of a warning are shown, and four times as many of a traceback."""
-BESIDE = ("metrics.jsonl", "logs", "config.yaml", "profile/profile_report.html")
-"""What the page links to, where it is there."""
+FILE_NAME = "report.html"
+MOST_WARNINGS = 60
+MAX_LENGTH = 2000
+"""Maximum number of characters of a warning; of a traceback, four times as many."""
+LINKED_FILES = ("metrics.jsonl", "logs", "config.yaml", "profile/profile_report.html")
+"""Files that the page links to, if they exist."""
 
 
 @settings
 class ReportHook(BaseHook):
-    """Keep ``report.html``: one page that needs no other file and tells of the run while it goes on and afterwards.
+    """Write ``report.html``: one page that needs no other file and reports on the run while it goes on and afterwards.
 
-    It shows what is best and where, curves, the learning rate, pictures that other hooks have drawn, time and
-    memory, what each hook cost, the plan, the configuration without its secrets, the environment, warnings and
-    failures. It is written at the start, after evaluations and epochs, now and then in between, and at the end,
+    It shows the best scores and their checkpoints, curves, the learning rate, pictures of other hooks, time and
+    memory, the cost of each hook, the plan, the configuration without its secrets, the environment, warnings and
+    failures. It is written at the start, after evaluations and epochs, at times in between, and at the end,
     however the run ends.
 
     Args:
-        interval: How many iterations lie between two looks at whether it is time to write, besides those after
+        interval: Number of iterations after which to check whether to write the page, besides the checks after
             evaluations and epochs.
-        max_share: The share of the time that may be spent on the page while the run goes on.
-        pictures: How many pictures are shown at most; 0 for none.
+        max_share: Maximum share of the time of the run that is spent on the page.
+        pictures: Maximum number of pictures on the page; 0 for none.
 
     Reads: metrics.jsonl, best, config, plan, timer, pictures in visualization, warnings.
     Writes: report.html.
@@ -60,18 +60,18 @@ class ReportHook(BaseHook):
     interval: Annotated[int, Ge(1)] = 50
     max_share: Annotated[float, Gt(0), Le(1)] = 0.01
     pictures: Annotated[int, Ge(0)] = 12
-    # Before a run and an evaluation the first, after them the last: what others decide and write is in the page.
+    # First before a run or an evaluation, last after it: the page shows what other hooks decide and write.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
-    # After the files of the others are closed, and before the log is.
+    # After other hooks have closed their files, before the log is closed.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train": 100, "cleanup": 1}
 
     def __post_init__(self) -> None:
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._began = 0.0
         self._next = 0.0
         self._state: State = "running"
@@ -80,13 +80,13 @@ class ReportHook(BaseHook):
         self._history = History()
         self._tail: Tail | None = None
         self._album = Album()
-        self._ear: Ear | None = None
-        self._said: tuple[Said, ...] = ()
+        self._collector: WarningCollector | None = None
+        self._warnings: tuple[Said, ...] = ()
         self._environment: dict[str, str] = {}
 
     @property
     def when(self) -> When:
-        """By iterations."""
+        """The schedule, in iterations."""
         return When(self.interval, "iter")
 
     # -- a run ------------------------------------------------------------------------------------------------
@@ -94,25 +94,25 @@ class ReportHook(BaseHook):
     def before_run(self, runner: Runner, model: Any = None, device: Any = None) -> None:
         from ignite_hooks.writers.jsonl import Tail
 
-        self._let_go()
+        self._stop_collecting()
         since = self._history.since
-        self._forget()
+        self._reset()
         self._history.since = since
         if not is_main_process():
             return
         self._began = time.time()
         self._tail = Tail(runner.work_dir / "metrics.jsonl")
-        self._ear = Ear(loggers_of(runner), runner.masks.text)
-        self._environment = surroundings(model, device)
+        self._collector = WarningCollector(loggers_of(runner), runner.masks.text)
+        self._environment = environment_facts(model, device)
 
     def before_train(self, runner: Runner) -> None:
-        # What an earlier run left in the folder does not belong to this one, unless this one goes on with it.
+        # Results of an earlier run in the folder are shown only if this run resumes it.
         if runner.state.resumed_from:
             self._history.since = 0.0
         elif runner.global_step == 0:
             self._history.since = self._began
         if is_main_process():
-            # What is loaded for the first page is no measure of how long the next will take.
+            # The first page also loads modules, so its time says nothing about the next.
             render(self._page(runner))
             self._write(runner)
 
@@ -137,7 +137,7 @@ class ReportHook(BaseHook):
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         self._reason = runner.masks.text(one_line(exception))
         lines = runner.masks.text("".join(traceback.format_exception(exception)))
-        self._trace = lines if len(lines) <= 4 * LONGEST else f"…{lines[-4 * LONGEST :]}"
+        self._trace = lines if len(lines) <= 4 * MAX_LENGTH else f"…{lines[-4 * MAX_LENGTH :]}"
         self._state = "failed"
 
     def cleanup(self, runner: Runner) -> None:
@@ -146,10 +146,10 @@ class ReportHook(BaseHook):
                 self._end(runner)
                 self._write(runner)
         finally:
-            self._let_go()
+            self._stop_collecting()
 
     def _end(self, runner: Runner) -> None:
-        """Say how the run has ended."""
+        """Set the state and the reason with which the run has ended."""
         if self._state == "failed":
             return
         asked, epoch = runner.max_epochs, runner.epoch
@@ -163,11 +163,11 @@ class ReportHook(BaseHook):
         else:
             self._state = "finished"
 
-    def _let_go(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            self._said = ear.said()
-            ear.close()
+    def _stop_collecting(self) -> None:
+        collector, self._collector = self._collector, None
+        if collector is not None:
+            self._warnings = collector.warning()
+            collector.close()
 
     # -- the page ---------------------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class ReportHook(BaseHook):
     def _write(self, runner: Runner) -> None:
         began = self.clock()
         text = render(self._page(runner))
-        path = runner.work_dir / REPORT
+        path = runner.work_dir / FILE_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode("utf-8", "replace"))
         ended = self.clock()
@@ -194,8 +194,8 @@ class ReportHook(BaseHook):
             self._history.series.clear()
         self._history.add(rows)
         shown_, besides = self._pictures(runner)
-        writers: dict[str, Any] = getattr(runner.writer, "failures", dict)()
-        lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in writers.items()]
+        failures = runner.writer.failures()
+        lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in failures.items()]
         return RunPage(
             name=mask(runner.work_dir.name),
             state=self._state,
@@ -223,14 +223,14 @@ class ReportHook(BaseHook):
                 "work directory": mask(str(runner.work_dir)),
             },
             memory=memory_in_words(),
-            files=[name for name in BESIDE if (runner.work_dir / name).exists()],
-            failures=[line for line in map(mask, [*report.failure_lines(), *lost]) if not self._is_told(line)],
+            files=[name for name in LINKED_FILES if (runner.work_dir / name).exists()],
+            failures=[line for line in map(mask, [*report.failure_lines(), *lost]) if not self._ended_the_run(line)],
             findings=[mask(line) for line in report.finding_lines()],
-            warnings=self._ear.said() if self._ear is not None else self._said,
+            warnings=self._collector.warning() if self._collector is not None else self._warnings,
         )
 
-    def _is_told(self, line: str) -> bool:
-        """Whether a failure is the one that ended the run."""
+    def _ended_the_run(self, line: str) -> bool:
+        """Return whether a failure is the one that ended the run."""
         return self._state == "failed" and line.partition(": ")[2] in self._reason
 
     def _pictures(self, runner: Runner) -> tuple[list[Any], int]:
@@ -242,45 +242,45 @@ class ReportHook(BaseHook):
         return self._album.look(folders, runner.work_dir, self.pictures, self._history.since - 1)
 
 
-class Ear(logging.Handler):
-    """Hears the warnings of a run; what is said again is counted.
+class WarningCollector(logging.Handler):
+    """A log handler that collects the warnings of a run and counts repeated ones.
 
     Args:
-        loggers: Where to listen.
-        mask: Takes the secrets out of a text.
+        loggers: Loggers to collect from.
+        mask: Removes the secrets from a text.
     """
 
     def __init__(self, loggers: list[logging.Logger], mask: Callable[[str], str]) -> None:
         super().__init__(logging.WARNING)
         self._loggers, self._mask = loggers, mask
         self._last: logging.LogRecord | None = None
-        self._heard: dict[tuple[str, str], Said] = {}
+        self._collected: dict[tuple[str, str], Said] = {}
         for logger in loggers:
             logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it, once: one of the loggers may be above the other."""
+        """Record it, once: one of the loggers may be the parent of another."""
         if record is self._last:
             return
         self._last = record
         try:
-            text = self._mask(record.getMessage())[:LONGEST]
+            text = self._mask(record.getMessage())[:MAX_LENGTH]
         except Exception:
             self.handleError(record)
             return
         key = (record.levelname, text)
-        if key in self._heard:
-            said = self._heard[key]
-            self._heard[key] = Said(text, said.at, record.levelname, said.times + 1)
-        elif len(self._heard) < MOST_SAID:
-            self._heard[key] = Said(text, record.created, record.levelname)
+        if key in self._collected:
+            warning = self._collected[key]
+            self._collected[key] = Said(text, warning.at, record.levelname, warning.times + 1)
+        elif len(self._collected) < MOST_WARNINGS:
+            self._collected[key] = Said(text, record.created, record.levelname)
 
-    def said(self) -> tuple[Said, ...]:
-        """What was heard so far."""
-        return tuple(self._heard.values())
+    def warning(self) -> tuple[Said, ...]:
+        """Return the warnings so far."""
+        return tuple(self._collected.values())
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop collecting."""
         for logger in self._loggers:
             logger.removeHandler(self)
         self._last = None
@@ -288,14 +288,14 @@ class Ear(logging.Handler):
 
 
 def loggers_of(runner: Runner) -> list[logging.Logger]:
-    """Where warnings of a run come by: the logger behind the runner's, and ours, which writers use."""
+    """Return the loggers that receive warnings of a run: that of the runner, and that of the package."""
     logger = runner.logger
     behind = (logger.parent or logger) if isinstance(logger, logging.Logger) else None
     return list(dict.fromkeys([*([behind] if behind is not None else []), logging.getLogger(LOGGER_NAME)]))
 
 
 def costs_of(report: Report, runner: Runner) -> Iterator[HookCost]:
-    """What each hook has cost, the dearest first."""
+    """Yield the cost of each hook, the most expensive first."""
     for name, tally in report.hooks().items():
         if tally.calls:
             evaluates = bool(getattr(runner.hooks.registered.get(name), "evaluates", None))
@@ -304,7 +304,7 @@ def costs_of(report: Report, runner: Runner) -> Iterator[HookCost]:
 
 
 def memory_in_words() -> dict[str, str]:
-    """What is in use now."""
+    """Return the memory in use, in words."""
     from ignite_hooks.measure.machine import memory_of_machine, memory_of_process
 
     found = memory_of_process() | memory_of_machine() | cuda_memory()
@@ -318,27 +318,27 @@ def memory_in_words() -> dict[str, str]:
 
 
 def config_text(runner: Runner) -> str:
-    """The configuration as YAML, without its secrets."""
+    """Return the configuration as YAML, without its secrets."""
     config = runner.get_service("config")
     if not isinstance(config, Mapping) or not config:
         return ""
     import yaml
 
-    text: str = yaml.safe_dump(readable(runner.masks.tree(config)), sort_keys=False, allow_unicode=True, width=110)
+    text: str = yaml.safe_dump(yaml_value(runner.masks.tree(config)), sort_keys=False, allow_unicode=True, width=110)
     return runner.masks.text(text)
 
 
-def readable(value: Any, depth: int = 0) -> Any:
-    """A value as YAML can hold it; objects are named.
+def yaml_value(value: Any, depth: int = 0) -> Any:
+    """Return a value that YAML can hold; objects become text.
 
     Example:
-        >>> readable({"hooks": ({"path": Path("a")}, object)})
+        >>> yaml_value({"hooks": ({"path": Path("a")}, object)})
         {'hooks': [{'path': 'a'}, "<class 'object'>"]}
     """
     if depth < 30 and isinstance(value, Mapping):
-        return {str(key): readable(item, depth + 1) for key, item in value.items()}
+        return {str(key): yaml_value(item, depth + 1) for key, item in value.items()}
     if depth < 30 and isinstance(value, (list, tuple)):
-        return [readable(item, depth + 1) for item in value]
+        return [yaml_value(item, depth + 1) for item in value]
     if value is None or type(value) in (str, int, float, bool):
         return value
     return str(value) if isinstance(value, Path) else shown(value, 200)

@@ -1,4 +1,4 @@
-"""Says what a run runs on."""
+"""Logs the environment of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @settings
 class RuntimeInfoHook(BaseHook):
-    """Log one line about the environment of the run, and give the writers the configuration.
+    """Log one line about the environment of the run, and pass the configuration to the writers.
 
     Reads: config, model, device.
     Writes: the configuration.

@@ -1,4 +1,4 @@
-"""Watches the machine from a thread."""
+"""Measures the load of the machine in a thread."""
 
 from __future__ import annotations
 
@@ -9,32 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.machine import Gpus, Machine, Sampler, means
+from ignite_hooks.measure.findings import machine_findings
+from ignite_hooks.measure.gpus import Gpus
+from ignite_hooks.measure.machine import Machine, Sampler, means
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
-IDLE_GPU = 50.0
-FULL_MEMORY = 95.0
-FEWEST = 5
-"""So many readings have to agree on what is said of a run."""
-
 
 @settings
 class SystemMonitorHook(BaseHook):
-    """Ask the machine every few seconds how busy it is, and write down the means.
+    """Measure every few seconds how busy the machine is, and log the means.
 
     Args:
-        frequency: How many iterations lie between two writings.
+        frequency: Number of iterations between two log entries.
         interval: Seconds between two readings, which a thread takes.
-        track_cpu: Whether to ask for the cores in use.
-        track_memory: Whether to ask for the memory in use.
-        track_gpu: Whether to ask how busy GPUs are, how hot, and what they draw.
-        track_gpu_memory: Whether to ask for their memory.
-        track_disk: Whether to ask what is read and written.
-        track_network: Whether to ask what comes and goes.
+        track_cpu: Whether to measure the use of the cores.
+        track_memory: Whether to measure the use of memory.
+        track_gpu: Whether to measure use, temperature and power of GPUs.
+        track_gpu_memory: Whether to measure the memory of GPUs.
+        track_disk: Whether to measure what is read from and written to disks.
+        track_network: Whether to measure what is sent and received.
 
     Writes: system/cpu_percent, system/memory_percent, gpu0/percent, gpu0/memory_mb and others.
     """
@@ -61,7 +58,7 @@ class SystemMonitorHook(BaseHook):
         if self.track_gpu or self.track_gpu_memory:
             self._gpus = Gpus(use=self.track_gpu, memory=self.track_gpu_memory)
             if (reason := self._gpus.open()) is not None:
-                runner.logger.info("GPUs are not watched: %s", reason)
+                runner.logger.info("GPUs are not measured: %s", reason)
                 self._gpus.close()
                 self._gpus = None
         machine = Machine(
@@ -83,7 +80,7 @@ class SystemMonitorHook(BaseHook):
         self._write(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """What is left of a run that is shorter than the frequency."""
+        """Write the readings since the last entry: a run may be shorter than the frequency."""
         self._write(runner)
 
     def cleanup(self) -> None:
@@ -95,19 +92,8 @@ class SystemMonitorHook(BaseHook):
             self._gpus = None
 
     def findings(self) -> list[str]:
-        """What stands out, in words."""
-        found = []
-        for name, (count, total) in self._sums.items():
-            mean = total / count
-            if count < FEWEST:
-                continue
-            if name.startswith("gpu") and name.endswith("/percent") and mean < IDLE_GPU:
-                gpu = name.partition("/")[0].removeprefix("gpu")
-                words = "it waits for data, for the host or for other ranks, or its batches are small"
-                found.append(f"GPU {gpu} is busy {mean:.0f} % of the time: {words}")
-            if name == "system/memory_percent" and mean >= FULL_MEMORY:
-                found.append(f"{mean:.0f} % of the memory of the machine is in use: the system may end the run")
-        return found
+        """Return what stands out in the readings of the whole run."""
+        return machine_findings(self._sums)
 
     def _write(self, runner: Runner) -> None:
         readings = self._sampler.take() if self._sampler is not None else []

@@ -1,4 +1,4 @@
-"""Says how much a run gets done."""
+"""Measures the throughput of a run."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ TERA = 1e12
 
 
 @dataclass
-class Progress:
-    """What a resumed run goes on from."""
+class ThroughputState:
+    """The state from which a resumed run continues."""
 
     seconds: float = 0.0
     iterations: int = 0
     samples_per_iteration: int = 0
     flops: int = 0
-    """Of one iteration in one process; 0 while they are not known."""
+    """Operations of one iteration in one process; 0 while unknown."""
 
 
 @settings
 class ThroughputHook(BaseHook):
-    """Tell the samples and the floating-point operations a second, and the share of what the device could do.
+    """Log samples and floating-point operations per second, and the share of the peak of the device.
 
-    The operations of a step, forward, backward and all, are counted once: in the first iteration that is due, whose
-    time does not count. Evaluations and what happens between epochs do not count either.
+    The operations of a whole step are counted once: in the first iteration that is due, whose time does not count.
+    Evaluations and the time between epochs do not count either.
 
     Args:
-        interval: How many iterations lie between two writings.
-        flops: Whether operations are counted.
-        peak_tflops: What one device can do, in 1e12 operations a second; then the utilisation is told too.
+        interval: Number of iterations between two log entries.
+        flops: Whether to count operations.
+        peak_tflops: Peak of one device in 1e12 operations per second, to log the utilisation too.
 
     Reads: data_batch.
     Writes: throughput/samples_per_s, throughput/tflops, throughput/utilisation.
@@ -53,7 +53,7 @@ class ThroughputHook(BaseHook):
     flops: bool = True
     peak_tflops: Annotated[float, Gt(0)] | None = None
     on_error: OnError = "warn"
-    state: Progress = field(init=False, default_factory=Progress)
+    state: ThroughputState = field(init=False, default_factory=ThroughputState)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
     may_end_a_run: ClassVar[bool] = False
@@ -66,19 +66,19 @@ class ThroughputHook(BaseHook):
 
     def __post_init__(self) -> None:
         if self.peak_tflops is not None and not self.flops:
-            raise SettingError("peak_tflops", "needs flops: true, or there is nothing to compare it with")
+            raise SettingError("peak_tflops", "needs flops: true, to compare it with the operations that are counted")
         self._counter: Any = None
-        self._counted = self._resumes = False
+        self._counted = self._restart_after_evaluation = False
         self._since: float | None = None
         self._first = 0
         self._window = (0.0, 0)
 
     def before_run(self, runner: Runner) -> None:
         self._since, self._window, self._counted = None, (0.0, 0), False
-        self.state = Progress()
+        self.state = ThroughputState()
 
     def before_train_epoch(self, runner: Runner) -> None:
-        self._go_on(runner)
+        self._start_clock(runner)
 
     @scheduled
     def before_train_iter(self, runner: Runner) -> None:
@@ -86,7 +86,7 @@ class ThroughputHook(BaseHook):
             return
         from torch.utils.flop_counter import FlopCounterMode
 
-        self._pause(runner, unfinished=1)
+        self._stop_clock(runner, unfinished=1)
         self._counted = True
         self._counter = FlopCounterMode(display=False)
         self._counter.__enter__()
@@ -99,29 +99,29 @@ class ThroughputHook(BaseHook):
             if not self.state.flops:
                 runner.logger.info("no operations could be counted in the step: it may be compiled")
         else:
-            self._pause(runner)
+            self._stop_clock(runner)
         self._write(runner)
-        self._go_on(runner)
+        self._start_clock(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        self._pause(runner)
+        self._stop_clock(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """What is left of a run that is shorter than the interval, without operations if none was due to be counted."""
+        """Write what was measured since the last entry: a run may be shorter than the interval."""
         self._count_samples(runner)
-        self._pause(runner)
+        self._stop_clock(runner)
         self._write(runner)
 
     def before_val(self, runner: Runner) -> None:
         # In the middle of an iteration as well as between two.
         if self._since is not None:
-            self._pause(runner)
-            self._resumes = True
+            self._stop_clock(runner)
+            self._restart_after_evaluation = True
 
     def after_val(self, runner: Runner) -> None:
-        if self._resumes:
-            self._resumes = False
-            self._go_on(runner)
+        if self._restart_after_evaluation:
+            self._restart_after_evaluation = False
+            self._start_clock(runner)
 
     before_test, after_test = before_val, after_val
 
@@ -130,15 +130,15 @@ class ThroughputHook(BaseHook):
         self._since = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress until now."""
+        """Return the state, with the time until now."""
         if self._since is not None:
-            self._pause(self.runner)
-            self._go_on(self.runner)
+            self._stop_clock(self.runner)
+            self._start_clock(self.runner)
         return super().state_dict()
 
     def findings(self) -> list[str]:
-        """The means of the whole run, in words."""
-        found = rates(self.state.iterations, self.state.seconds, self.state, self.peak_tflops)
+        """Return the means of the whole run, in words."""
+        found = throughput_of(self.state.iterations, self.state.seconds, self.state, self.peak_tflops)
         if not found:
             return []
         words = {"samples_per_s": "{:,.0f} samples/s", "tflops": "{:.3g} TFLOP/s", "utilisation": "{:.1%} of the peak"}
@@ -147,11 +147,11 @@ class ThroughputHook(BaseHook):
     def _count_samples(self, runner: Runner) -> None:
         self.state.samples_per_iteration = max(self.state.samples_per_iteration, batch_size(runner.data_batch) or 0)
 
-    def _go_on(self, runner: Runner) -> None:
+    def _start_clock(self, runner: Runner) -> None:
         self._since, self._first = self.clock(), runner.global_step
 
-    def _pause(self, runner: Runner, unfinished: int = 0) -> None:
-        """Count what has passed since the clock was last set going."""
+    def _stop_clock(self, runner: Runner, unfinished: int = 0) -> None:
+        """Stop the clock, and add the time and the iterations since it was started."""
         if self._since is None:
             return
         seconds, iterations = self.clock() - self._since, runner.global_step - unfinished - self._first
@@ -169,18 +169,20 @@ class ThroughputHook(BaseHook):
 
     def _write(self, runner: Runner) -> None:
         (seconds, iterations), self._window = self._window, (0.0, 0)
-        found = rates(iterations, seconds, self.state, self.peak_tflops)
+        found = throughput_of(iterations, seconds, self.state, self.peak_tflops)
         if found:
             named = {f"throughput/{name}": value for name, value in found.items()}
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(named, runner.global_step, kind="train", epoch=epoch)
 
 
-def rates(iterations: int, seconds: float, known: Progress, peak_tflops: float | None) -> dict[str, float]:
-    """What all processes get done in a second, and the share of the peak of each.
+def throughput_of(
+    iterations: int, seconds: float, known: ThroughputState, peak_tflops: float | None
+) -> dict[str, float]:
+    """Return what all processes do per second, and the share of the peak of each.
 
     Example:
-        >>> rates(10, 2.0, Progress(samples_per_iteration=8, flops=10**12), peak_tflops=20.0)
+        >>> throughput_of(10, 2.0, ThroughputState(samples_per_iteration=8, flops=10**12), peak_tflops=20.0)
         {'samples_per_s': 40.0, 'tflops': 5.0, 'utilisation': 0.25}
     """
     if iterations <= 0 or seconds <= 0:

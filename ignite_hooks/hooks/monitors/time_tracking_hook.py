@@ -1,4 +1,4 @@
-"""Tells how long epochs take and when the run will be done."""
+"""Logs the time of epochs and the end of the run to expect."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
-    """What a resumed run goes on from."""
+class TimeState:
+    """The state from which a resumed run continues."""
 
     seconds: float = 0.0
-    """Of training, in this process and those before it."""
+    """Seconds of training, in this process and those before it."""
 
 
 @settings
 class TimeTrackingHook(BaseHook):
-    """Tell how long epochs take with all that belongs to them, how long the run has taken, and when it will be done.
+    """Log the time of each whole epoch, the total time of the run, and when it will be done.
 
     Args:
-        frequency: How many epochs lie between two lines.
-        log_to_file: Whether the lines are also kept in a file of their own.
-        log_path: This file; a relative path lies in the work directory.
+        frequency: Number of epochs between two lines.
+        log_to_file: Whether to write the lines to a separate file as well.
+        log_path: This file; a relative path is below the work directory.
 
     Writes: time/epoch, time/total, time/left.
     Saves: the time that has been taken.
@@ -45,10 +45,10 @@ class TimeTrackingHook(BaseHook):
     frequency: Annotated[int, Ge(1)] = 1
     log_to_file: bool = True
     log_path: Path = Path("time_tracking.log")
-    # Around everything else of an epoch, so that its evaluation and its checkpoint are part of it.
+    # Around everything else in an epoch: evaluation and checkpoint are part of it.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
-    state: Progress = field(init=False, default_factory=Progress)
+    state: TimeState = field(init=False, default_factory=TimeState)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
     now: Callable[[], datetime] = field(init=False, repr=False, default=datetime.now)
 
@@ -58,14 +58,14 @@ class TimeTrackingHook(BaseHook):
         self._done_before = 0
 
     def before_run(self) -> None:
-        self.state, self._began = Progress(), None
+        self.state, self._began = TimeState(), None
 
     def before_train(self, runner: Runner) -> None:
-        """After a checkpoint has been loaded."""
+        """Start the clock after a checkpoint has been loaded."""
         self._started = self._epoch_began = self.clock()
         self._before, self._done_before = self.state.seconds, runner.iter
         if runner.state.resumed_from is not None:
-            self._tell(runner, f"going on at epoch {runner.epoch + 1}, after {clock(self._before)}")
+            self._log(runner, f"going on at epoch {runner.epoch + 1}, after {clock(self._before)}")
 
     def before_epoch(self) -> None:
         self._epoch_began = self.clock()
@@ -82,29 +82,29 @@ class TimeTrackingHook(BaseHook):
         words += [f"took {clock(found['time/epoch'])}", f"total {clock(found['time/total'])}"]
         done, wanted = runner.global_step - self._done_before, runner.max_iters
         if wanted is not None and done > 0 and wanted > runner.global_step:
-            # By what this process has done, evaluations and all: another may have been faster.
+            # Estimated from this process alone, evaluations included: an earlier one may have been faster.
             left = (found["time/total"] - self._before) * (wanted - runner.global_step) / done
             found["time/left"] = left
             words += [f"left {clock(left)}", f"done at {self.now() + timedelta(seconds=left):%Y-%m-%d %H:%M}"]
         runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
-        self._tell(runner, "  ".join(words))
+        self._log(runner, "  ".join(words))
 
     def after_run(self, runner: Runner) -> None:
         done = runner.max_iters is None or runner.global_step >= runner.max_iters
-        self._tell(runner, f"{'done' if done else 'ended'} after {clock(self._total())}")
+        self._log(runner, f"{'done' if done else 'ended'} after {clock(self._total())}")
 
     def cleanup(self) -> None:
         self.state.seconds, self._began = self._total(), None
 
     def state_dict(self) -> dict[str, Any]:
-        """The time until now."""
+        """Return the state, with the time until now."""
         self.state.seconds = self._total()
         return super().state_dict()
 
     def _total(self) -> float:
         return self.state.seconds if self._began is None else self._before + self.clock() - self._began
 
-    def _tell(self, runner: Runner, line: str) -> None:
+    def _log(self, runner: Runner, line: str) -> None:
         if not is_main_process():
             return
         runner.logger.info("%s", line)

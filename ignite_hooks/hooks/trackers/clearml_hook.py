@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 class ClearMLHook(TrackerHook):
     """Record losses, learning rates, metrics, pictures, texts and checkpoints as a ClearML task.
 
-    It works from a thread, so training never waits for it. A task that the script has made is used; in one that is
-    made here ClearML captures nothing by itself, as everything would be there twice.
+    It works in a thread, so training never waits for it. A task that the script has made is used. In a task that
+    is made here, ClearML captures nothing by itself, because everything would be recorded twice.
 
     Args:
         project: The project of a new task.
         task_name: The name of a new task; the work directory's by default.
         tags: Tags of the task.
         log_model: Whether the best checkpoints and the last one become output models at the end of the run.
-        interval: How many iterations lie between two writings; losses are averaged over these.
-        mode: auto: offline where there are no credentials or no answer; online; offline; disabled.
+        interval: Iterations between two writings; losses are averaged over these.
+        mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: How many iterations lie between pictures at least.
+        image_interval: The least number of iterations between pictures.
         log_histograms: Whether histograms of weights and gradients go there.
-        histogram_interval: How many iterations lie between these.
+        histogram_interval: The least number of iterations between histograms.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 class MLflowHook(TrackerHook):
     """Record losses, learning rates, metrics, pictures, texts and checkpoints in MLflow.
 
-    It works from a thread, so training never waits for it; what a server could not be given, ``ignite-hooks send``
-    delivers later. MLflow's own environment variables are honoured, and a run that the script has begun is used.
+    It works in a thread, so training never waits for it; ``ignite-hooks send`` delivers later what a server did not
+    get. The environment variables of MLflow are honoured, and a run that the script has begun is used.
 
     Args:
         tracking_uri: A server or database; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the work directory.
         experiment: The experiment; else ``MLFLOW_EXPERIMENT_NAME``, else ``ignite_hooks``.
         run_name: The name of the run; the work directory's by default.
         log_model: Whether the best checkpoints and the last one are recorded at the end of the run.
-        interval: How many iterations lie between two writings; losses are averaged over these.
-        mode: auto: offline where the server does not answer; online; offline; disabled.
+        interval: Iterations between two writings; losses are averaged over these.
+        mode: auto: offline if the server does not answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: How many iterations lie between pictures at least.
-        log_histograms: MLflow shows no histograms: it has no effect.
-        histogram_interval: How many iterations lie between these.
+        image_interval: The least number of iterations between pictures.
+        log_histograms: No effect: MLflow shows no histograms.
+        histogram_interval: The least number of iterations between histograms.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.plan.methods import at
-from ignite_hooks.store.plain import random_state, set_random_state
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 class TensorBoardHook(TrackerHook):
     """Write losses, learning rates, metrics, pictures and texts for TensorBoard.
 
-    A resume hides the steps after its checkpoint, which come again.
+    A resume hides the steps after its checkpoint, which are repeated.
 
     Args:
         log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
-        interval: How many iterations lie between two writings; losses are averaged over these.
+        interval: Iterations between two writings; losses are averaged over these.
         log_graph: Whether the graph of the model is drawn, from the first batch that is logged.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: How many iterations lie between pictures at least.
-        log_model: TensorBoard keeps no files: it has no effect.
+        image_interval: The least number of iterations between pictures.
+        log_model: No effect: TensorBoard keeps no files.
         log_histograms: Whether histograms of weights and gradients go there.
-        histogram_interval: How many iterations lie between these.
+        histogram_interval: The least number of iterations between histograms.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -66,7 +66,7 @@ class TensorBoardHook(TrackerHook):
     def _draw(self, runner: Runner, model: Any) -> None:
         if not self._graph_due or self._place is None:
             return
-        # Once: what cannot be traced will not be traceable later.
+        # Once: a model that cannot be traced now cannot be traced later.
         self._graph_due = False
         inputs = inputs_of(runner.data_batch)
         if model is None or inputs is None:
@@ -82,7 +82,7 @@ class TensorBoardHook(TrackerHook):
 
 
 def inputs_of(batch: Any) -> Any:
-    """What a model is given of a batch: the first tensor in it."""
+    """Return the input of a model in a batch: the first tensor in it."""
     if hasattr(type(batch), "detach"):
         return batch
     parts = list(batch.values()) if isinstance(batch, Mapping) else batch

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 class WandbHook(TrackerHook):
     """Record losses, learning rates, metrics, pictures, texts and checkpoints in Weights & Biases.
 
-    It works from a thread, so training never waits for it; offline, ``ignite-hooks send`` delivers later.
+    It works in a thread, so training never waits for it; offline, ``ignite-hooks send`` delivers later.
 
     Args:
         project: The project; else ``WANDB_PROJECT``.
         name: The name of the run; the work directory's by default.
         config: Settings to show besides the configuration.
         log_model: Whether the best checkpoints and the last one are recorded at the end of the run.
-        interval: How many iterations lie between two writings; losses are averaged over these.
+        interval: Iterations between two writings; losses are averaged over these.
         log_code: Whether the Python files of the current folder are recorded.
-        mode: auto: offline where there is no key or no answer; online; offline; disabled.
+        mode: auto: offline if there is no key or no answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: How many iterations lie between pictures at least.
+        image_interval: The least number of iterations between pictures.
         log_histograms: Whether histograms of weights and gradients go there.
-        histogram_interval: How many iterations lie between these.
+        histogram_interval: The least number of iterations between histograms.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
-from ignite_hooks.measure.phases import each
-from ignite_hooks.model.rollback import Undo
+from ignite_hooks.model.optimizers import each, param_groups
+from ignite_hooks.model.rollback import Rollback
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.store.plain import to_plain
@@ -73,7 +73,7 @@ class CheckInvalidLossHook(BaseHook):
     def __post_init__(self) -> None:
         if self.action == "skip" and not self.given & {"interval", "frequency", "every"}:
             self.interval = 1
-        self._undo: Undo | None = None
+        self._rollback: Rollback | None = None
         self._has_saved = False
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -92,12 +92,12 @@ class CheckInvalidLossHook(BaseHook):
         if not self.when.always:
             runner.logger.warning("bad batches are left out %s only; any other one changes the weights", self.when)
         model = None if runner.model is None else unwrapped(runner.model)
-        self._undo = Undo(model, each(runner.optimizer), lambda: runner.global_step)
+        self._rollback = Rollback(model, each(runner.optimizer), lambda: runner.global_step)
 
     @scheduled
     def before_train_iter(self, runner: Runner) -> None:
-        if self._undo is not None:
-            self._undo.begin()
+        if self._rollback is not None:
+            self._rollback.begin()
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
@@ -105,8 +105,8 @@ class CheckInvalidLossHook(BaseHook):
         is_bad = not all_finite(losses.values())
         if not (any(all_reduce_max([int(is_bad)])) if world_size() > 1 else is_bad):
             self.state.in_a_row = 0
-            if self._undo is not None:
-                self._undo.end()
+            if self._rollback is not None:
+                self._rollback.end()
             return
         self._act(runner, self._described(runner, losses, is_bad))
 
@@ -139,9 +139,9 @@ class CheckInvalidLossHook(BaseHook):
         if self.action == "stop":
             runner.stop(what)
             return
-        assert self._undo is not None
-        runner.wait_for_copy()
-        self._undo.back()
+        assert self._rollback is not None
+        runner.checkpoints.wait_for_staging()
+        self._rollback.restore()
         self.state.skipped += 1
         self.state.in_a_row += 1
         if self.state.in_a_row >= MOST_IN_A_ROW:
@@ -168,9 +168,9 @@ class CheckInvalidLossHook(BaseHook):
         return path
 
     def _leave(self) -> None:
-        if self._undo is not None:
-            self._undo.leave()
-            self._undo = None
+        if self._rollback is not None:
+            self._rollback.detach()
+            self._rollback = None
 
 
 def losses_in(output: Any, keys: Sequence[str] | None = None) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _value(loss: Any) -> float:
 
 def learning_rates(optimizer: Any) -> list[float]:
     """Return the learning rates of the groups of one or several optimizers, each once."""
-    groups = [group for one in each(optimizer) for group in getattr(one, "param_groups", ())]
+    groups = param_groups(optimizer)
     return list(dict.fromkeys(float(group["lr"]) for group in groups if "lr" in group))
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import is_sharded, unwrapped
 from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 

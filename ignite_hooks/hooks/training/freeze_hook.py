@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, MinLen
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each, param_groups
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.text import did_you_mean
 
@@ -98,7 +98,7 @@ class FreezeHook(BaseHook):
         return self.unfreeze_epoch is not None and runner.epoch >= self.unfreeze_epoch
 
     def _warn_of_strangers(self, runner: Runner) -> None:
-        groups = [group for one in each(runner.optimizer) for group in getattr(one, "param_groups", ())]
+        groups = param_groups(runner.optimizer)
         known = {id(parameter) for group in groups for parameter in group["params"]}
         if self.unfreeze_epoch is not None and known and any(id(one) not in known for one in self._frozen):
             runner.logger.warning("the optimizer does not have all that is frozen, and will not train it: give it all")

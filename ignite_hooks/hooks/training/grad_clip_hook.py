@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from ignite_hooks.checkpoint.capture import services_with_state, unwrapped
-from ignite_hooks.checkpoint.data_position import drawn_again
+from ignite_hooks.checkpoint.capture import services_with_state
+from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.measure.machine import line_through
-from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.measure.trend import line_through
+from ignite_hooks.model.optimizers import each, param_groups, set_rate
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class LRFinderHook(BaseHook):
         # A copy: a loader that keeps its workers would draw fewer random numbers in the run that follows.
         smooth, mine = Smooth(self.smoothing), copy.copy(data)
         trial = rates(self.start_lr, self.end_lr, self.num_iter)
-        with drawn_again(data), Kept(runner) as kept:
+        with preserve_rng(data), Kept(runner) as kept:
             try:
                 for number, (rate, batch) in enumerate(zip(trial, endless(mine), strict=False), 1):
                     set_rates(optimizer, before, rate)
@@ -140,7 +141,7 @@ class Kept:
     def __init__(self, runner: Runner) -> None:
         self._things = [unwrapped(runner.model), *each(runner.optimizer)]
         self._things += [thing for thing in each(runner.scheduler) if hasattr(thing, "state_dict")]
-        self._things += services_with_state(runner).values()
+        self._things += services_with_state(runner.services).values()
         self._model = self._things[0]
 
     def __enter__(self) -> Kept:
@@ -260,12 +261,12 @@ def rates(start: float, end: float, count: int) -> Iterator[float]:
 
 def rates_of(optimizer: Any) -> list[float]:
     """Return the rate of each group."""
-    return [float(group["lr"]) for one in each(optimizer) for group in one.param_groups]
+    return [float(group["lr"]) for group in param_groups(optimizer)]
 
 
 def set_rates(optimizer: Any, before: Sequence[float], rate: float) -> None:
     """Set the rate of the first group, and those of the others in the same proportion as before."""
-    groups = [group for one in each(optimizer) for group in one.param_groups]
+    groups = param_groups(optimizer)
     for group, own in zip(groups, before, strict=True):
         set_rate(group, rate * own / before[0] if before[0] else rate)
 
@@ -277,7 +278,7 @@ def begin_with(rate: float, optimizer: Any, scheduler: Any) -> None:
     if not before[0]:
         return
     factor = rate / before[0]
-    for group in [group for one in each(optimizer) for group in one.param_groups]:
+    for group in param_groups(optimizer):
         if "initial_lr" in group:
             group["initial_lr"] = group["initial_lr"] * factor
     for one in each(scheduler):
@@ -299,7 +300,7 @@ def endless(data: Any) -> Iterator[Any]:
 
 def loss_of(output: Any) -> float:
     """Return the loss of a step, as the mean of all ranks."""
-    from ignite_hooks.run.runner import losses_of
+    from ignite_hooks.measure.losses import losses_of
 
     found = losses_of(output, "loss")
     if not found:

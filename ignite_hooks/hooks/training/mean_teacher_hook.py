@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import param_groups
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class MeanTeacherHook(BaseHook):
         elsewhere = "MMDetection calls the other share so, whose 0.001 is 0.999 here"
         refuse_other_momentum(self.momentum, "teacher", elsewhere)
         self._averages: Averages | None = None
-        self._lent: Any = None
+        self._shared: Any = None
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._warned = False
 
@@ -60,29 +60,29 @@ class MeanTeacherHook(BaseHook):
         student, teacher = getattr(model, "student", None), getattr(model, "teacher", None)
         if student is None or teacher is None:
             raise ValueError(f"the model needs a teacher and a student, and {type(model).__name__} has not both")
-        groups = [group for one in each(runner.optimizer) for group in getattr(one, "param_groups", ())]
+        groups = param_groups(runner.optimizer)
         trained = {id(parameter) for group in groups for parameter in group["params"]}
         if any(id(parameter) in trained for parameter in teacher.parameters()):
             raise ValueError("the optimizer trains the teacher: give it the parameters of model.student alone")
         if runner.global_step == 0:
-            runner.wait_for_copy()
+            runner.checkpoints.wait_for_staging()
             teacher.load_state_dict(student.state_dict())
         self._averages = Averages(student, buffers=not self.skip_buffer)
         self._averages.load_state_dict(teacher.state_dict())
-        self._lend(teacher)
+        self._share_memory(teacher)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
         averages = self._averages
         assert averages is not None
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         averages.refresh()
         averages.buffers.update(self.momentum)
         if not averages.weights.update(self.momentum):
             self._warn(runner)
-        if self._lent is not averages.weights.values:
-            # Lay it out again: tensors of the student were replaced.
-            self._lend(unwrapped(runner.model).teacher)
+        if self._shared is not averages.weights.values:
+            # Tensors of the student were replaced, so that the averages are new ones.
+            self._share_memory(unwrapped(runner.model).teacher)
         for tensor, value in self._copies:
             tensor.copy_(value)
 
@@ -92,12 +92,12 @@ class MeanTeacherHook(BaseHook):
             self._averages.load_state_dict(unwrapped(runner.model).teacher.state_dict())
 
     def after_train(self, runner: Runner) -> None:
-        """Read the counts of a GPU."""
+        """Warn of updates that a GPU has skipped by itself."""
         if self._averages is not None and self._averages.weights.take_skipped():
             self._warn(runner)
 
     def cleanup(self) -> None:
-        self._averages, self._lent, self._copies = None, None, []
+        self._averages, self._shared, self._copies = None, None, []
 
     def _warn(self, runner: Runner) -> None:
         if not self._warned:
@@ -105,9 +105,9 @@ class MeanTeacherHook(BaseHook):
             words = "the student is not finite: the teacher goes on without it (iteration %d)"
             runner.logger.warning(words, runner.global_step)
 
-    def _lend(self, teacher: Any) -> None:
-        """Make the averages share the memory of the teacher, so that nothing is kept twice."""
+    def _share_memory(self, teacher: Any) -> None:
+        """Let the teacher use the memory of the averages: nothing is kept twice."""
         averages = self._averages
         assert averages is not None
-        self._lent = averages.weights.values
-        self._copies = [pair for part in averages.parts for pair in part.lend_to(teacher)]
+        self._shared = averages.weights.values
+        self._copies = [pair for part in averages.parts for pair in part.share_memory_with(teacher)]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.loader_workers import datasets_with
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.text import shown
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import finished_epochs
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each
+from ignite_hooks.model.optimizers import each
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import fresh_score
+from ignite_hooks.run.progress import finished_epochs
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

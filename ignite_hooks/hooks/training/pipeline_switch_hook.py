@@ -47,7 +47,7 @@ class PipelineSwitchHook(BaseHook):
         self._before = None
         self._datasets = list(workers.datasets_with(runner.trainer.state.dataloader, *PLACES))
         if self._datasets:
-            workers.take_over(runner)
+            workers.use_own_loader(runner)
         else:
             runner.logger.warning("the data set has none of %s: there is nothing to switch", ", ".join(PLACES))
 
@@ -59,11 +59,11 @@ class PipelineSwitchHook(BaseHook):
         self._before = [(*place, getattr(*place)) for dataset in self._datasets for place in places_of(dataset)]
         for owner, name, _ in self._before:
             setattr(owner, name, pipeline)
-        workers.renew(runner)
+        workers.restart_workers(runner)
         runner.logger.info("from epoch %d on with other transforms: %s", epoch + 1, pipeline)
 
     def cleanup(self, runner: Runner) -> None:
-        workers.give_back(runner)
+        workers.restore_loader(runner)
         for owner, name, value in self._before or ():
             setattr(owner, name, value)
         self._datasets, self._before = [], None

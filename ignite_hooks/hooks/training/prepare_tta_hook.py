@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.text import shown
 
 if TYPE_CHECKING:

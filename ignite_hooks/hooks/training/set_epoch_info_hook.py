@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
-from ignite_hooks.checkpoint.data_position import drawn_again
+from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.optimizers import param_groups, set_rate
+from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.run.progress import planned_epochs
 from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ KEY = "swa_state_dict"
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """The progress of the mean, which checkpoints hold."""
 
     taken: int = 0
-    """How many weights are in the average."""
+    """The number of weights in the average."""
     rates_before: list[float] = field(default_factory=list)
     """The learning rates from which annealing began."""
 
@@ -85,16 +86,16 @@ class SWAHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
             self.state, self._averages = Progress(), None
-        elif self._averages is not None and self._averages.inside:
+        elif self._averages is not None and self._averages.swapped:
             # The previous run has left the mean in the model: this one continues with the weights.
-            self._averages.take_out()
+            self._averages.swap_out()
             give(unwrapped(runner.model), self._raw_norms)
 
     def before_train_epoch(self, runner: Runner) -> None:
         begin = self._begins_after(runner)
         if self.swa_lr is None or runner.epoch < begin:
             return
-        groups = [group for one in each(runner.optimizer) for group in one.param_groups]
+        groups = param_groups(runner.optimizer)
         if not self.state.rates_before:
             self.state.rates_before = [float(group["lr"]) for group in groups]
         done = runner.epoch - begin + 1
@@ -132,11 +133,11 @@ class SWAHook(BaseHook):
         norms = norms_of(module)
         if not self.update_norms or not norms:
             return
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         data, raw = runner.trainer.state.dataloader, copies_of(norms)
-        self._averages.put_in()
+        self._averages.swap_in()
         try:
-            with drawn_again(data):
+            with preserve_rng(data):
                 fail_on_all_ranks(lambda: renew_norms(module, data, runner.get_service("device")))
             average(list(norms.values()))
             self._norms = copies_of(norms)
@@ -144,7 +145,7 @@ class SWAHook(BaseHook):
             # A failure so near the end must not lose the run.
             runner.logger.warning("batch norms keep the statistics of the weights before the mean: %s", one_line(error))
         finally:
-            self._averages.take_out()
+            self._averages.swap_out()
             give(module, raw)
 
     @at("after_train", order=0)
@@ -152,10 +153,10 @@ class SWAHook(BaseHook):
         """Put the mean into the model, after all other hooks: nothing is saved or evaluated later."""
         if self._averages is None or not self.state.taken or runner.state.aborting:
             return
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         module = unwrapped(runner.model)
         self._raw_norms = copies_of(norms_of(module))
-        self._averages.put_in()
+        self._averages.swap_in()
         give(module, self._norms)
         runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
 
@@ -171,7 +172,7 @@ class SWAHook(BaseHook):
     def _take(self, runner: Runner) -> None:
         from ignite_hooks.model.averages import Averages
 
-        runner.wait_for_copy()
+        runner.checkpoints.wait_for_staging()
         if self._averages is None:
             self._averages = Averages(unwrapped(runner.model))
             self.state.taken = 1
@@ -252,7 +253,7 @@ def renew_norms(module: Any, data: Any, device: Any) -> None:
         module.train()
         for norm in trained_norms(module):
             norm.reset_running_stats()
-            # So that each batch counts as much as any other.
+            # All batches count equally.
             norm.momentum = None
         with torch.no_grad():
             for batch in data:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import average, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

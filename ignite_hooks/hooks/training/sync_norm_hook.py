@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ignite_hooks.checkpoint.capture import unwrapped
 from ignite_hooks.distributed.collectives import average, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, settings
+from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ class SyncNormHook(BaseHook):
 
     def before_val_epoch(self, runner: Runner, model: Any) -> None:
         if world_size() > 1 and (tensors := tensors_of_norms(unwrapped(model))):
-            runner.wait_for_copy()
+            runner.checkpoints.wait_for_staging()
             average(tensors)
 
 

@@ -91,7 +91,7 @@ class SyncRandomSizeHook(BaseHook):
                     "workers load batches in advance, so a size reaches them with an epoch only: "
                     "write by_epoch: true, or give 'resize'",
                 )
-            workers.take_over(runner)
+            workers.use_own_loader(runner)
 
     def before_train(self, runner: Runner) -> None:
         """Restore the size, after a checkpoint has been loaded."""
@@ -129,7 +129,7 @@ class SyncRandomSizeHook(BaseHook):
         state.batch = batch
 
     def cleanup(self, runner: Runner) -> None:
-        workers.give_back(runner)
+        workers.restore_loader(runner)
         self._pass_on(list(self.img_scale) if self.state.size is not None else None)
         self._datasets = []
 
@@ -139,7 +139,7 @@ class SyncRandomSizeHook(BaseHook):
         self.state.size = list(drawn_size(self.state.seed, self.state.draws, self.ratio_range, self.img_scale))
         self._pass_on(self.state.size)
         if self._datasets:
-            workers.renew(runner)
+            workers.restart_workers(runner)
 
     def _pass_on(self, size: Sequence[int] | None) -> None:
         for dataset in self._datasets if size is not None else ():

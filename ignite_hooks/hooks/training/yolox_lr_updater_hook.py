@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.measure.phases import each, set_rate
+from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.plan.schedule import When
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ class YOLOXLrUpdaterHook(BaseHook):
 
     def before_train_iter(self, runner: Runner, optimizer: Any) -> None:
         # Read each time: loading a checkpoint replaces the groups, with their initial rates.
-        for one in each(optimizer):
-            for group in one.param_groups:
-                full = float(group.setdefault("initial_lr", float(group["lr"])))
-                set_rate(group, self.rate_at(runner.global_step - 1, full))
+        for group in param_groups(optimizer):
+            full = float(group.setdefault("initial_lr", float(group["lr"])))
+            set_rate(group, self.rate_at(runner.global_step - 1, full))
 
     def rate_at(self, iteration: int, full: float) -> float:
         """Return the rate of an iteration, counted from 0, for a group with this full rate."""

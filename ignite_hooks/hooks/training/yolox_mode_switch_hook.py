@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.capture import planned_epochs, unwrapped
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model import loader_workers as workers
+from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.run.progress import planned_epochs
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -47,7 +48,7 @@ class YOLOXModeSwitchHook(BaseHook):
         self._switched, self._has_warned = None, False
         self._datasets = list(workers.datasets_with(runner.trainer.state.dataloader, "update_skip_type_keys"))
         if self._datasets:
-            workers.take_over(runner)
+            workers.use_own_loader(runner)
         elif not _with_l1(model):
             runner.logger.warning(
                 "there is nothing to switch in the last epochs: the data set has no update_skip_type_keys(keys), and "
@@ -69,11 +70,11 @@ class YOLOXModeSwitchHook(BaseHook):
         for dataset in self._datasets:
             dataset.update_skip_type_keys(self.skip_type_keys)
         if self._datasets:
-            workers.renew(runner)
+            workers.restart_workers(runner)
             runner.logger.info("from epoch %d on without %s", epoch + 1, ", ".join(self.skip_type_keys))
 
     def cleanup(self, runner: Runner) -> None:
-        workers.give_back(runner)
+        workers.restore_loader(runner)
         if self._switched is not None:
             for module in self._switched:
                 module.use_l1 = False

@@ -1,1 +1,1 @@
-"""Writers for trackers, and the delivery they share."""
+"""Writers for trackers, and the delivery that they share."""

@@ -1,4 +1,4 @@
-"""ClearML."""
+"""The writer for ClearML."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, Unreachable, answers
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.tracker import Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -22,24 +24,24 @@ CAPTURES = {
     "matplotlib": ("clearml.binding.matplotlib_bind", "PatchedMatplotlib"),
     "torch.save": ("clearml.binding.frameworks.pytorch_bind", "PatchPyTorchModelIO"),
 }
-"""What ClearML records by itself, and where it says so."""
+"""The things that ClearML may capture by itself, each with the class that has a task if it does."""
 
 WE_WENT_OFFLINE: list[bool] = []
-"""Not empty where an earlier run of this process set ClearML offline, which counts for the whole process."""
+"""Not empty if an earlier run of this process set ClearML offline, which holds for the whole process."""
 
 
-class ClearMLWriter(BackgroundWriter):
+class ClearMLWriter(TrackerWriter):
     """Records the run as a ClearML task, from a thread: numbers, pictures, histograms, texts, configuration, models.
 
-    A task that the script has made is used, and goes on after the run; in one that is made here ClearML captures
-    nothing by itself, as everything would be there twice.
+    A task that the script has made is used, and stays open after the run. In a task that is made here, ClearML captures
+    nothing by itself, because everything would be recorded twice.
 
     Args:
         project: The project of a new task.
         task_name: The name of a new task; the work directory's by default.
         tags: Tags of the task.
-        mode: auto: offline where there are no credentials or no answer; online; offline; disabled.
-        deadline: How many seconds the end of a run waits for what is on its way.
+        mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
+        deadline: Seconds for which the end of a run waits for records that are being delivered.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -62,7 +64,7 @@ class ClearMLWriter(BackgroundWriter):
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
 
     def load(self) -> None:
-        # ClearML reads every loaded module while a task begins, and must not meet torch half loaded.
+        # ClearML inspects all loaded modules when a task begins; torch must not be half loaded then.
         import torch  # noqa: F401, I001
         import clearml  # noqa: F401
 
@@ -79,7 +81,7 @@ class ClearMLWriter(BackgroundWriter):
         if offline != Task.is_offline():
             Task.set_offline(offline)
             WE_WENT_OFFLINE[:] = [True] if offline else []
-        # Its process for reports takes seconds to end; a thread takes milliseconds.
+        # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
         Task._report_subprocess_enabled = False
         task = Task.init(
             project_name=self.project or "ignite_hooks",
@@ -135,7 +137,7 @@ class _ClearML(Tracker):
     def __init__(self, task: Any, *, offline: bool, ours: Path | None = None) -> None:
         self._task, self._offline, self._ours = task, offline, ours
         self._logger = task.get_logger()
-        # Online, what is reported leaves by a thread of ClearML's, which says nothing of what has become of it.
+        # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
 
     def scalars(self, record: Record) -> None:
@@ -174,9 +176,9 @@ class _ClearML(Tracker):
 
         model = OutputModel(task=self._task, name=Path(name).stem, framework="PyTorch")
         if self._offline and not hasattr(model._get_base_model(), "locked"):
-            # ClearML 1.16 to 2.1 ask an offline model for what it does not have.
+            # ClearML 1.16 to 2.1 read this attribute, which an offline model does not have.
             model._get_base_model().locked = False
-        # auto_delete_file would delete a checkpoint of ours.
+        # auto_delete_file would delete our checkpoint.
         model.update_weights(str(path), auto_delete_file=False, async_enable=False)
 
     def close(self, failed: bool) -> bool:
@@ -194,7 +196,7 @@ class _ClearML(Tracker):
         return True
 
     def _fetch(self, session: Path) -> None:
-        """Bring what an offline task has written from ClearML's cache to where the run's files are."""
+        """Move the files of an offline task from the cache of ClearML to the work directory."""
         archive = session.with_name(f"{session.name}.zip")
         if archive.is_file() and self._ours is not None:
             self._ours.mkdir(parents=True, exist_ok=True)
@@ -203,7 +205,7 @@ class _ClearML(Tracker):
 
 
 def titled(name: str) -> tuple[str, str]:
-    """Title and series of a name.
+    """Return the title and the series of a name.
 
     Example:
         >>> titled("val/loss"), titled("lr")
@@ -214,7 +216,7 @@ def titled(name: str) -> tuple[str, str]:
 
 
 def has_credentials() -> bool:
-    """Whether ClearML has been told of a server."""
+    """Return whether credentials of a ClearML server are configured."""
     variables: Mapping[str, str] = os.environ
     if variables.get("CLEARML_API_ACCESS_KEY") and variables.get("CLEARML_API_SECRET_KEY"):
         return True

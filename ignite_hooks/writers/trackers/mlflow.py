@@ -1,4 +1,4 @@
-"""MLflow: a server, or a SQLite file in the work directory."""
+"""The writer for MLflow: a server, or a SQLite file in the work directory."""
 
 from __future__ import annotations
 
@@ -13,37 +13,31 @@ from typing import Any
 
 from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import (
-    BackgroundWriter,
-    Mode,
-    Offline,
-    Refused,
-    Tracker,
-    Unreachable,
-    answers,
-)
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.tracker import Offline, Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
-# As many as one request may hold.
+# The limits of one request.
 METRICS_AT_ONCE = 1000
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 6000
-# MLflow itself waits two minutes for an answer and asks seven times.
+# By default MLflow waits two minutes for an answer and asks seven times.
 SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
 
-class MLflowWriter(BackgroundWriter):
+class MLflowWriter(TrackerWriter):
     """Records the run in MLflow, from a thread: numbers, pictures, texts, the configuration, files; no histograms.
 
-    MLflow's own environment variables are honoured, and a run that the script has made active is used.
+    The environment variables of MLflow are honoured, and a run that the script has made active is used.
 
     Args:
         tracking_uri: The server or database; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the work directory.
         experiment: The name of the experiment; else ``MLFLOW_EXPERIMENT_NAME``, else ``ignite_hooks``.
         run_name: The name of the run; the work directory's by default.
-        mode: auto: offline where the server does not answer; online; offline: for a server, kept in a file for
+        mode: auto: offline if the server does not answer; online; offline: for a server, kept in a file for
             ``ignite-hooks send``; disabled.
-        deadline: How many seconds the end of a run waits for what is on its way.
+        deadline: Seconds for which the end of a run waits for records that are being delivered.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -70,7 +64,7 @@ class MLflowWriter(BackgroundWriter):
         self._asked = False
 
     def settings(self) -> dict[str, Any]:
-        # A name and a password in it stay where they were given: MLFLOW_TRACKING_USERNAME and ..._PASSWORD serve later.
+        # Credentials are not kept; use MLFLOW_TRACKING_USERNAME and ..._PASSWORD when sending later.
         uri = re.sub(r"(?<=://)[^/@]*@", "", self.tracking_uri)
         return {"tracking_uri": uri, "experiment": self.experiment, "run_name": self.run_name}
 
@@ -79,7 +73,7 @@ class MLflowWriter(BackgroundWriter):
         self._of_script = False
 
     def prepare(self) -> None:
-        # The active run belongs to the thread of the script. While another thread imports MLflow there is none yet.
+        # The active run belongs to the thread of the script. A module that is still being imported has none yet.
         mlflow: Any = sys.modules.get("mlflow")
         active = mlflow.active_run() if hasattr(mlflow, "active_run") else None
         if active is not None:
@@ -91,7 +85,7 @@ class MLflowWriter(BackgroundWriter):
 
         if self.tracking_uri.startswith("sqlite:///"):
             Path(self.tracking_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            # The first time this makes the tables.
+            # The first call makes the tables.
             mlflow.MlflowClient(self.tracking_uri).get_experiment_by_name(self.experiment)
 
     def connect(self) -> Tracker:
@@ -126,7 +120,7 @@ class MLflowWriter(BackgroundWriter):
         found = client.get_experiment_by_name(self.experiment)
         if found is not None:
             return str(found.experiment_id)
-        # Else MLflow puts files into the folder in which the script was started.
+        # By default MLflow puts files into the current folder.
         folder = None if remote else (self.work_dir / "mlflow").as_uri()
         return str(client.create_experiment(self.experiment, artifact_location=folder))
 
@@ -161,7 +155,7 @@ class _MLflow(Tracker):
 
         named = {_name(name): str(value)[:LONGEST_PARAMETER] for name, value in reversed(flattened(record.content))}
         known = self._client.get_run(self._run_id).data.params
-        # A parameter cannot change.
+        # MLflow does not allow a parameter to change.
         flat = [Param(name, value) for name, value in reversed(named.items()) if name not in known]
         for start in range(0, len(flat), PARAMETERS_AT_ONCE):
             self._client.log_batch(self._run_id, params=flat[start : start + PARAMETERS_AT_ONCE])
@@ -193,7 +187,7 @@ class _MLflow(Tracker):
 
 
 def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Every value of nested mappings and lists under a name with dots.
+    """Return every value of nested mappings and lists with its path, joined by dots.
 
     Example:
         >>> flattened({"hooks": [{"type": "LoggerHook"}], "seed": 1})
@@ -209,7 +203,7 @@ def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any
 
 
 def _name(name: str) -> str:
-    """The name with what MLflow takes, which has to be a path within a folder.
+    """Return a name as MLflow accepts it, which has to be a path within a folder.
 
     Example:
         >>> _name("val/f1(macro)"), _name("./data//train/"), _name("..")
@@ -220,7 +214,7 @@ def _name(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for a picture, in which MLflow takes no letters but those of ASCII: others by their numbers.
+    """Return a name for a picture, in ASCII as MLflow requires: other letters by their numbers.
 
     Example:
         >>> _plain("val/\u732b 1")

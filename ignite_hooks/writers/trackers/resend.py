@@ -1,4 +1,4 @@
-"""``ignite-hooks send``: what could not be delivered during a run is delivered later."""
+"""``ignite-hooks send``: deliver later what could not be delivered during a run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Record, Spool
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
 
 
 def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Callable[[], str]]]:
-    """What waits in a folder: each file, and what sends it and says how it went; that raises where it cannot.
+    """Yield each file that waits in a folder, with a function that sends it and returns a message, or raises an error.
 
     Args:
-        folder: Where to look, folders within it included.
-        make: The class of a writer by its name.
+        folder: The folder, which is searched with all folders in it.
+        make: Returns the class of a writer by its name.
     """
     for path in sorted(folder.rglob(f"*{SUFFIX}")):
         yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
@@ -42,13 +42,13 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     spool = Spool(path)
     header = spool.read_header()
     kind = make(str(header.get("writer")))
-    if not (isinstance(kind, type) and issubclass(kind, BackgroundWriter)):
-        raise ValueError(f"it is for {header.get('writer')}, which takes nothing later")
+    if not (isinstance(kind, type) and issubclass(kind, TrackerWriter)):
+        raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
     tracker = writer.connect()
     tracker.name = header["writer"]
-    # Told now: a second attempt must not begin another run.
+    # Kept now, so that a second attempt does not begin another run.
     spool.say(run=writer.run_id)
     sent = 0
     try:
@@ -66,13 +66,13 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
 
 
 def at_home(record: Record, written_in: str, folder: Path) -> Record | None:
-    """The record, with the path of a file in the folder where it lies now; None for a file outside of it.
+    """Return the record with the present path of its file, or None if the file is outside the work directory.
 
-    Whoever wrote the lines could else choose any file of this machine to be sent.
+    Otherwise the author of a spool could choose any file of this machine to be sent.
 
     Args:
-        record: As it was read.
-        written_in: The work directory as it was called when the record was written.
+        record: The record that was read.
+        written_in: The path of the work directory when the record was written.
         folder: The work directory.
     """
     if record.what != "artifact":
@@ -96,7 +96,7 @@ def _send_clearml(path: Path) -> str:
 
 
 def _send_wandb(path: Path) -> str:
-    # Else it leaves a folder where this was called.
+    # Otherwise W&B leaves a folder in the current one.
     environment = {**os.environ, "WANDB_MODE": "online", "WANDB_DIR": str(path.parents[2].absolute())}
     command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(path.parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""What waits for a tracker: records, and the file in which they wait while it cannot be reached."""
+"""Records for a tracker, and the file in which they wait while it cannot be reached."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from typing import Any
 
 SUFFIX = ".spool"
 UNSENT = ".unsent"
-"""Ends the name of a mark beside a tracker's own file, for as long as not all of that is known to have arrived."""
+"""The suffix of a mark beside a tracker's own file that is not known to have arrived."""
 KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact"})
 
 
 @dataclass(frozen=True)
 class Record:
-    """One thing to be delivered: what it is, when it was written, and what it says."""
+    """One thing to deliver: its kind, its step, its time and its content."""
 
     what: str
-    """One of ``KINDS``: the method of a tracker that takes it."""
+    """One of ``KINDS``: the method of a tracker that delivers it."""
     step: int
     time: float
     content: Mapping[str, Any]
 
     def to_json(self) -> str:
-        """As a line of text, pictures included."""
+        """Return the record as a line of text, pictures included."""
         content = {key: _packed(value) for key, value in self.content.items()}
         row = {"what": self.what, "step": self.step, "time": self.time, "content": content}
         return json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Record:
-        """Of a line that has been read."""
+        """Return the record of a line that was read."""
         content = {key: _unpacked(value) for key, value in row["content"].items()}
         return cls(row["what"], row["step"], row["time"], content)
 
 
 class Spool:
-    """A file of records: a first line says for whom they are, then one line each, in order.
+    """A file of records: a header that names the writer, then one line for each record, in order.
 
-    Several threads may use it. The file is there while something waits in it, and only then.
+    Several threads may use it. The file exists only while records wait in it.
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
         self.header = dict(header or {})
         self.added = 0
-        """How many records this object has put into the file."""
+        """The number of records that this object has added to the file."""
         self.delivered = 0
-        """How many of the records in the file ``batches`` has seen delivered."""
+        """The number of records in the file that were delivered by way of ``batches``."""
         self._lock = threading.Lock()
 
     def append(self, records: Sequence[Record]) -> None:
@@ -73,7 +73,7 @@ class Spool:
             self.added += len(records)
 
     def say(self, **words: Any) -> None:
-        """Add to what the file says of itself; what is said later counts."""
+        """Add to the header of the file; later values replace earlier ones."""
         self.header |= words
         with self._lock:
             if self.path.exists():
@@ -81,7 +81,7 @@ class Spool:
                     file.write(json.dumps(words) + "\n")
 
     def batches(self, size: int = 500) -> Iterator[list[Record]]:
-        """The records in order; a batch counts as delivered when the next one is asked for."""
+        """Yield the records in order; a batch counts as delivered when the next one is asked for."""
         done, batch = 0, []
         for record in self:
             batch.append(record)
@@ -94,7 +94,7 @@ class Spool:
             self.delivered = done + len(batch)
 
     def forget_delivered(self) -> bool:
-        """Drop what ``batches`` has seen delivered; True where nothing is left."""
+        """Drop the records that were delivered by way of ``batches``; return whether none is left."""
         with self._lock:
             rows = self._rows()
             left = [row for row in rows if "what" in row][self.delivered :]
@@ -112,12 +112,12 @@ class Spool:
             return False
 
     def remove(self) -> None:
-        """All of it has arrived."""
+        """Remove the file, because all records have arrived."""
         with self._lock:
             self.path.unlink(missing_ok=True)
 
     def read_header(self) -> dict[str, Any]:
-        """For whom the records are."""
+        """Return the header: the writer of the records and its settings."""
         found: dict[str, Any] = {}
         for row in self._rows():
             found |= row if "what" not in row else {}
@@ -134,14 +134,14 @@ class Spool:
             return []
         rows = []
         for line in self.path.read_text(encoding="utf-8").splitlines():
-            # A line that was torn when a process was killed or a disk was full says nothing.
+            # A line may be torn because a process was killed or a disk was full.
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
         return [row for row in rows if isinstance(row, dict) and ("what" not in row or _is_record(row))]
 
 
 def _is_record(row: Mapping[str, Any]) -> bool:
-    """Whether a line is as we write them: the name of a method in it is called."""
+    """Return whether a row is a valid record; its kind is the name of a method that will be called."""
     number = (int, float)
     return (
         isinstance(row["what"], str)

@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""The writer for Weights & Biases."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import Masks
+from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Mode, Refused, Tracker, answers, plain
+from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import UNSENT, Record
+from ignite_hooks.writers.trackers.tracker import Refused, Tracker
+from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
 FINISH = 10.0
-"""Seconds that the end of an online run waits for W&B; what has not arrived then stays in its own file."""
+"""Seconds for which the end of an online run waits for W&B; the rest stays in its own file."""
 logger = logging.getLogger("ignite_hooks")
 
 
-class WandbWriter(BackgroundWriter):
+class WandbWriter(TrackerWriter):
     """Records the run in Weights & Biases, from a thread: numbers, pictures, histograms, texts, configuration, files.
 
-    W&B's own environment variables are honoured, and a run that the script has begun is used. Its steps only go on:
-    what comes late, as a picture that took long to draw, is with the newest step and says which it is of; where the
+    The environment variables of W&B are honoured, and a run that the script has begun is used. Steps of W&B cannot go
+    back: a late record, such as a picture that took long to draw, goes to the newest step and names its own. If the
     script itself logs and is ahead, each row has its step as ``iteration``.
 
     Args:
@@ -31,8 +34,8 @@ class WandbWriter(BackgroundWriter):
         name: The name of the run; the work directory's by default.
         config: Settings of the run to show besides the configuration.
         log_code: Whether the Python files of the current folder are recorded.
-        mode: auto: offline where there is no key or no answer; online; offline; disabled.
-        deadline: How many seconds the end of a run waits for what is on its way.
+        mode: auto: offline if there is no key or no answer; online; offline; disabled.
+        deadline: Seconds for which the end of a run waits for records that are being delivered.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -80,7 +83,7 @@ class WandbWriter(BackgroundWriter):
             init_timeout=5.0,
             finish_timeout=FINISH,
             finish_timeout_raises=True,
-            # SystemMonitorHook is for that.
+            # SystemMonitorHook does this.
             x_disable_stats=True,
         )
         run = wandb.init(
@@ -119,7 +122,7 @@ class _Wandb(Tracker):
         self._run, self._ends, self._unsent = run, ends, unsent
         if unsent is not None:
             unsent.touch()
-        # In a run that several processes share, W&B counts no steps.
+        # W&B counts no steps in a run that several processes share.
         self._shared = not ends and run.settings.mode == "shared"
         self._at = 0
 
@@ -140,7 +143,7 @@ class _Wandb(Tracker):
         self._log({record.content["name"]: wandb.Histogram(np_histogram=both)}, record.step)
 
     def _log(self, row: dict[str, Any], step: int) -> None:
-        """W&B throws away what belongs to a step before its own: a late picture, all of a run whose script logs too."""
+        """Log a row at a step that W&B accepts; it drops rows of steps before its own."""
         if self._ends:
             self._at = max(self._at, step)
             self._run.log(row, step=self._at)

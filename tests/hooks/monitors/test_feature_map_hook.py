@@ -37,9 +37,7 @@ def test_each_convolution_has_a_picture_when_due(tmp_path: Path) -> None:
     assert runner.report().failures == {}
 
 
-def test_no_layer_of_a_look_is_left_out_while_the_first_is_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_layer_of_one_iteration_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handed_over = threading.Event()
     plain = sheets.features
 
@@ -66,7 +64,7 @@ def test_named_layers_alone_are_drawn(tmp_path: Path) -> None:
     assert [name for name, _, _ in album.images] == ["feature_map/1"]
 
 
-def test_no_hooks_are_left_on_the_layers_and_none_are_there_while_not_due(tmp_path: Path) -> None:
+def test_layers_have_forward_hooks_only_when_it_is_due(tmp_path: Path) -> None:
     seen: list[int] = []
 
     class Watching(nn.Conv2d):

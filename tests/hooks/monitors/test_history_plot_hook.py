@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.hooks.monitors.history_plot_hook import MOST_POINTS, HistoryPlotHook, number_of, with_point
+from ignite_hooks.hooks.monitors.history_plot_hook import MOST_POINTS, HistoryPlotHook, add_point, as_number
 from ignite_hooks.testing import MemoryWriter, TinyRun, tiny_run
 
 
@@ -68,7 +68,7 @@ def test_a_second_run_begins_anew(tmp_path: Path) -> None:
 def test_the_state_does_not_grow_with_the_run() -> None:
     points: list[tuple[int, float]] = []
     for step in range(10_000):
-        points = with_point(points, (step, float(step)))
+        points = add_point(points, (step, float(step)))
         assert len(points) <= MOST_POINTS
     assert points[0] == (0, 0.0)
     assert points[-1] == (9999, 9999.0)
@@ -88,7 +88,7 @@ def test_the_state_does_not_grow_with_the_run() -> None:
     ],
 )
 def test_what_is_one_number_is_drawn(value: Any, number: float | None) -> None:
-    assert number_of(value) == number
+    assert as_number(value) == number
 
 
 def test_numbers_that_are_not_finite_are_drawn_as_gaps(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_numbers_that_are_not_finite_are_drawn_as_gaps(tmp_path: Path) -> None:
     assert len(album.images) == 1
 
 
-def test_the_best_score_is_marked_under_the_name_that_is_drawn(tmp_path: Path) -> None:
+def test_the_best_score_is_marked_in_its_curve(tmp_path: Path) -> None:
     from ignite_hooks.drawing import training_curves as learning
 
     seen: list[Any] = []

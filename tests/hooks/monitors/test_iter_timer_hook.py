@@ -20,7 +20,7 @@ from tests.ranks import run_ranks
 
 @dataclass
 class Hands:
-    """A clock that goes on only where it is turned."""
+    """A clock that advances only when a test turns it."""
 
     now: float = 1000.0
 
@@ -103,7 +103,7 @@ def test_what_is_left_takes_as_long_as_what_is_done(done: int, total: int, secon
         ([], None),
     ],
 )
-def test_the_batch_size_is_the_first_dimension_of_the_first_tensor(batch: Any, size: int | None) -> None:
+def test_the_batch_size_is_that_of_the_first_tensor(batch: Any, size: int | None) -> None:
     assert batch_size(batch) == size
 
 
@@ -140,7 +140,7 @@ def test_there_is_no_eta_where_the_end_is_unknown(tmp_path: Path) -> None:
     assert "time/eta" not in run.written[2]
 
 
-def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_path: Path) -> None:
+def test_time_of_other_hooks_is_not_data_loading(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=5)
     run.runner.register_hook(working(run.hands, "after_train_iter", 1.0))
     run.run(5)
@@ -152,7 +152,7 @@ def test_what_another_hook_does_in_an_iteration_is_not_the_loading_of_data(tmp_p
 
 @pytest.mark.parametrize("timer_comes", ["first", "last"])
 @pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
-def test_nor_is_what_the_outermost_of_the_others_does(tmp_path: Path, point: str, timer_comes: str) -> None:
+def test_time_of_the_outermost_hook_is_not_data_loading(tmp_path: Path, point: str, timer_comes: str) -> None:
     """A checkpoint, say, is saved after everything else, whichever hook is named first."""
     hands, timer = Hands(), IterTimerHook(interval=5)
     timer.clock = hands
@@ -197,7 +197,7 @@ def test_an_evaluation_inside_of_an_iteration_does_not_count(tmp_path: Path, nam
     assert run.written[4]["time/eta"] == 10.0
 
 
-def test_ten_of_a_hundred_iterations_of_two_seconds_leave_three_minutes(tmp_path: Path) -> None:
+def test_the_time_left_follows_from_the_iterations_done(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=10)
     run.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=10), run.trainer.terminate)
     run.trainer.run(FromNothing(100), max_epochs=1)
@@ -239,7 +239,7 @@ def test_forward_backward_and_optimizer_are_told_apart_in_any_step(tmp_path: Pat
 
 
 def slow_training(hands: Hands) -> tuple[Any, torch.nn.Module, torch.optim.Optimizer]:
-    """A step whose forward takes 1 s, its backward 2 s, its optimizer 0.25 s, and 0.25 s what lies around them."""
+    """Return a step of 1 s forward, 2 s backward, 0.25 s update and 0.25 s around them."""
 
     class Slow(torch.autograd.Function):
         @staticmethod
@@ -294,7 +294,7 @@ def test_a_slow_loader_is_named_in_the_report(tmp_path: Path) -> None:
     assert "data loading takes 20 % of the iteration" in run.timer.findings()[0]
 
 
-def test_after_resuming_the_eta_goes_by_the_iterations_of_this_process(tmp_path: Path) -> None:
+def test_after_a_resume_the_eta_uses_this_process_alone(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=1)
     run.trainer.state.iteration, run.trainer.state.epoch = 12, 3
     run.trainer.state.max_epochs, run.trainer.state.epoch_length = 5, 4
@@ -316,7 +316,7 @@ def test_a_schedule_by_epoch_writes_at_the_end_of_epochs(tmp_path: Path) -> None
     assert list(run.written) == [6, 12]
 
 
-def test_the_service_gives_the_figures_of_now_the_running_iteration_included(tmp_path: Path) -> None:
+def test_the_service_includes_the_current_iteration(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=4)
     seen = []
 
@@ -336,7 +336,7 @@ def test_right_after_a_writing_the_figures_are_what_was_written(tmp_path: Path) 
 
 
 class ActsAlways(BaseHook):
-    """May end the run in every iteration, so that the ranks vote after each."""
+    """A hook that may end the run in every iteration, so that the ranks vote after each."""
 
     def after_train_iter(self, runner: Any) -> None:
         pass

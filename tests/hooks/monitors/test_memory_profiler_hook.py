@@ -25,7 +25,7 @@ def run(folder: Path, hook: MemoryProfilerHook, trainer: Engine, iterations: int
     return runner, writer
 
 
-def test_a_leak_of_a_megabyte_per_iteration_is_found_and_named(tmp_path: Path) -> None:
+def test_a_leak_of_a_megabyte_per_iteration_is_found(tmp_path: Path) -> None:
     kept = []
     trainer = Engine(lambda engine, batch: kept.append(bytearray(b"x") * 2**20))
     runner, _ = run(tmp_path, MemoryProfilerHook(interval=5), trainer, 100)
@@ -42,9 +42,7 @@ def test_a_step_that_keeps_nothing_does_not_leak(tmp_path: Path) -> None:
     assert runner.report().findings == {}
 
 
-def test_memory_is_written_at_its_interval_and_told_in_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_memory_is_written_at_its_interval_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         _, writer = run(tmp_path, MemoryProfilerHook(interval=4), echo_trainer(), 10)
     assert [(step, kind) for _, step, kind, _ in writer.lines] == [(4, "system"), (8, "system")]
@@ -67,7 +65,7 @@ def test_without_anything_to_look_at_nothing_is_written(tmp_path: Path) -> None:
 
 
 def readings(*gigabytes: tuple[float, float, float]) -> Any:
-    """Readings of the process, its children and the GPU."""
+    """Return readings of the process, its children and the GPU."""
     names = ("memory/process_mb", "memory/children_mb", "memory/gpu_allocated_mb")
     each = iter([dict(zip(names, [1024 * value for value in values], strict=True)) for values in gigabytes])
     return lambda: next(each)
@@ -95,7 +93,7 @@ def test_growth_of_the_gpu_is_named_too(tmp_path: Path) -> None:
 
 
 class Memory:
-    """Stands for ``torch.cuda.memory`` where there is no GPU."""
+    """A replacement of ``torch.cuda.memory`` on a machine without GPU."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -110,7 +108,7 @@ class Memory:
 @pytest.mark.parametrize(
     ("error", "dumped"), [(torch.OutOfMemoryError("none left"), True), (ValueError("else"), False)], ids=str
 )
-def test_a_snapshot_is_written_when_the_gpu_runs_out_of_memory(
+def test_a_snapshot_is_written_if_the_gpu_memory_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, dumped: bool
 ) -> None:
     memory = Memory()

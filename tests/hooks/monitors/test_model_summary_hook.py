@@ -34,7 +34,7 @@ def summary(folder: Path, model: torch.nn.Module, **settings: Any) -> list[str]:
     return [text for name, text, _ in writer.texts if name == "model_summary"]
 
 
-def test_a_table_is_written_once_when_the_first_batch_has_gone_through(tmp_path: Path) -> None:
+def test_a_table_is_written_once_after_the_first_batch(tmp_path: Path) -> None:
     (text,) = summary(tmp_path, Model())
     assert text.splitlines() == [
         "module      type         output            parameters  trained",

@@ -26,7 +26,7 @@ NOTE = [sys.executable, "-c", "import sys; print(*sys.argv[2:], sep='|', file=op
 
 
 def told(folder: Path, how: str = "ends", **settings: Any) -> list[list[str]]:
-    """What a command is told of a run that ends in some way."""
+    """Return the arguments of a command after a run that ends in some way."""
     note = folder / "told.txt"
     command = [*NOTE, str(note), "{status}", "{epoch}", "{iteration}", "{message}"]
 
@@ -62,7 +62,7 @@ def told(folder: Path, how: str = "ends", **settings: Any) -> list[list[str]]:
     ],
     ids=str,
 )
-def test_however_a_run_ends_it_is_told_once_and_without_secrets(
+def test_every_end_is_notified_once_without_secrets(
     how: str, settings: dict[str, Any], expected: list[list[str]], tmp_path: Path
 ) -> None:
     found = told(tmp_path, how, **settings)
@@ -81,12 +81,12 @@ def test_an_argument_is_one_argument_whatever_is_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["no-such-program"], "the command could not be told: FileNotFoundError"),
+        (["no-such-program"], "the command could not be notified: FileNotFoundError"),
         ([sys.executable, "-c", "raise SystemExit('not today')"], "ended with 1: not today"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "timed out after 0.3 seconds"),
     ],
 )
-def test_a_command_that_fails_costs_a_line_and_never_the_run(
+def test_a_failing_command_costs_a_line_not_the_run(
     command: list[str], message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Engine(lambda *_: None)
@@ -112,20 +112,16 @@ def test_whatever_an_error_says_it_is_told(error: str, length: int | None, tmp_p
     assert length is None or len(said) == length
 
 
-def test_what_a_command_leaves_in_the_background_is_not_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_background_processes_of_a_command_are_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, file = Engine(lambda *_: None), tmp_path / "pid"
     command = ["sh", "-c", f"sleep 60 & echo $! > {file}"]
     attach_hooks(trainer, [{"type": "NotifyHook", "command": command, "timeout": 30}], work_dir=tmp_path / "run")
     trainer.run([0])
     os.kill(int(file.read_text()), signal.SIGKILL)  # it is still there
-    assert "could not be told" not in caplog.text
+    assert "could not be notified" not in caplog.text
 
 
-def test_a_command_whose_time_is_up_ends_with_all_that_it_has_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_times_out_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, file = Engine(lambda *_: None), tmp_path / "pid"
     wait = subprocess.Popen.wait
 
@@ -197,13 +193,13 @@ def test_a_webhook_that_refuses_is_told_of_without_its_address(
     address = f"http://127.0.0.1:{server.server_port}/missing/T0SECRET"
     attach_hooks(trainer, [{"type": "NotifyHook", "webhook": address}], work_dir=tmp_path)
     trainer.run([0])
-    assert "127.0.0.1 could not be told: HTTPError: HTTP Error 404" in caplog.text
+    assert "127.0.0.1 could not be notified: HTTPError: HTTP Error 404" in caplog.text
     assert "T0SECRET" not in caplog.text
 
 
 @contextlib.contextmanager
 def joined_with() -> Iterator[list[Any]]:
-    """The seconds for which a run is ready to wait for its threads."""
+    """Return the seconds for which a run waits for its threads."""
     waited: list[Any] = []
     join = threading.Thread.join
 
@@ -249,7 +245,7 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
             thread.join(60)
     assert len(waited) == 1
     assert 0 <= waited[0] <= timeout + 0.5, "the run waits no longer"
-    words = {"silent": "could not be told: TimeoutError", "dripping": "does not answer within 2 s"}
+    words = {"silent": "could not be notified: TimeoutError", "dripping": "does not answer within 2 s"}
     assert words[behaviour] in caplog.text
     assert "T0SECRET" not in caplog.text
 
@@ -289,12 +285,12 @@ def test_all_that_are_told_together_have_one_timeout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "give a command, or a webhook"),
+        ({}, "set a command, or a webhook"),
         ({"command": "notify-send hello"}, "command"),
         ({"webhook": "file:///etc/passwd"}, "an address that begins with https:// or http:// is needed"),
         ({"command": ["true"], "at": ["never"]}, "at"),
         ({"command": []}, "command"),
-        ({"command": ["sh", "-c", "echo '{message}'"]}, r"a shell would run what stands in place of {message}: write"),
+        ({"command": ["sh", "-c", "echo '{message}'"]}, r"a shell would run the text that replaces {message}: pass"),
     ],
     ids=str,
 )

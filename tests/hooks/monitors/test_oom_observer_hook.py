@@ -13,7 +13,7 @@ MODEL = torch.nn.Linear(1000, 262)
 
 
 def failing(step: Any, folder: Path, **settings: Any) -> str | None:
-    """What is written down when a step fails in the second iteration."""
+    """Return the report of a step that fails in the second iteration."""
     optimizer = torch.optim.Adam(MODEL.parameters())
     optimizer.zero_grad()
     MODEL(torch.ones(1, 1000)).sum().backward()
@@ -86,7 +86,7 @@ def test_other_failures_are_none_of_its_business(tmp_path: Path) -> None:
     assert failing(fail, tmp_path) is None
 
 
-def test_the_largest_come_first_and_no_more_than_were_asked_for(tmp_path: Path) -> None:
+def test_the_largest_tensors_are_listed_first(tmp_path: Path) -> None:
     kept = [torch.zeros(3, 2**20), torch.zeros(2**18), torch.zeros(2**18)]
     text = failing(of_a_gpu, tmp_path, largest=1, out_dir="memory")
     assert text is not None

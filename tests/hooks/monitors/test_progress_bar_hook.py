@@ -34,7 +34,7 @@ run.trainer.run(run.data, max_epochs=2)
 """
 
 
-def test_in_a_terminal_lines_of_the_log_stand_above_the_bar(tmp_path: Path) -> None:
+def test_in_a_terminal_log_lines_appear_above_the_bar(tmp_path: Path) -> None:
     """In a real terminal: what is on its lines at the end is what somebody sees."""
     mine, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 120))
@@ -65,7 +65,7 @@ def test_in_a_terminal_lines_of_the_log_stand_above_the_bar(tmp_path: Path) -> N
 
 
 def on_screen(text: str) -> list[str]:
-    """The lines of a terminal after it was sent this: carriage returns and moves up overwrite."""
+    """Return the lines of a terminal after this output: carriage returns and moves up overwrite."""
     lines, row, column = [""], 0, 0
     for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
         if part == "\r":
@@ -96,7 +96,7 @@ def test_nothing_is_drawn_between_two_drawings(tmp_path: Path, monkeypatch: pyte
     drawn: list[int] = []
     times = iter(range(1000))
     hook.clock = lambda: float(next(times))
-    monkeypatch.setattr(type(hook), "_show", lambda self, runner, optimizer: drawn.append(runner.global_step))
+    monkeypatch.setattr(type(hook), "_update", lambda self, runner, optimizer: drawn.append(runner.global_step))
     attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=1)
     assert drawn == [1, 6, 10]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.hooks.monitors.report_hook import REPORT, ReportHook
+from ignite_hooks.hooks.monitors.report_hook import FILE_NAME, ReportHook
 from ignite_hooks.report.page import render
 from ignite_hooks.testing import failing_at, tiny_run
 from tests.browser import as_shown, chromium, near, photographed
@@ -28,18 +28,18 @@ ALL = [
 
 
 def trained(folder: Path, *hooks: Any, epochs: int = 3, cfg: Any = None, **how: Any) -> tuple[str, Any]:
-    """The page of a run, and its runner."""
+    """Return the page of a run, and its runner."""
     run = tiny_run()
     runner = attach_hooks(run.trainer, {"hooks": [*ALL, *hooks], **(cfg or {})}, work_dir=folder, **run.services, **how)
     try:
         run.trainer.run(run.data, max_epochs=epochs)
     finally:
-        text = (folder / REPORT).read_text()
+        text = (folder / FILE_NAME).read_text()
     return text, runner
 
 
 def visible(text: str) -> str:
-    """The words of a page."""
+    """Return the words of a page."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text.partition("</head>")[2])).split())
 
 
@@ -69,14 +69,14 @@ def test_a_run_that_ends_well_has_all_its_sections(tmp_path: Path) -> None:
     assert "LoggerHook" in text.partition('id="plan"')[2]
 
 
-def test_the_page_is_there_from_the_start_and_is_kept_up(tmp_path: Path) -> None:
+def test_the_page_is_written_at_the_start_and_updated(tmp_path: Path) -> None:
     seen: list[str] = []
 
     class Reader(BaseHook):
         priority = 0
 
         def before_train_iter(self, runner: Any) -> None:
-            seen.append((runner.work_dir / REPORT).read_text())
+            seen.append((runner.work_dir / FILE_NAME).read_text())
 
     always = ReportHook()
     # Writing takes no time by this clock, so it may be written again whenever there is something new.
@@ -112,7 +112,7 @@ def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
     assert written == [0, 6, 12, 18, 20]
 
 
-def test_what_is_loaded_for_the_first_page_does_not_put_off_the_next(tmp_path: Path) -> None:
+def test_loading_for_the_first_page_does_not_delay_the_next(tmp_path: Path) -> None:
     hook, now, written = ReportHook(interval=1), [0.0], []
     hook.clock = lambda: now[0]
     page, write, takes = hook._page, hook._write, iter((10.0, *[0.001] * 99))
@@ -143,7 +143,7 @@ def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
     class Slow(BaseHook):
         def before_train_iter(self, runner: Any) -> None:
             now[0] += 1.0
-            seen.append(re.search(r"(\d+) of 120 iterations", visible((runner.work_dir / REPORT).read_text())))
+            seen.append(re.search(r"(\d+) of 120 iterations", visible((runner.work_dir / FILE_NAME).read_text())))
 
     run = tiny_run(batches=120)
     attach_hooks(run.trainer, [hook, Slow()], work_dir=tmp_path, **run.services)
@@ -159,7 +159,7 @@ def test_a_run_that_fails_says_where_and_why(tmp_path: Path, point: str) -> None
             failing_at(point, call=2, error=ValueError("boom <b> k-0123456789")),
             cfg={"api_key": "k-0123456789"},
         )
-    text = (tmp_path / REPORT).read_text()
+    text = (tmp_path / FILE_NAME).read_text()
     assert "✗ failed" in text
     assert f"{point} failed at" in visible(text)
     assert "boom <b> ***" in visible(text)
@@ -196,7 +196,7 @@ def test_after_a_signal_the_page_is_whole(tmp_path: Path) -> None:
 
     with pytest.raises(SystemExit):
         trained(tmp_path, Interrupted())
-    assert "SIGTERM received" in visible((tmp_path / REPORT).read_text())
+    assert "SIGTERM received" in visible((tmp_path / FILE_NAME).read_text())
 
 
 def test_warnings_failures_and_findings_are_there_without_secrets(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_warnings_failures_and_findings_are_there_without_secrets(tmp_path: Path
     assert runner.report().failures.keys() == {"Talker"}
 
 
-def test_a_resumed_run_goes_on_with_its_curves_and_a_new_one_does_not(tmp_path: Path) -> None:
+def test_only_a_resumed_run_continues_its_curves(tmp_path: Path) -> None:
     trained(tmp_path, epochs=2)
     text, runner = trained(tmp_path, epochs=3, resume="auto")
     assert f"resumed from {runner.state.resumed_from}" in visible(text)
@@ -238,9 +238,9 @@ def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
     run = tiny_run()
     attach_hooks(run.trainer, ALL, work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=1)
-    first = re.findall(r"<title>loss (\S+) at iteration 1<", (tmp_path / REPORT).read_text())
+    first = re.findall(r"<title>loss (\S+) at iteration 1<", (tmp_path / FILE_NAME).read_text())
     run.trainer.run(run.data, max_epochs=2)
-    text = (tmp_path / REPORT).read_text()
+    text = (tmp_path / FILE_NAME).read_text()
     assert re.findall(r"<title>loss (\S+) at iteration 1<", text) == first
     assert "at iteration 6</title>" in text
     assert "2 epochs, 6 iterations" in visible(text)
@@ -252,7 +252,7 @@ def test_a_test_after_the_run_belongs_to_its_report(tmp_path: Path) -> None:
     runner.add_evaluator("test", run.evaluator)
     run.trainer.run(run.data, max_epochs=1)
     runner.test()
-    text = (tmp_path / REPORT).read_text()
+    text = (tmp_path / FILE_NAME).read_text()
     assert "test/accuracy" in text
     assert "✓ finished" in text
 
@@ -267,14 +267,14 @@ def test_where_nothing_writes_numbers_the_page_says_so(tmp_path: Path) -> None:
     run = tiny_run()
     attach_hooks(run.trainer, [{"type": "ReportHook"}], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=1)
-    assert "LoggerHook writes them to metrics.jsonl" in visible((tmp_path / REPORT).read_text())
+    assert "LoggerHook writes them to metrics.jsonl" in visible((tmp_path / FILE_NAME).read_text())
 
 
 # -- what a browser makes of it ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_browser_shows_curves_in_light_and_dark_and_runs_nothing(tmp_path: Path) -> None:
+def test_a_browser_shows_curves_in_light_and_dark(tmp_path: Path) -> None:
     chromium()
     name = "<script>document.title='owned'<\u2044script>"
     trained(
@@ -282,7 +282,7 @@ def test_a_browser_shows_curves_in_light_and_dark_and_runs_nothing(tmp_path: Pat
         cfg={"note": "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"},
     )
     page = tmp_path / "page.html"
-    page.write_bytes((tmp_path / name / REPORT).read_bytes())
+    page.write_bytes((tmp_path / name / FILE_NAME).read_bytes())
     document = as_shown(page.as_uri(), tmp_path)
     assert "<title>✓ &lt;script&gt;document.title='owned'" in document
     assert "<script>" not in document
@@ -305,7 +305,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path: Path, kind: str) 
     if kind == "usual":
         trained(tmp_path, BaseHook(name="a_hook_with_a_name_that_is_longer_than_any_phone_is_wide_in_either_direction"))
     else:
-        (tmp_path / REPORT).write_text(render(hostile()))
+        (tmp_path / FILE_NAME).write_text(render(hostile()))
     # A window of Chromium is never this narrow, a frame can be; a page that runs nothing is asked from outside.
     frame = '<iframe id="f" src="report.html" style="width:360px;height:640px;border:0"></iframe>'
     script = "f.onload=()=>{let d=f.contentDocument.scrollingElement;document.title=d.scrollWidth+' of '+d.clientWidth}"

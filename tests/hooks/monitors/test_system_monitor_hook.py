@@ -13,13 +13,13 @@ from ignite.engine import Engine
 from ignite_hooks import ConfigError, attach_hooks, build_hook
 from ignite_hooks.hooks.monitors.system_monitor_hook import SystemMonitorHook
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.measure.test_machine import driver, with_driver
+from tests.measure.test_gpus import driver, with_driver
 
 __all__ = ["driver"]
 
 
 class Turns:
-    """Readings that a run waits for, so that nothing depends on the speed of the machine."""
+    """Readings for which a run waits, so that nothing depends on the speed of the machine."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -32,12 +32,12 @@ class Turns:
         return {"system/cpu_percent": 50.0, "gpu0/percent": 30.0, "system/memory_percent": 97.0}
 
     def until(self, count: int) -> None:
-        """Wait until so many readings have begun; all but the last of them are kept by then."""
+        """Wait until this many readings have begun; all but the last are kept by then."""
         with self._more:
             assert self._more.wait_for(lambda: self.count >= count, timeout=60)
 
     def step(self, engine: Engine, batch: Any) -> None:
-        """Let at least one reading be taken and kept meanwhile."""
+        """Wait until at least one reading has been taken and kept."""
         self.until(self.count + 2)
 
 
@@ -53,7 +53,7 @@ def monitored(
     return runner.report(), writer
 
 
-def test_means_are_written_at_the_frequency_and_the_rest_at_the_end(tmp_path: Path) -> None:
+def test_means_are_written_at_the_frequency_and_the_end(tmp_path: Path) -> None:
     report, writer = monitored(tmp_path)
     assert report.failures == {}
     assert [step for _, step, _, _ in writer.lines][:2] == [3, 6]
@@ -61,7 +61,7 @@ def test_means_are_written_at_the_frequency_and_the_rest_at_the_end(tmp_path: Pa
     assert writer.lines[0][0] == {"system/cpu_percent": 50.0, "gpu0/percent": 30.0, "system/memory_percent": 97.0}
 
 
-def test_an_idle_gpu_and_a_full_memory_are_named_in_the_report(tmp_path: Path) -> None:
+def test_an_idle_gpu_and_full_memory_are_reported(tmp_path: Path) -> None:
     report, _ = monitored(tmp_path, iterations=9)
     gpu, memory = report.findings["SystemMonitorHook"]
     assert gpu.startswith("GPU 0 is busy 30 % of the time")
@@ -74,7 +74,7 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_a_sensor_that_fails_is_a_failure_of_the_hook_and_not_of_the_run(tmp_path: Path) -> None:
+def test_a_failing_sensor_fails_the_hook_not_the_run(tmp_path: Path) -> None:
     class Broken(Turns):
         def read(self) -> dict[str, float]:
             super().read()
@@ -101,21 +101,21 @@ def test_it_goes_on_after_a_sensor_has_failed_once(tmp_path: Path) -> None:
     assert [step for _, step, _, _ in writer.lines][-1] == 30
 
 
-def test_a_machine_without_a_driver_is_told_of_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_driver_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this one has a driver")
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         monitored(tmp_path)
-    told = [record for record in caplog.records if "GPU" in record.getMessage() and "watched" in record.getMessage()]
+    told = [record for record in caplog.records if "GPU" in record.getMessage() and "measured" in record.getMessage()]
     assert [(r.levelname, r.getMessage()) for r in told] == [
-        ("INFO", "GPUs are not watched: NVML Shared Library Not Found")
+        ("INFO", "GPUs are not measured: NVML Shared Library Not Found")
     ]
 
 
-def test_whoever_asks_for_no_gpu_hears_of_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_gpu_settings_nothing_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="ignite_hooks"):
         monitored(tmp_path, track_gpu=False, track_gpu_memory=False)
-    assert "not watched" not in caplog.text
+    assert "not measured" not in caplog.text
 
 
 class Batches(torch.utils.data.Dataset[torch.Tensor]):

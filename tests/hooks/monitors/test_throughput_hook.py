@@ -18,7 +18,7 @@ FLOPS = 2 * 2 * SAMPLES * INPUTS * OUTPUTS
 
 
 class Hands:
-    """A clock that a test turns."""
+    """A clock that advances only when a test turns it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Hands:
 
 
 def a_run(hands: Hands, compute: bool = True) -> tuple[Engine, Any, dict[str, Any]]:
-    """Steps of half a second, and a tenth between epochs."""
+    """Run steps of half a second, with a tenth between epochs."""
     model = torch.nn.Linear(INPUTS, OUTPUTS)
 
     def step(engine: Engine, batch: torch.Tensor) -> None:
@@ -62,7 +62,7 @@ def written(folder: Path, evaluate: bool = False, compute: bool = True, **settin
 
 
 @pytest.mark.parametrize("evaluate", [False, True])
-def test_samples_and_operations_a_second_are_those_of_the_steps_alone(evaluate: bool, tmp_path: Path) -> None:
+def test_samples_and_operations_count_the_time_of_steps_alone(evaluate: bool, tmp_path: Path) -> None:
     runner, found = written(tmp_path, evaluate, interval=4, peak_tflops=FLOPS / 1e12)
     # Iteration 4 is the one in which operations are counted, and belongs to no window.
     expected = {"throughput/samples_per_s": 16.0, "throughput/tflops": 2 * FLOPS / 1e12, "throughput/utilisation": 2.0}
@@ -92,13 +92,13 @@ def test_without_operations_there_are_samples(tmp_path: Path, caplog: pytest.Log
     assert caplog.text.count("no operations could be counted") == 1
 
 
-def test_a_run_shorter_than_the_interval_is_told_at_its_end(tmp_path: Path) -> None:
+def test_a_run_shorter_than_the_interval_is_written(tmp_path: Path) -> None:
     runner, found = written(tmp_path)
     assert found == [(12, {"throughput/samples_per_s": 16.0})]
     assert runner.report().findings["ThroughputHook"] == ["16 samples/s"]
 
 
-def test_a_step_that_fails_while_it_is_counted_leaves_no_counter_behind(tmp_path: Path) -> None:
+def test_a_step_that_fails_leaves_no_counter_behind(tmp_path: Path) -> None:
     def fail(engine: Engine, batch: Any) -> None:
         raise RuntimeError("boom")
 

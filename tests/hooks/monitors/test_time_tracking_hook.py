@@ -43,7 +43,7 @@ class Tracked:
         return file.read_text().splitlines() if file.exists() else []
 
 
-def test_epochs_total_and_finish_are_told_with_all_that_belongs_to_an_epoch(tmp_path: Path) -> None:
+def test_epoch_total_and_finish_include_evaluations(tmp_path: Path) -> None:
     run = Tracked(tmp_path)
     run.attach()
     run.trainer.run([1.0, 1.0, 1.0], max_epochs=3)

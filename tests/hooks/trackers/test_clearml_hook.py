@@ -1,4 +1,4 @@
-"""What is in the session that ClearML writes offline."""
+"""The session that ClearML writes offline."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def task_of(session: zipfile.ZipFile) -> dict[str, Any]:
     return found
 
 
-def test_names_steps_and_values_are_those_of_the_file(folder: Path, session: zipfile.ZipFile) -> None:
+def test_names_steps_and_values_match_metrics_jsonl(folder: Path, session: zipfile.ZipFile) -> None:
     written = as_written(folder)
     found = series(session)
     assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
 
 
-def test_pictures_and_histograms_are_there_once(session: zipfile.ZipFile) -> None:
+def test_pictures_and_histograms_are_recorded_once(session: zipfile.ZipFile) -> None:
     pictures = events(session, "training_debug_image")
     assert [(event["metric"], event["variant"], event["iter"]) for event in pictures] == [
         ("predictions", "cat", 4),
@@ -99,7 +99,7 @@ def test_pictures_and_histograms_are_there_once(session: zipfile.ZipFile) -> Non
     assert [step for *name, step in plots if name == ["weights", "weight"]] == [4, 8, 12]
 
 
-def test_name_tags_and_configuration_are_there(session: zipfile.ZipFile) -> None:
+def test_name_tags_and_configuration_are_recorded(session: zipfile.ZipFile) -> None:
     task = task_of(session)
     assert task["name"].endswith("first")
     assert set(task["tags"]) >= {"a", "b"}
@@ -116,13 +116,13 @@ def test_checkpoints_are_output_models_once(folder: Path, session: zipfile.ZipFi
     assert [Path(name).stem for name in files] == kept
 
 
-def test_the_secret_of_the_configuration_is_nowhere(folder: Path, session: zipfile.ZipFile) -> None:
+def test_the_secret_of_the_configuration_is_not_recorded(folder: Path, session: zipfile.ZipFile) -> None:
     assert holding_the_canary(folder) == []
     assert [name for name in session.namelist() if CANARY.encode() in session.read(name)] == []
 
 
 def forks() -> set[psutil.Process]:
-    """The processes that were forked from this one to run the same program."""
+    """Return the processes that were forked from this one to run the same program."""
     found, program = set(), psutil.Process().cmdline()
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -132,7 +132,7 @@ def forks() -> set[psutil.Process]:
 
 
 def test_closing_waits_for_no_process_of_clearml(tmp_path: Path) -> None:
-    """Its process for reports takes 7 to 17 s to end, and would be there as soon as there is a task."""
+    """The reporting process of ClearML starts with a task and takes 7 to 17 s to end."""
     before = forks()
     writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
     writer.write_scalar("loss", 1.0, 1)
@@ -144,8 +144,8 @@ def test_closing_waits_for_no_process_of_clearml(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_task_of_the_script_is_used_goes_on_and_doubles_are_told(tmp_path: Path) -> None:
-    """In a process of its own: a task of a script captures what it can for as long as the process lives."""
+def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> None:
+    """Run in a separate process: a task of a script captures everything until the process ends."""
     script = f"""
     import logging, sys
     import torch
@@ -238,7 +238,7 @@ def told(server: ClearMLServer) -> Series:
 
 
 def in_a_process(*command: str) -> str:
-    """What it says; ClearML reads its settings once in a process, and offline stays offline."""
+    """Return its output; ClearML reads its settings once per process, and offline stays offline."""
     mine = ("PROC_MASTER", "OFFLINE_MODE")
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
     done = subprocess.run(
@@ -271,7 +271,7 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
 
 
 @pytest.mark.slow
-def test_what_was_recorded_offline_is_sent_later(server: ClearMLServer, folder: Path, tmp_path: Path) -> None:
+def test_offline_records_are_sent_later(server: ClearMLServer, folder: Path, tmp_path: Path) -> None:
     later = tmp_path / "later"
     later.mkdir()
     [archive] = folder.glob("clearml-offline-*.zip")

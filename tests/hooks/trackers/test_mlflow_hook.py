@@ -1,4 +1,4 @@
-"""What MLflow's own client says of a run: from a database in the work directory, and from a real server."""
+"""Runs as the client of MLflow reads them, from a database in the work directory and from a real server."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def runs_at(uri: str, experiment: str = "digits") -> list[Any]:
-    """The runs of an experiment, the newest first."""
+    """Return the runs of an experiment, the newest first."""
     client = mlflow.MlflowClient(uri)
     found = client.get_experiment_by_name(experiment)
     return [] if found is None else list(client.search_runs([found.experiment_id]))
 
 
 def assert_all_is_there(uri: str, folder: Path, elsewhere: Path) -> None:
-    """Names, steps, values, pictures, configuration and checkpoints."""
+    """Check names, steps, values, pictures, configuration and checkpoints."""
     client = mlflow.MlflowClient(uri)
     [run] = runs_at(uri)
     run_id = run.info.run_id
@@ -91,7 +91,7 @@ def test_a_resume_is_another_run(tmp_path: Path) -> None:
     assert steps == [[2, 4, 6, 8, 10, 12], [10, 12]]
 
 
-def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_the_script_is_used_and_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # MLflow remembers the experiment in a variable.
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")
     mlflow.set_tracking_uri(os.environ["MLFLOW_TRACKING_URI"])
@@ -109,9 +109,7 @@ def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.faults
 @pytest.mark.parametrize("how", [*FAULTS, "is not there"])
-def test_a_server_with_a_fault_costs_nothing_but_a_line(
-    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_with_a_fault_costs_one_log_line(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with contextlib.ExitStack() as stack:
         url = unreachable() if how == "is not there" else stack.enter_context(faulty(how))
         train(tmp_path, {**HOOK, "tracking_uri": url, "log_model": False})
@@ -132,7 +130,7 @@ def test_a_server_with_a_fault_costs_nothing_but_a_line(
 
 
 class Served:
-    """MLflow's own server, with SQLite, on a free port; it can die and come again."""
+    """The server of MLflow, with SQLite, on a free port; it can be killed and restarted."""
 
     def __init__(self, folder: Path) -> None:
         for module in ("flask", "flask_cors", "pandas", "aiohttp"):
@@ -144,7 +142,7 @@ class Served:
         self.folder = folder
 
     def begin(self) -> None:
-        """Until it answers."""
+        """Wait until it answers."""
         where = ["--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
         where += ["--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
         where += ["--artifacts-destination", f"{self.folder}/artifacts"]
@@ -163,7 +161,7 @@ class Served:
             signal.sigtimedwait([], 0.2)
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        """All of its processes, unless they have ended."""
+        """Kill all of its processes that are still running."""
         if self._server.poll() is None:
             os.killpg(self._server.pid, number)
             self._server.wait(60)
@@ -200,11 +198,11 @@ def test_everything_reaches_a_real_server_also_later(
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_server_that_dies_in_the_middle_of_a_run_has_everything_once_it_is_back(
+def test_a_server_that_restarts_gets_everything(
     server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Kills(BaseHook):
-        """Once something has arrived, as more is to come."""
+        """Kill the server once something has arrived and more is to come."""
 
         def after_epoch(self, epoch: int) -> None:
             if epoch == 1:

@@ -1,4 +1,4 @@
-"""What TensorBoard's own reader, server and page say of a run."""
+"""Runs as the reader, the server and the page of TensorBoard show them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALL = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a run that wrote all it can."""
+    """Return the work directory of a run that wrote everything it can."""
     folder = tmp_path_factory.mktemp("tensorboard")
     train(folder, ALL)
     return folder
@@ -50,7 +50,7 @@ def seen(folder: Path) -> Any:
     return read(folder / "tensorboard")
 
 
-def test_names_steps_and_values_are_those_of_the_file(folder: Path) -> None:
+def test_names_steps_and_values_match_metrics_jsonl(folder: Path) -> None:
     written = as_written(folder)
     assert {"loss", "lr", "val/accuracy", "val/loss"} == written.keys()
     assert [step for step, _ in written["loss"]] == [2, 4, 6, 8, 10, 12]
@@ -64,7 +64,7 @@ def test_pictures_keep_their_pixels_and_their_distance(seen: Any) -> None:
     assert (numpy.asarray(Image.open(io.BytesIO(images[0].encoded_image_string))) == PICTURE).all()
 
 
-def test_histograms_texts_and_the_graph_are_there(seen: Any) -> None:
+def test_histograms_texts_and_the_graph_are_recorded(seen: Any) -> None:
     assert sorted(seen.Tags()["histograms"]) == [
         "gradients/bias",
         "gradients/weight",
@@ -79,7 +79,7 @@ def test_histograms_texts_and_the_graph_are_there(seen: Any) -> None:
     assert seen.Graph().node
 
 
-def test_the_secret_of_the_configuration_is_nowhere(folder: Path) -> None:
+def test_the_secret_of_the_configuration_is_not_recorded(folder: Path) -> None:
     assert holding_the_canary(folder) == []
 
 
@@ -95,19 +95,19 @@ def test_drawing_the_graph_changes_nothing(tmp_path: Path) -> None:
     assert torch.equal(*weights)
 
 
-def test_its_own_interval_decides_for_its_place(tmp_path: Path) -> None:
+def test_the_interval_of_the_hook_decides(tmp_path: Path) -> None:
     train(tmp_path, {"type": "TensorBoardHook", "interval": 4, "log_dir": "elsewhere"})
     found = scalars(tmp_path / "elsewhere")
     assert [step for step, _ in found["loss"]] == [4, 8, 12]
     assert [step for step, _ in as_written(tmp_path)["loss"]] == [2, 4, 6, 8, 10, 12]
 
 
-def test_pictures_stay_out_unless_they_are_asked_for(tmp_path: Path) -> None:
+def test_pictures_are_left_out_by_default(tmp_path: Path) -> None:
     train(tmp_path, {"type": "TensorBoardHook"})
     assert read(tmp_path / "tensorboard").Tags()["images"] == []
 
 
-def test_a_resume_hides_what_comes_again(tmp_path: Path) -> None:
+def test_a_resume_hides_repeated_steps(tmp_path: Path) -> None:
     train(tmp_path, {"type": "TensorBoardHook"}, epochs=3, fail=True)
     train(tmp_path, {"type": "TensorBoardHook"}, epochs=4, resume="epoch_2.pth")
     found = scalars(tmp_path / "tensorboard")
@@ -116,7 +116,7 @@ def test_a_resume_hides_what_comes_again(tmp_path: Path) -> None:
     assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
 
 
-def test_a_run_that_begins_anew_in_the_same_folder_hides_the_one_before(tmp_path: Path) -> None:
+def test_a_new_run_in_a_folder_hides_the_earlier_one(tmp_path: Path) -> None:
     train(tmp_path, {"type": "TensorBoardHook"}, epochs=3)
     train(tmp_path, {"type": "TensorBoardHook"}, epochs=2)
     assert [step for step, _ in as_written(tmp_path)["loss"]] == [2, 4, 6, 8]
@@ -145,7 +145,7 @@ def test_the_input_of_a_model_is_the_first_tensor(batch: Any, found: bool) -> No
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """TensorBoard's server on a free port."""
+    """Run the server of TensorBoard on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", "127.0.0.1"]
@@ -163,7 +163,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def until_it_has(url: str, wanted: set[str]) -> None:
-    """Wait for a server that is starting, and that has read nothing or a part of its files for a while."""
+    """Wait for a server that is starting and has not read all of its files yet."""
     until, found = time.monotonic() + 120, set()
     while found != wanted:
         assert time.monotonic() < until, f"{url} has {found}"

@@ -1,4 +1,4 @@
-"""What every hook for a tracker does: when it writes what to its own place, and what it keeps there at the end."""
+"""The hooks for trackers: when they write what, and what they record at the end of a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShelfHook(TrackerHook):
 
 
 class Draws(BaseHook):
-    """Two pictures after every iteration."""
+    """Draws two pictures after every iteration."""
 
     def after_train_iter(self, runner: Any) -> None:
         for name in ("a", "b"):
@@ -46,7 +46,7 @@ class Draws(BaseHook):
 
 
 def trained(folder: Path, **given: Any) -> ShelfHook:
-    """A run of 2 epochs of 6 iterations, with checkpoints."""
+    """Train for 2 epochs of 6 iterations, with checkpoints."""
     run, hook = tiny_run(batches=6), ShelfHook(**given)
     cfg = {"default_hooks": {"checkpoint": {"best_metric": "accuracy"}}, "custom_hooks": [hook, Draws()]}
     attach_hooks(run.trainer, cfg, work_dir=folder, **run.services)
@@ -55,7 +55,7 @@ def trained(folder: Path, **given: Any) -> ShelfHook:
 
 
 @pytest.mark.parametrize(("interval", "steps"), [(1, [*range(1, 13)]), (4, [4, 8, 12]), (5, [5, 10]), (7, [6, 7, 12])])
-def test_losses_go_there_at_its_own_interval(interval: int, steps: list[int], tmp_path: Path) -> None:
+def test_losses_are_written_at_the_interval_of_the_hook(interval: int, steps: list[int], tmp_path: Path) -> None:
     hook = trained(tmp_path, interval=interval)
     assert [step for name, _, step in hook.shelf.scalars if name == "loss"] == steps
 
@@ -63,12 +63,12 @@ def test_losses_go_there_at_its_own_interval(interval: int, steps: list[int], tm
 @pytest.mark.parametrize(
     ("given", "steps"), [({"image_interval": 5}, [1, 6, 11]), ({"log_images": False}, []), ({}, [1])], ids=str
 )
-def test_pictures_go_there_all_of_a_step_or_none(given: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
+def test_all_pictures_of_a_step_are_written_or_none(given: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
     hook = trained(tmp_path, **given)
     assert [(name, step) for name, _, step in hook.shelf.images] == [(n, step) for step in steps for n in ("a", "b")]
 
 
-def test_histograms_come_when_asked_for_as_often_as_the_interval_lets_them(tmp_path: Path) -> None:
+def test_histograms_are_written_on_request_at_their_interval(tmp_path: Path) -> None:
     assert trained(tmp_path / "no", interval=2).histograms == []
     found = trained(tmp_path / "yes", interval=2, log_histograms=True, histogram_interval=5).histograms
     assert sorted({step for _, step in found}) == [6, 10]
@@ -76,14 +76,14 @@ def test_histograms_come_when_asked_for_as_often_as_the_interval_lets_them(tmp_p
 
 
 @pytest.mark.parametrize("log_model", [False, True])
-def test_the_best_and_the_last_checkpoint_go_there_if_wanted(log_model: bool, tmp_path: Path) -> None:
+def test_best_and_last_checkpoints_are_written_on_request(log_model: bool, tmp_path: Path) -> None:
     hook = trained(tmp_path, log_model=log_model)
     best = [path.name for path in tmp_path.glob("best_*.pth")]
     names = [Path(path).name for path, _, kind in hook.shelf.artifacts if kind == "model"]
     assert names == ([*best, "last.pth"] if log_model else [])
 
 
-def test_it_begins_with_configuration_and_plan_and_ends_with_a_summary(tmp_path: Path) -> None:
+def test_configuration_plan_and_summary_are_written(tmp_path: Path) -> None:
     hook = trained(tmp_path)
     assert [(name, step) for name, _, step in hook.shelf.texts] == [("plan", 0), ("summary", 12)]
     assert hook.shelf.config["default_hooks"]["checkpoint"] == {"best_metric": "accuracy"}
@@ -99,11 +99,11 @@ def sharded_in_each_process(folder: str) -> list[Any]:
     hook = {"type": "TensorBoardHook", "interval": 1, "log_histograms": True, "histogram_interval": 1}
     training = Training(folder, hook)
     training.run(1)
-    return [training.runner.writer.failures(), sorted(map(str, Path(folder).glob("tensorboard/*")))]  # type: ignore[attr-defined]
+    return [training.runner.writer.failures(), sorted(map(str, Path(folder).glob("tensorboard/*")))]
 
 
 @pytest.mark.slow
-def test_histograms_of_a_sharded_model_are_those_of_the_first_part(tmp_path: Path) -> None:
+def test_histograms_of_a_sharded_model_show_the_first_part(tmp_path: Path) -> None:
     (failures, files), (others, _) = run_ranks(sharded_in_each_process, str(tmp_path))
     assert failures == others == {}
     assert len(files) == 1

@@ -1,4 +1,4 @@
-"""What is in the file that W&B writes offline; its format is W&B's own, and read here with its own messages."""
+"""The file that W&B writes offline, read with the messages of W&B."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def records(folder: Path) -> list[Any]:
-    """The records of the one offline run in a folder, once W&B's own process has written the last of them."""
+    """Return the records of the only offline run in a folder, once the process of W&B has written all of them."""
     until = time.monotonic() + 120
     while True:
         found = records_so_far(folder)
@@ -52,7 +52,7 @@ def records(folder: Path) -> list[Any]:
 
 
 def records_so_far(folder: Path) -> list[Any]:
-    """What the file holds: blocks of 32 KiB, in which a record may be cut into parts."""
+    """Return the records of a file of 32 KiB blocks, among which a record may be split."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     [path] = folder.glob("wandb/offline-run-*/*.wandb")
@@ -94,11 +94,11 @@ def series(folder: Path) -> Series:
     return found
 
 
-def test_names_steps_and_values_are_those_of_the_file(folder: Path) -> None:
+def test_names_steps_and_values_match_metrics_jsonl(folder: Path) -> None:
     assert series(folder) == as_written(folder)
 
 
-def test_pictures_and_histograms_are_there(folder: Path) -> None:
+def test_pictures_and_histograms_are_recorded(folder: Path) -> None:
     rows = history(folder)
     pictures = {row["_step"]: row["predictions/cat"] for row in rows if "predictions/cat" in row}
     assert list(pictures) == [4, 12]
@@ -110,7 +110,7 @@ def test_pictures_and_histograms_are_there(folder: Path) -> None:
     assert [sum(histogram["values"]) for histogram in weights] == [12, 12, 12]
 
 
-def test_configuration_name_and_end_are_there(folder: Path) -> None:
+def test_configuration_name_and_end_are_recorded(folder: Path) -> None:
     everything = records(folder)
     [run] = [record.run for record in everything if record.HasField("run")]
     assert (run.project, run.display_name) == ("digits", "first")
@@ -134,7 +134,7 @@ def test_checkpoints_are_artifacts(folder: Path) -> None:
     assert files == kept
 
 
-def test_the_secret_of_the_configuration_is_nowhere(folder: Path) -> None:
+def test_the_secret_of_the_configuration_is_not_recorded(folder: Path) -> None:
     assert holding_the_canary(folder) == []
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_fails_ends_with_another_code(tmp_path: Path) -> None:
     assert [record.exit.exit_code for record in records(tmp_path) if record.HasField("exit")] == [1]
 
 
-def test_a_run_of_the_script_is_used_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_of_the_script_is_used_and_stays_open(tmp_path: Path) -> None:
     run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
     train(tmp_path, {"type": "WandbHook", "config": {"batch": 8}})
     assert wandb.run is run
@@ -176,8 +176,8 @@ def test_without_a_key_or_an_answer_it_works_offline(
     assert series(tmp_path) == as_written(tmp_path)
 
 
-def test_what_belongs_to_an_earlier_step_is_kept_all_the_same(tmp_path: Path) -> None:
-    """W&B throws away what comes after a later step, as pictures do that a thread has drawn meanwhile."""
+def test_records_of_earlier_steps_are_kept(tmp_path: Path) -> None:
+    """W&B drops records that come after a later step, such as pictures drawn by a thread."""
     writer = WandbWriter(mode="offline", work_dir=tmp_path)
     writer.write_scalars({"loss": 1.0}, 6)
     writer.write_image("cat", PICTURE, 4)
@@ -189,7 +189,7 @@ def test_what_belongs_to_an_earlier_step_is_kept_all_the_same(tmp_path: Path) ->
     assert picture["caption"] == "iteration 4"
 
 
-def test_in_a_run_whose_script_logs_too_nothing_is_lost(tmp_path: Path) -> None:
+def test_nothing_is_lost_if_the_script_logs_too(tmp_path: Path) -> None:
     """Every `log` of the script without a step is one more step for W&B, which may be ahead of the iterations."""
     run = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
     for _ in range(20):
@@ -221,7 +221,7 @@ writer.close()
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_server_was_not_told_before_it_failed_is_sent_later(tmp_path: Path, fails: bool) -> None:
+def test_undelivered_records_are_sent_later(tmp_path: Path, fails: bool) -> None:
     def send() -> str:
         command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path)]
         where = {"cwd": elsewhere, "env": environment}

@@ -1,4 +1,4 @@
-"""A run whose every place is compared with ``metrics.jsonl``."""
+"""A run whose trackers are compared with ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ignite_hooks.run.runner import Runner
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.interface import full_name
 from ignite_hooks.writers.jsonl import read_jsonl
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 PICTURE = numpy.random.default_rng(0).integers(0, 256, (9, 12, 3), dtype=numpy.uint8)
 CANARY = "canary-77aa01bc43"
@@ -35,14 +35,14 @@ class Patient(BaseHook):
 
     def before_train(self, runner: Any) -> None:
         for hook in runner.hooks.values():
-            if isinstance(hook, TrackerHook) and isinstance(hook._writer, BackgroundWriter):
+            if isinstance(hook, TrackerHook) and isinstance(hook._writer, TrackerWriter):
                 hook._writer.deadline = 240.0
 
 
 def train(
     folder: Path, hook: dict[str, Any], *, epochs: int = 3, fail: bool = False, hooks: Sequence[Any] = (), **more: Any
 ) -> Runner:
-    """A real run of 4 iterations an epoch; the hook and LoggerHook write every second one."""
+    """Train for real, 4 iterations an epoch; the hook and LoggerHook write every second one."""
     run = tiny_run(batches=4)
 
     class Fails(BaseHook):
@@ -65,12 +65,12 @@ def train(
     except Exception:
         assert fail
     assert runner.report().failures.keys() <= {"Fails"}
-    assert runner.writer.failures() == {}  # type: ignore[attr-defined]
+    assert runner.writer.failures() == {}
     return runner
 
 
 def as_written(folder: Path) -> Series:
-    """What ``metrics.jsonl`` says, by the names that places have which know no kinds."""
+    """Return the numbers of ``metrics.jsonl`` by the names that trackers use."""
     found: Series = {}
     for line in read_jsonl(folder / "metrics.jsonl"):
         for name, value in line["scalars"].items():
@@ -80,13 +80,13 @@ def as_written(folder: Path) -> Series:
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """Width and height of a picture."""
+    """Return the width and height of a picture."""
     with Image.open(path) as picture:
         return picture.size
 
 
 def holding_the_canary(folder: Path) -> list[Path]:
-    """The files in which the secret of the configuration stands."""
+    """Return the files that contain the secret of the configuration."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files
     return [path for path in files if CANARY.encode() in path.read_bytes()]

@@ -9,9 +9,9 @@ from ignite.engine import Engine, Events, create_supervised_trainer
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import HookError, attach_hooks
+from ignite_hooks.checkpoint.rng_state import random_state
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.training.lr_finder_hook import LRFinderHook, suggested
-from ignite_hooks.store.plain import random_state
 from tests.ranks import run_ranks
 
 SHORT = {"type": "LRFinderHook", "num_iter": 30, "start_lr": 1e-4, "end_lr": 100.0, "smoothing": 0.5}

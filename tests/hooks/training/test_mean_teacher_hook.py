@@ -55,13 +55,13 @@ def train(folder: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> 
 
 
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.5}, {"momentum": 0.9, "interval": 2}], ids=str)
-def test_teacher_begins_as_student_and_follows_by_the_formula(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_teacher_follows_the_student_by_the_formula(settings: dict[str, Any], tmp_path: Path) -> None:
     model, expected = train(tmp_path, **settings)
     for name, weight in model.teacher.named_parameters():
         torch.testing.assert_close(weight.double(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_buffers_are_the_teachers_own_unless_they_are_averaged_too(tmp_path: Path) -> None:
+def test_buffers_are_the_teachers_own_unless_averaged(tmp_path: Path) -> None:
     model, expected = train(tmp_path / "own", momentum=0.5)
     assert not torch.allclose(model.teacher[1].running_mean.double(), expected["1.running_mean"])
     trainer, data, services = a_run()
@@ -88,7 +88,7 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
         assert torch.equal(resumed.model.state_dict()[name], value), name
 
 
-def test_weights_that_are_not_finite_are_skipped_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_are_not_finite_are_skipped_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, data, services = a_run()
     model = services["model"]
 
@@ -118,7 +118,7 @@ def test_a_student_that_is_replaced_is_followed(tmp_path: Path) -> None:
     assert model.teacher[0].weight.tolist() == [[1.5] * 3] * 2
 
 
-def test_other_conventions_of_momentum_are_refused_with_what_to_write(tmp_path: Path) -> None:
+def test_other_conventions_of_momentum_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"MMDetection calls the other share so, whose 0.001 is 0.999 here: write"):
         attach_hooks(Engine(lambda *_: None), [{"type": "MeanTeacherHook", "momentum": 0.1}], work_dir=tmp_path)
 

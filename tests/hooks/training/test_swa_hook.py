@@ -52,9 +52,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     ],
     ids=str,
 )
-def test_model_ends_with_the_mean_of_the_chosen_epochs(
-    settings: dict[str, Any], taken: list[int], tmp_path: Path
-) -> None:
+def test_the_model_ends_with_the_mean_of_the_epochs(settings: dict[str, Any], taken: list[int], tmp_path: Path) -> None:
     trainer, data, services = a_run(norm=False)
     ends: list[dict[str, torch.Tensor]] = []
     attach_hooks(trainer, [{"type": "SWAHook", **settings}, CHECKPOINT], work_dir=tmp_path, **services)
@@ -96,7 +94,7 @@ def test_norms_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> Non
     assert norm.running_var.tolist() == [1.0, 1.0]
 
 
-def test_data_that_cannot_be_repeated_does_not_fail_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_that_cannot_be_iterated_again_keeps_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, data, services = a_run()
     attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0}, CHECKPOINT], work_dir=tmp_path, **services)
     trainer.run(iter(data), max_epochs=1, epoch_length=3)
@@ -104,7 +102,7 @@ def test_data_that_cannot_be_repeated_does_not_fail_the_run(tmp_path: Path, capl
     assert "swa_state_dict" in torch.load(tmp_path / "last.pth")
 
 
-def test_continued_run_goes_on_with_its_own_weights(tmp_path: Path) -> None:
+def test_a_continued_run_uses_its_own_weights(tmp_path: Path) -> None:
     def trained(*epochs: int) -> dict[str, torch.Tensor]:
         trainer, data, services = a_run()
         entry = {"type": "SWAHook", "start_epoch": 1}
@@ -126,7 +124,7 @@ def test_resuming_equals_never_having_stopped(stop: int, tmp_path: Path) -> None
     assert same(one["state_dict"], other["state_dict"])
 
 
-def test_the_learning_rate_comes_to_its_own_along_a_cosine(tmp_path: Path) -> None:
+def test_the_learning_rate_is_annealed_along_a_cosine(tmp_path: Path) -> None:
     trainer, data, services = a_run()
     entry = {"type": "SWAHook", "start_epoch": 1, "swa_lr": 0.02, "annealing_epochs": 2}
     attach_hooks(trainer, [entry], work_dir=tmp_path, **services)
@@ -136,7 +134,7 @@ def test_the_learning_rate_comes_to_its_own_along_a_cosine(tmp_path: Path) -> No
     assert seen == pytest.approx([0.1, 0.06, 0.02, 0.02])
 
 
-def test_share_of_a_run_by_iterations_counts_its_epochs(tmp_path: Path) -> None:
+def test_a_share_of_a_run_of_iterations_counts_epochs(tmp_path: Path) -> None:
     trainer, data, services = a_run(norm=False)
     runner = attach_hooks(trainer, [{"type": "SWAHook", "start_epoch": 0.5}], work_dir=tmp_path / "1", **services)
     trainer.run(data, max_iters=4 * len(data))

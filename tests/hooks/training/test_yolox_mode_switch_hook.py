@@ -172,7 +172,5 @@ def test_custom_loader_with_persistent_workers_is_rejected(tmp_path: Path) -> No
 
     trainer = Engine(lambda engine, batch: None)
     attach_hooks(trainer, ["YOLOXModeSwitchHook"], work_dir=tmp_path)
-    with pytest.raises(
-        HookError, match=r"persistent workers of a Mine cannot be started anew.*persistent_workers=False"
-    ):
+    with pytest.raises(HookError, match=r"persistent workers of a Mine cannot be restarted.*persistent_workers=False"):
         trainer.run(Mine(Mixed(), num_workers=1, persistent_workers=True), max_epochs=1)

@@ -1,4 +1,4 @@
-"""A stand-in for ClearML's server: it remembers what the real SDK tells it over HTTP."""
+"""A stand-in for the server of ClearML that keeps what the real SDK sends over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.writers.trackers.servers import serving
 
 
 def _token() -> str:
-    """A token that is well formed; nobody checks who signed it."""
+    """Return a well-formed token; its signature is not checked."""
 
     def part(content: dict[str, Any]) -> str:
         return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
@@ -29,7 +29,7 @@ def _token() -> str:
 
 @dataclass
 class ClearMLServer:
-    """What has been told, as it came."""
+    """The requests, in order."""
 
     url: str = ""
     calls: list[tuple[str, Any]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class ClearMLServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, call: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """The data of an answer."""
+        """Return the data of an answer."""
         kind, _, what = call.partition(".")
         self.calls.append((call, asked))
         if call == "auth.login":
@@ -83,7 +83,7 @@ class ClearMLServer:
 
 @contextlib.contextmanager
 def clearml_server() -> Iterator[ClearMLServer]:
-    """A server on a free port, for as long as the context lasts."""
+    """Run a server on a free port."""
     state = ClearMLServer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Servers on loopback that misbehave in the ways that servers do, and one that listens well."""
+"""Servers on loopback: some with faults, and one that works."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FAULTS: dict[str, Callable[[socket.socket, threading.Event], None]] = {
 
 @contextlib.contextmanager
 def faulty(how: str) -> Iterator[str]:
-    """The address of a server with a fault, for as long as the context lasts."""
+    """Run a server with a fault, and yield its address."""
     over = threading.Event()
 
     def serve(connection: socket.socket) -> None:
@@ -73,14 +73,14 @@ def faulty(how: str) -> Iterator[str]:
 
 
 def unreachable() -> str:
-    """The address of a port at which nobody listens."""
+    """Return the address of a port without a server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a server, for as long as the context lasts."""
+    """Run a server, and yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -1,4 +1,4 @@
-"""What ClearML's writer makes of names and settings; what it records is in `tests/hooks/test_clearml_hook.py`."""
+"""Names and settings for ClearML; what is recorded is tested in `tests/hooks/trackers/test_clearml_hook.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where MLflow's writer finds its settings; what it records is in `tests/hooks/test_mlflow_hook.py`."""
+"""The settings of the writer for MLflow; what it records is tested in `tests/hooks/trackers/test_mlflow_hook.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def test_it_begins_while_another_thread_is_importing_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_while_another_thread_imports_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = MLflowWriter("http://127.0.0.1:1", mode="offline", work_dir=tmp_path)
     monkeypatch.setitem(sys.modules, "mlflow", types.ModuleType("mlflow"))
     writer.write_scalar("loss", 1.0, 1)
@@ -42,13 +42,13 @@ def test_without_settings_the_database_is_in_the_work_directory(tmp_path: Path) 
     assert writer.experiment == "ignite_hooks"
 
 
-def test_its_own_variables_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_mlflow_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "by variable")
     writer = MLflowWriter(work_dir=tmp_path)
     assert (writer.tracking_uri, writer.experiment) == (os.environ["MLFLOW_TRACKING_URI"], "by variable")
 
 
-def test_a_password_in_an_address_is_not_written_down(tmp_path: Path) -> None:
+def test_a_password_in_an_address_is_not_saved(tmp_path: Path) -> None:
     writer = MLflowWriter("http://me:hush-4711@host:1", mode="offline", work_dir=tmp_path)
     writer.write_scalar("loss", 1.0, 1)
     writer.close()
@@ -68,8 +68,8 @@ def test_a_configuration_becomes_parameters(config: Any, flat: Any) -> None:
     assert flattened(config) == flat
 
 
-def test_no_name_blocks_what_comes_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """MLflow refuses a whole batch for one name that is no path, and pictures whose names are not of ASCII."""
+def test_no_name_blocks_later_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """MLflow rejects a whole batch if one name is not a path, and pictures with names that are not ASCII."""
     import mlflow
 
     writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path)

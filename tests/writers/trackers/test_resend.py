@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from ignite_hooks.writers.memory import MemoryWriter
-from ignite_hooks.writers.trackers.delivery import BackgroundWriter, Tracker
 from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.tracker import Tracker
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 
-class Shelf(BackgroundWriter, Tracker):
-    """A tracker on which everything can be looked at."""
+class Shelf(TrackerWriter, Tracker):
+    """A tracker that keeps everything."""
 
     got: list[Record]
     down = False
@@ -64,7 +65,7 @@ def artifact(path: object) -> Record:
     return Record("artifact", 0, 0.5, {"path": str(path), "name": "best.pth", "kind": "model"})
 
 
-def test_what_waits_is_sent_once_in_order(tmp_path: Path) -> None:
+def test_waiting_records_are_sent_once_in_order(tmp_path: Path) -> None:
     spool = spool_in(tmp_path / "run", *map(scalars, range(1, 4)))
     assert send(tmp_path) == ["3 records sent to Shelf"]
     assert [record.step for record in Shelf.got] == [1, 2, 3]
@@ -72,7 +73,7 @@ def test_what_waits_is_sent_once_in_order(tmp_path: Path) -> None:
     assert send(tmp_path) == []
 
 
-def test_what_a_tracker_does_not_take_waits_on(tmp_path: Path) -> None:
+def test_rejected_records_keep_waiting(tmp_path: Path) -> None:
     spool = spool_in(tmp_path, scalars(1))
     Shelf.down = True
     with pytest.raises(ConnectionError, match="the shelf is full"):
@@ -80,7 +81,7 @@ def test_what_a_tracker_does_not_take_waits_on(tmp_path: Path) -> None:
     assert len(spool) == 1
 
 
-def test_files_are_found_where_the_folder_has_been_moved_to(tmp_path: Path) -> None:
+def test_files_are_found_after_the_folder_was_moved(tmp_path: Path) -> None:
     spool_in(tmp_path / "now", artifact("/elsewhere/run/best.pth"), folder="/elsewhere/run")
     (tmp_path / "now" / "best.pth").write_bytes(b"weights")
     send(tmp_path)
@@ -88,7 +89,7 @@ def test_files_are_found_where_the_folder_has_been_moved_to(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["/etc/passwd", "../secret", "{folder}/../secret", "{folder}/link"])
-def test_no_file_outside_of_the_folder_is_sent(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_outside_the_folder_are_not_sent(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "secret").write_text("hush")
     folder = tmp_path / "run"
     spool_in(folder, artifact(where.format(folder=folder)), scalars(1))
@@ -111,7 +112,7 @@ def test_no_file_outside_of_the_folder_is_sent(where: str, tmp_path: Path, caplo
     ],
     ids=json.dumps,
 )
-def test_lines_that_are_not_ours_call_nothing(row: Any, tmp_path: Path) -> None:
+def test_foreign_lines_call_nothing(row: Any, tmp_path: Path) -> None:
     spool = spool_in(tmp_path, scalars(1))
     with spool.path.open("a") as file:
         file.write(json.dumps(row) + "\n")

@@ -42,7 +42,7 @@ def test_a_picture_comes_back_to_the_byte(spool: Spool) -> None:
     assert (again.content["image"] == picture).all()
 
 
-def test_the_file_is_there_while_something_waits(spool: Spool) -> None:
+def test_the_file_exists_while_records_wait(spool: Spool) -> None:
     assert not spool.path.exists()
     spool.append([scalar(1)])
     assert spool.path.exists()
@@ -51,7 +51,7 @@ def test_the_file_is_there_while_something_waits(spool: Spool) -> None:
     assert not spool.path.exists()
 
 
-def test_what_was_delivered_before_a_failure_is_not_kept(spool: Spool) -> None:
+def test_records_delivered_before_a_failure_are_not_kept(spool: Spool) -> None:
     spool.append([scalar(step) for step in range(1, 8)])
     for batch in spool.batches(3):
         if batch[0].step == 4:
@@ -61,7 +61,7 @@ def test_what_was_delivered_before_a_failure_is_not_kept(spool: Spool) -> None:
     assert [record.step for record in Spool(spool.path)] == [4, 5, 6, 7, 8]
 
 
-def test_what_is_said_later_counts(spool: Spool) -> None:
+def test_later_values_of_the_header_count(spool: Spool) -> None:
     spool.say(run="1")
     spool.append([scalar(1)])
     spool.say(run="2")
@@ -69,7 +69,7 @@ def test_what_is_said_later_counts(spool: Spool) -> None:
     assert len(spool) == 1
 
 
-def test_a_torn_line_costs_itself_alone(spool: Spool) -> None:
+def test_a_torn_line_costs_one_record(spool: Spool) -> None:
     spool.append([scalar(1), scalar(2)])
     spool.path.write_bytes(spool.path.read_bytes()[:-20])
     spool.append([scalar(3)])

@@ -1,4 +1,4 @@
-"""Where W&B's writer finds its settings; what it records is in `tests/hooks/test_wandb_hook.py`."""
+"""The settings of the writer for W&B; what it records is tested in `tests/hooks/trackers/test_wandb_hook.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ignite_hooks.writers.trackers.wandb import WandbWriter
 pytest.importorskip("wandb")
 
 
-def test_its_own_variable_decides_in_mode_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_of_wandb_decides_in_mode_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value, mode in (("offline", "offline"), ("disabled", "disabled"), ("", "auto")):
         monkeypatch.setenv("WANDB_MODE", value)
         assert WandbWriter(work_dir=tmp_path).mode == mode

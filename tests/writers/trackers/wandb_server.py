@@ -1,4 +1,4 @@
-"""A stand-in for the server of W&B, as far as its SDK asks for it: runs begin there, and it keeps their rows."""
+"""A stand-in for the server of W&B that starts runs and keeps their rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.writers.trackers.servers import serving
 class Server:
     url: str = ""
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What was logged, by step."""
+    """The logged rows by step."""
     begun: threading.Event = field(default_factory=threading.Event)
     down: bool = False
 
@@ -44,7 +44,7 @@ def _answers(variables: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def wandb_server() -> Iterator[Server]:
-    """The server, for as long as the context lasts; while it is ``down`` it answers 500."""
+    """Run the server; while it is ``down`` it answers 500."""
     server = Server()
 
     class Handler(BaseHTTPRequestHandler):

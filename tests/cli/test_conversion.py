@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ignite_hooks.cli.app import main
-from ignite_hooks.cli.convert import converted
+from ignite_hooks.cli.conversion import converted
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.read import default_set, read_config
 from ignite_hooks.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What users test their hooks with; above all, that every check of check_hook can fail."""
+"""``check_hook`` finds every broken promise, and passes hooks that keep theirs."""
 
 from __future__ import annotations
 
@@ -18,153 +18,15 @@ import torch
 from annotated_types import Ge
 from ignite.engine import Engine, Events
 
-from ignite_hooks import BaseHook, HookError, attach_hooks, scheduled, testing
+from ignite_hooks import BaseHook, scheduled
+from ignite_hooks.checkpoint.rng_state import random_state
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.hooks.base_hook import settings
-from ignite_hooks.plan.points import POINTS
-from ignite_hooks.store.memory import MemoryStore as StoreInMemory
-from ignite_hooks.store.plain import random_state
 from ignite_hooks.testing import (
-    MemoryStore,
-    MemoryWriter,
     RecordingHook,
     check_hook,
-    failing_at,
-    tiny_run,
-    tiny_trainer,
+    promises,
 )
-from ignite_hooks.writers.memory import MemoryWriter as WriterInMemory
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # On tensors this small threads only wait for each other.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-# -- a tiny trainer --------------------------------------------------------------------------------------------
-
-
-def test_a_tiny_run_is_the_same_for_the_same_seed_and_another_for_another() -> None:
-    def losses(seed: int) -> list[float]:
-        run = tiny_run(seed=seed)
-        found: list[float] = []
-        run.trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: found.append(engine.state.output))
-        run.trainer.run(run.data, max_epochs=2)
-        return found
-
-    assert losses(0) == losses(0) != losses(1)
-    assert len(losses(0)) == 6
-
-
-def test_a_tiny_run_leaves_the_global_random_state_alone() -> None:
-    before = random_state()
-    run = tiny_run()
-    run.trainer.run(run.data, max_epochs=1)
-    run.evaluator.run(run.val_data)
-    after = random_state()
-    assert before["python"] == after["python"]
-    assert before["numpy"] == after["numpy"]
-    assert torch.equal(before["torch"], after["torch"])
-
-
-def test_a_tiny_run_learns() -> None:
-    run = tiny_run(batches=10)
-    before = run.evaluator.run(run.val_data).metrics["loss"]
-    run.trainer.run(run.data, max_epochs=20)
-    after = run.evaluator.run(run.val_data).metrics
-    assert after["loss"] < before / 2
-    assert after["accuracy"] > 0.8
-
-
-def test_a_tiny_trainer_has_as_many_batches_as_asked_for() -> None:
-    trainer, data = tiny_trainer(batches=5)
-    assert len(data) == 5
-    assert trainer.run(data).iteration == 5
-
-
-def test_the_memory_writer_and_store_are_here_too() -> None:
-    assert MemoryWriter is WriterInMemory
-    assert MemoryStore is StoreInMemory
-
-
-# -- hooks that record or fail ---------------------------------------------------------------------------------
-
-
-def test_a_recording_hook_answers_every_point(tmp_path: Path) -> None:
-    run = tiny_run(batches=2, val_batches=1)
-    recorder = RecordingHook()
-    assert recorder.get_triggered_stages() == list(POINTS)
-    runner = attach_hooks(run.trainer, ["EvalHook", recorder], work_dir=tmp_path, **run.services)
-    assert list(runner.hooks) == ["EvalHook", "RecordingHook"]
-    run.trainer.run(run.data, max_epochs=1)
-    assert recorder.calls == [
-        ("before_run", 0, 0),
-        ("before_train", 0, 0),
-        ("before_epoch", 1, 0),
-        ("before_train_epoch", 1, 0),
-        ("before_train_iter", 1, 1),
-        ("after_train_iter", 1, 1),
-        ("before_train_iter", 1, 2),
-        ("after_train_iter", 1, 2),
-        ("before_val", 1, 2),
-        ("before_val_epoch", 1, 2),
-        ("before_val_iter", 1, 2),
-        ("after_val_iter", 1, 2),
-        ("after_val_epoch", 1, 2),
-        ("after_val", 1, 2),
-        ("after_train_epoch", 1, 2),
-        ("after_epoch", 1, 2),
-        ("after_train", 1, 2),
-        ("after_run", 1, 2),
-        ("cleanup", 1, 2),
-    ]
-
-
-def test_a_recording_hook_for_some_points_has_only_these_in_the_plan(tmp_path: Path) -> None:
-    trainer, data = tiny_trainer()
-    recorder = RecordingHook(points=["after_epoch", "my_point"], name="some")
-    runner = attach_hooks(trainer, [recorder], work_dir=tmp_path)
-    assert [(slot.point.name, slot.hook) for slot in runner.plan] == [("after_epoch", "some")]
-    trainer.run(data, max_epochs=2)
-    runner.call_hook("my_point")
-    assert recorder.calls == [("after_epoch", 1, 3), ("after_epoch", 2, 6), ("my_point", 2, 6)]
-    assert RecordingHook().get_triggered_stages() == list(POINTS)
-
-
-def test_recording_hooks_share_a_log_and_obey_priority_and_schedule(tmp_path: Path) -> None:
-    trainer, data = tiny_trainer()
-    log: list[tuple[str, str, int, int]] = []
-    points = ["before_train_iter"]
-    late = RecordingHook(points=points, name="late", log=log, priority="LOW")
-    early = RecordingHook(points=points, name="early", log=log, priority=5, interval=2)
-    attach_hooks(trainer, [late, early], work_dir=tmp_path)
-    trainer.run(data)
-    seen = [(name, iteration) for name, _, _, iteration in log]
-    assert seen == [("late", 1), ("early", 2), ("late", 2), ("late", 3)]
-
-
-def test_a_failing_hook_fails_once_at_the_call_it_was_told(tmp_path: Path) -> None:
-    trainer, data = tiny_trainer()
-    hook = failing_at("after_train_iter", call=2, error=KeyError("mine"), on_error="warn")
-    runner = attach_hooks(trainer, [hook], work_dir=tmp_path)
-    trainer.run(data)
-    assert runner.report().failures["FailingHook"].count == 1
-    assert "iteration 2" in runner.report().failures["FailingHook"].last
-    assert "mine" in runner.report().failures["FailingHook"].last
-
-
-def test_a_failing_hook_raises_value_error_at_its_first_call_by_default(tmp_path: Path) -> None:
-    trainer, data = tiny_trainer()
-    attach_hooks(trainer, [failing_at("before_epoch")], work_dir=tmp_path)
-    with pytest.raises(HookError, match="epoch 1, iteration 0: ValueError: boom"):
-        trainer.run(data)
-
-
-# -- hooks that keep their promises ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -268,7 +130,7 @@ LEFT = ExitStack()
 
 @pytest.fixture
 def tidy() -> Iterator[None]:
-    """Puts away what the broken hooks of a test have left."""
+    """Clean up what the broken hooks of a test have left."""
     yield
     LEFT.pop_all().close()
 
@@ -278,7 +140,7 @@ BROKEN: list[tuple[type, Check, str, dict[str, Any]]] = []
 
 
 def broken(check: Check, message: str, **given: Any) -> Callable[[type], type]:
-    """Which check is to find what is wrong with a class, and how it puts it."""
+    """Note which check has to find what is wrong with a class, and its words."""
 
     def note(cls: type) -> type:
         BROKEN.append((cls, check, message, given))
@@ -287,24 +149,24 @@ def broken(check: Check, message: str, **given: Any) -> Callable[[type], type]:
     return note
 
 
-@broken(testing.builds_again_from_its_settings, "cannot be built: .*interval.*not 0", interval=0)
+@broken(promises.builds_again_from_its_settings, "cannot be built: .*interval.*not 0", interval=0)
 @settings
 class RefusesItsSettings(BaseHook):
     interval: Annotated[int, Ge(1)] = 1
 
 
-@broken(testing.builds_again_from_its_settings, "cannot be built: .*interval")
+@broken(promises.builds_again_from_its_settings, "cannot be built: .*interval")
 @settings
 class RefusesItsDefault(BaseHook):
     interval: Annotated[int, Ge(1)] = 0
 
 
-@broken(testing.builds_again_from_its_settings, "cannot be built: .*on_error.*'ignore'")
+@broken(promises.builds_again_from_its_settings, "cannot be built: .*on_error.*'ignore'")
 class UnknownOnError(BaseHook):
     on_error = "ignore"  # type: ignore[assignment]
 
 
-@broken(testing.builds_again_from_its_settings, "is another when built from its own settings: size was 2 and is 4")
+@broken(promises.builds_again_from_its_settings, "is another when built from its own settings: size was 2 and is 4")
 @settings
 class GrowsEachTimeItIsBuilt(BaseHook):
     size: int = 1
@@ -313,23 +175,23 @@ class GrowsEachTimeItIsBuilt(BaseHook):
         self.size *= 2
 
 
-@broken(testing.keeps_its_settings_in_a_run, "cannot run: .*needs the service 'scheduler'")
+@broken(promises.keeps_its_settings_in_a_run, "cannot run: .*needs the service 'scheduler'")
 class AsksForWhatIsNotThere(BaseHook):
     def after_epoch(self, scheduler: Any) -> None: ...
 
 
-@broken(testing.keeps_its_settings_in_a_run, "fails where nothing is wrong: .*ZeroDivisionError")
+@broken(promises.keeps_its_settings_in_a_run, "fails where nothing is wrong: .*ZeroDivisionError")
 class Fails(BaseHook):
     def after_epoch(self) -> None:
         1 / 0
 
 
-@broken(testing.keeps_its_settings_in_a_run, "fails where nothing is wrong: .*ZeroDivisionError")
+@broken(promises.keeps_its_settings_in_a_run, "fails where nothing is wrong: .*ZeroDivisionError")
 class FailsWithAWarning(Fails):
     on_error = "warn"
 
 
-@broken(testing.keeps_its_settings_in_a_run, "changes its settings during a run: patience was 3 and is 2")
+@broken(promises.keeps_its_settings_in_a_run, "changes its settings during a run: patience was 3 and is 2")
 @settings
 class CountsInASetting(BaseHook):
     patience: int = 3
@@ -339,7 +201,7 @@ class CountsInASetting(BaseHook):
 
 
 @broken(
-    testing.keeps_its_settings_in_a_run,
+    promises.keeps_its_settings_in_a_run,
     r"changes its settings during a run: metrics\[1\] was nothing and is 'loss'",
     metrics=["accuracy"],
 )
@@ -351,7 +213,7 @@ class AppendsToASetting(BaseHook):
         self.metrics.append("loss")
 
 
-@broken(testing.keeps_its_settings_in_a_run, "changes its settings during a run: save_best was True and is False")
+@broken(promises.keeps_its_settings_in_a_run, "changes its settings during a run: save_best was True and is False")
 @settings
 class SwitchesASettingOffWithoutMetrics(BaseHook):
     save_best: bool = True
@@ -362,7 +224,7 @@ class SwitchesASettingOffWithoutMetrics(BaseHook):
 
 
 @broken(
-    testing.leaves_engines_and_model_as_they_were,
+    promises.leaves_engines_and_model_as_they_were,
     "leaves something behind: a handler of EPOCH_COMPLETED on the trainer",
 )
 class LeavesAHandler(BaseHook):
@@ -371,7 +233,7 @@ class LeavesAHandler(BaseHook):
 
 
 @broken(
-    testing.leaves_engines_and_model_as_they_were,
+    promises.leaves_engines_and_model_as_they_were,
     "leaves something behind: a handler of EPOCH_COMPLETED on the evaluator",
 )
 class LeavesAHandlerOnTheEvaluator(BaseHook):
@@ -379,21 +241,21 @@ class LeavesAHandlerOnTheEvaluator(BaseHook):
         runner.evaluators["val"].add_event_handler(Events.EPOCH_COMPLETED, lambda: None)
 
 
-@broken(testing.leaves_engines_and_model_as_they_were, "leaves something behind: the event my_event of the evaluator")
+@broken(promises.leaves_engines_and_model_as_they_were, "leaves something behind: the event my_event of the evaluator")
 class LeavesAnEvent(BaseHook):
     def attached(self) -> None:
         self.runner.evaluators["val"].register_events("my_event")
 
 
 @broken(
-    testing.leaves_engines_and_model_as_they_were, "leaves something behind: the attribute 'my_state' of the trainer"
+    promises.leaves_engines_and_model_as_they_were, "leaves something behind: the attribute 'my_state' of the trainer"
 )
 class LeavesAnAttribute(BaseHook):
     def before_run(self, trainer: Engine) -> None:
         trainer.my_state = 1  # type: ignore[attr-defined]
 
 
-@broken(testing.leaves_engines_and_model_as_they_were, "leaves something behind: the step .* of the trainer")
+@broken(promises.leaves_engines_and_model_as_they_were, "leaves something behind: the step .* of the trainer")
 class WrapsTheStep(BaseHook):
     def before_run(self, trainer: Engine) -> None:
         step = trainer._process_function
@@ -401,55 +263,57 @@ class WrapsTheStep(BaseHook):
 
 
 @broken(
-    testing.leaves_engines_and_model_as_they_were, "leaves something behind: an entry of _forward_hooks of the model"
+    promises.leaves_engines_and_model_as_they_were, "leaves something behind: an entry of _forward_hooks of the model"
 )
 class LeavesAForwardHook(BaseHook):
     def attached(self) -> None:
         self.runner.model.register_forward_hook(lambda *_: None)
 
 
-@broken(testing.leaves_engines_and_model_as_they_were, "leaves something behind: the mode training=True of the model")
+@broken(promises.leaves_engines_and_model_as_they_were, "leaves something behind: the mode training=True of the model")
 class LeavesTheModelInAnotherMode(BaseHook):
     def after_run(self, model: torch.nn.Module) -> None:
         model.train(not model.training)
 
 
-@broken(testing.leaves_engines_and_model_as_they_were, "leaves something behind: the attribute 'step' of the optimizer")
+@broken(
+    promises.leaves_engines_and_model_as_they_were, "leaves something behind: the attribute 'step' of the optimizer"
+)
 class WrapsTheOptimizer(BaseHook):
     def before_run(self, optimizer: Any) -> None:
         optimizer.step = optimizer.step
 
 
 @broken(
-    testing.leaves_engines_and_model_as_they_were, "takes something away: a handler of EPOCH_COMPLETED on the trainer"
+    promises.leaves_engines_and_model_as_they_were, "takes something away: a handler of EPOCH_COMPLETED on the trainer"
 )
 class TakesAHandlerAway(BaseHook):
     def after_run(self, trainer: Engine) -> None:
         trainer._event_handlers[Events.EPOCH_COMPLETED] = []
 
 
-@broken(testing.does_not_change_training, "changes training: events.* was .* and is ")
+@broken(promises.does_not_change_training, "changes training: events.* was .* and is ")
 class ChangesWeights(BaseHook):
     def after_train_iter(self, model: torch.nn.Linear) -> None:
         with torch.no_grad():
             model.bias.add_(1)
 
 
-@broken(testing.does_not_change_training, "changes training: model.bias has other values")
+@broken(promises.does_not_change_training, "changes training: model.bias has other values")
 class ChangesWeightsAtTheEnd(BaseHook):
     def after_run(self, model: torch.nn.Linear) -> None:
         with torch.no_grad():
             model.bias.add_(1)
 
 
-@broken(testing.does_not_change_training, "changes training: optimizer.param_groups.*lr was 0.1 and is 0.2")
+@broken(promises.does_not_change_training, "changes training: optimizer.param_groups.*lr was 0.1 and is 0.2")
 class ChangesTheLearningRateAtTheEnd(BaseHook):
     def after_run(self, optimizer: Any) -> None:
         optimizer.param_groups[0]["lr"] = 0.2
 
 
 @broken(
-    testing.does_not_change_training,
+    promises.does_not_change_training,
     "changes training: events.* was nothing and is 'GET_BATCH_STARTED at epoch 2, iteration 6",
 )
 class FiresAnEventOfIgnite(BaseHook):
@@ -458,7 +322,7 @@ class FiresAnEventOfIgnite(BaseHook):
 
 
 @broken(
-    testing.does_not_change_training,
+    promises.does_not_change_training,
     "changes training: events.* was 'EPOCH_STARTED .*last event EPOCH_STARTED' and is .*last event STARTED'",
 )
 class OverwritesTheLastEvent(BaseHook):
@@ -466,37 +330,37 @@ class OverwritesTheLastEvent(BaseHook):
         trainer.last_event_name = Events.STARTED
 
 
-@broken(testing.does_not_change_training, "changes training: events")
+@broken(promises.does_not_change_training, "changes training: events")
 class StopsTheRun(BaseHook):
     def after_epoch(self, runner: Any) -> None:
         runner.stop("enough")
 
 
-@broken(testing.does_not_change_training, "changes the global random state of torch")
+@broken(promises.does_not_change_training, "changes the global random state of torch")
 class DrawsFromTorch(BaseHook):
     def before_train(self) -> None:
         torch.rand(1)
 
 
-@broken(testing.does_not_change_training, "changes the global random state of python")
+@broken(promises.does_not_change_training, "changes the global random state of python")
 class DrawsFromPython(BaseHook):
     def cleanup(self) -> None:
         random.random()
 
 
-@broken(testing.does_not_change_training, "changes the global random state of numpy")
+@broken(promises.does_not_change_training, "changes the global random state of numpy")
 class DrawsFromNumpy(BaseHook):
     def cleanup(self) -> None:
         np.random.rand()
 
 
-@broken(testing.has_plain_state_that_comes_back, "has a state that cannot be saved: thing: .*object")
+@broken(promises.has_plain_state_that_comes_back, "has a state that cannot be saved: thing: .*object")
 class HasAStateThatIsNotPlain(BaseHook):
     def state_dict(self) -> dict[str, Any]:
         return {"thing": object()}
 
 
-@broken(testing.has_plain_state_that_comes_back, "does not take up its own state: count was 2 and is 0")
+@broken(promises.has_plain_state_that_comes_back, "does not take up its own state: count was 2 and is 0")
 class DoesNotLoadItsState(BaseHook):
     def before_run(self) -> None:
         self.count = 0
@@ -511,7 +375,7 @@ class DoesNotLoadItsState(BaseHook):
 
 
 @broken(
-    testing.makes_a_second_run_as_the_first, "begins a second run with the state of the first: calls was 0 and is 2"
+    promises.makes_a_second_run_as_the_first, "begins a second run with the state of the first: calls was 0 and is 2"
 )
 @settings
 class GoesOnCounting(BaseHook):
@@ -522,7 +386,7 @@ class GoesOnCounting(BaseHook):
 
 
 @broken(
-    testing.makes_a_second_run_as_the_first, "makes a second run go otherwise than the first: .*before_save_checkpoint"
+    promises.makes_a_second_run_as_the_first, "makes a second run go otherwise than the first: .*before_save_checkpoint"
 )
 class SavesOnce(BaseHook):
     saved = False
@@ -534,7 +398,7 @@ class SavesOnce(BaseHook):
 
 
 @broken(
-    testing.is_cleaned_up_however_a_run_ends,
+    promises.is_cleaned_up_however_a_run_ends,
     "leaves something behind when a run ends by completion: the thread 'forgotten'",
 )
 class LeavesAThread(BaseHook):
@@ -547,7 +411,7 @@ class LeavesAThread(BaseHook):
 
 
 @broken(
-    testing.is_cleaned_up_however_a_run_ends,
+    promises.is_cleaned_up_however_a_run_ends,
     "leaves something behind when a run ends by an exception: the open file .*setup.cfg",
 )
 class ClosesItsFileOnlyAfterAGoodRun(BaseHook):
@@ -560,7 +424,7 @@ class ClosesItsFileOnlyAfterAGoodRun(BaseHook):
 
 
 @broken(
-    testing.is_cleaned_up_however_a_run_ends,
+    promises.is_cleaned_up_however_a_run_ends,
     "leaves something behind when a run ends by terminate: .*NullHandler.* of logger 'some.logger'",
 )
 class LeavesALoggingHandlerWhenTerminated(BaseHook):
@@ -575,7 +439,7 @@ class LeavesALoggingHandlerWhenTerminated(BaseHook):
 
 
 @broken(
-    testing.is_cleaned_up_however_a_run_ends,
+    promises.is_cleaned_up_however_a_run_ends,
     "leaves something behind when a run ends by Ctrl-C: the handler .*of SIGTERM",
 )
 class LeavesASignalHandlerAfterCtrlC(BaseHook):
@@ -584,7 +448,7 @@ class LeavesASignalHandlerAfterCtrlC(BaseHook):
             LEFT.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_IGN))
 
 
-@broken(testing.is_cleaned_up_however_a_run_ends, "is cleaned up 0 times, not once, when a run ends by completion")
+@broken(promises.is_cleaned_up_however_a_run_ends, "is cleaned up 0 times, not once, when a run ends by completion")
 class CleansUpOnSchedule(BaseHook):
     interval = 1000
 
@@ -592,7 +456,7 @@ class CleansUpOnSchedule(BaseHook):
     def cleanup(self) -> None: ...
 
 
-@broken(testing.is_cleaned_up_however_a_run_ends, "fails when a run ends by an exception: .*AttributeError.*'results'")
+@broken(promises.is_cleaned_up_however_a_run_ends, "fails when a run ends by an exception: .*AttributeError.*'results'")
 class CleansUpOnlyWhatAGoodRunMade(BaseHook):
     def after_run(self) -> None:
         self.results = 1
@@ -601,7 +465,7 @@ class CleansUpOnlyWhatAGoodRunMade(BaseHook):
         del self.results
 
 
-@broken(testing.is_cleaned_up_however_a_run_ends, "keeps an exception of the step from leaving trainer.run")
+@broken(promises.is_cleaned_up_however_a_run_ends, "keeps an exception of the step from leaving trainer.run")
 class ListensToExceptions(BaseHook):
     def before_run(self, trainer: Engine) -> None:
         trainer.add_event_handler(Events.EXCEPTION_RAISED, lambda error: None)
@@ -611,7 +475,7 @@ class ListensToExceptions(BaseHook):
 
 
 @broken(
-    testing.never_waits_for_the_device_when_not_due,
+    promises.never_waits_for_the_device_when_not_due,
     "waits for the device in after_train_iter in iterations where it is not due",
 )
 class WaitsEveryIteration(BaseHook):
@@ -629,7 +493,7 @@ class WaitsEveryIteration(BaseHook):
 
 
 @broken(
-    testing.never_waits_for_the_device_when_not_due,
+    promises.never_waits_for_the_device_when_not_due,
     "waits for the device in before_train_iter in iterations where it is not due",
 )
 class LooksIntoTheBatch(BaseHook):
@@ -641,7 +505,7 @@ class LooksIntoTheBatch(BaseHook):
 
 
 @broken(
-    testing.never_waits_for_the_device_when_not_due,
+    promises.never_waits_for_the_device_when_not_due,
     "waits for the device in should_trigger in iterations where it is not due",
 )
 class WaitsToDecide(BaseHook):
@@ -652,7 +516,7 @@ class WaitsToDecide(BaseHook):
 
 
 @broken(
-    testing.never_waits_for_the_device_when_not_due, "fails in after_train_iter on tensors without values: TypeError"
+    promises.never_waits_for_the_device_when_not_due, "fails in after_train_iter on tensors without values: TypeError"
 )
 class WritesANumber(BaseHook):
     def after_train_iter(self, outputs: Any) -> None:
@@ -663,7 +527,7 @@ class WritesANumber(BaseHook):
 
 
 @broken(
-    testing.does_not_end_training_by_failing_if_it_only_observes,
+    promises.does_not_end_training_by_failing_if_it_only_observes,
     "ends the training by a failure, though its on_error is warn",
 )
 class CallsItselfFromAHandlerOfItsOwn(BaseHook):
@@ -682,13 +546,13 @@ class CallsItselfFromAHandlerOfItsOwn(BaseHook):
 def test_a_broken_promise_is_found_and_named(
     cls: type, check: Check, message: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(testing, "CHECKS", (check,))
+    monkeypatch.setattr(promises, "CHECKS", (check,))
     with pytest.raises(AssertionError, match=f"^{cls.__name__} {message}"):
         check_hook(cls, **given)
 
 
 def test_every_check_has_a_hook_that_fails_it() -> None:
-    assert {check for _, check, *_ in BROKEN} == set(testing.CHECKS)
+    assert {check for _, check, *_ in BROKEN} == set(promises.CHECKS)
 
 
 @pytest.mark.usefixtures("tidy")
@@ -698,7 +562,7 @@ def test_check_hook_makes_every_check(cls: type) -> None:
         check_hook(cls)
 
 
-def test_a_failure_of_an_observer_that_ends_the_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_observer_whose_failure_ends_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_always(self: Dispatcher, call: Any, error: Exception, *, quietly: bool = False) -> None:
         raise error
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ignite_hooks.engine.accounting import Failures, Report, Tally
+from ignite_hooks.run.report import Failures, Report, Tally
 
 
 def test_the_total_is_taken_from_the_calls_that_were_timed() -> None:

@@ -1,0 +1,131 @@
+"""The state of every random generator that a run draws from: read it, put it back."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ignite_hooks.errors import CheckpointError
+
+RngState = dict[str, Any]
+"""Everything that decides which random numbers and which order of the data come next, as plain types and tensors."""
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of the generators of python, numpy, torch and CUDA, as plain types."""
+    import torch
+
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {"python": {"version": version, "numbers": list(numbers), "gauss": gauss}}
+    numpy = _numpy()
+    if numpy is not None:
+        name, keys, position, has_gauss, gauss = numpy.random.get_state()
+        state["numpy"] = {
+            "name": str(name),
+            "keys": keys.tolist(),
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "gauss": float(gauss),
+        }
+    state["torch"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Restore what `random_state` returned; generators that it does not mention stay as they are."""
+    import torch
+
+    numpy = _numpy()
+    try:
+        if "python" in state:
+            python = state["python"]
+            random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
+        if "numpy" in state and numpy is not None:
+            words = state["numpy"]
+            keys = numpy.array(words["keys"], dtype=numpy.uint32)
+            position, has_gauss, gauss = words["position"], words["has_gauss"], words["gauss"]
+            numpy.random.set_state((words["name"], keys, position, has_gauss, gauss))
+        if "torch" in state:
+            torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(device_state, device)
+    except Exception as error:
+        raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
+
+
+def rng_state(data: object) -> RngState:
+    """Return `random_state` together with the generators and epoch counters of a loader and its samplers."""
+    parts = loader_parts(data)
+    return {
+        "random": random_state(),
+        "generators": {name: generator.get_state() for name, generator in loader_generators(parts).items()},
+        "epochs": {name: part.epoch for name, part in parts.items() if _counts_epochs(part)},
+        "used": getattr(data, "_iterator", None) is not None,
+    }
+
+
+def restore_rng(data: object, state: RngState) -> None:
+    """Restore what `rng_state` returned; generators and samplers that no longer exist are skipped."""
+    set_random_state(state["random"])
+    parts = loader_parts(data)
+    for name, generator in loader_generators(parts).items():
+        if name in state["generators"]:
+            try:
+                generator.set_state(state["generators"][name])
+            except (TypeError, RuntimeError) as error:
+                raise CheckpointError(f"the state of the generator {name} cannot be restored: {error}") from error
+    for name, epoch in state["epochs"].items():
+        if _counts_epochs(parts.get(name)) and parts[name].epoch != epoch:
+            parts[name].set_epoch(epoch)
+
+
+@contextlib.contextmanager
+def preserve_rng(data: object) -> Iterator[None]:
+    """Restore the random state of the process and of a loader when the block ends."""
+    state = rng_state(data)
+    try:
+        yield
+    finally:
+        restore_rng(data, state)
+
+
+def loader_parts(data: object) -> dict[str, Any]:
+    """Return a loader and its samplers, samplers of samplers included, by their place."""
+    found: dict[str, Any] = {}
+    rest = [("", data)]
+    while rest:
+        place, part = rest.pop(0)
+        if part is None or place.count(".") > 4 or any(part is other for other in found.values()):
+            continue
+        found[place] = part
+        rest += [(f"{place}{name}.", getattr(part, name, None)) for name in ("sampler", "batch_sampler")]
+    return found
+
+
+def loader_generators(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the torch generators that `loader_parts` hold, by their place."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for place, part in parts.items():
+        for name, value in getattr(part, "__dict__", {}).items():
+            if isinstance(value, torch.Generator) and not any(value is other for other in found.values()):
+                found[f"{place}{name}"] = value
+    return found
+
+
+def _counts_epochs(part: Any) -> bool:
+    return callable(getattr(part, "set_epoch", None)) and isinstance(getattr(part, "epoch", None), int)
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy

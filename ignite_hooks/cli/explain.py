@@ -1,0 +1,112 @@
+"""The command ``explain``: show the plan of a configuration."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ignite_hooks.cli.text import fits, wrapped
+from ignite_hooks.cli.validate import print_notes, print_problems, review_file
+from ignite_hooks.text import counted, table
+
+if TYPE_CHECKING:
+    from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.plan.slots import Slot
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    explain = commands.add_parser("explain", help="show which hook runs where, in which order and how often")
+    explain.add_argument("config", metavar="CONFIG", help="a .yaml, .json, .toml or .py file")
+    explain.add_argument("--timeline", action="store_true", help="print every call of a short run instead")
+    explain.add_argument("--epochs", metavar="N", type=_count, default=2, help="epochs of the short run (default 2)")
+    explain.add_argument("--iters", metavar="N", type=_count, default=3, help="iterations per epoch (default 3)")
+    explain.add_argument(
+        "--val-iters", metavar="N", type=_count, default=1, help="iterations per evaluation (default 1)"
+    )
+    explain.set_defaults(command=_explain)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number is needed, not {text!r}")
+    return int(text)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from ignite_hooks.plan.plan import Plan
+
+    review = review_file(options.config)
+    if review.problems:
+        print_problems(review)
+        return 2
+    plan = Plan(review.hooks)
+    if options.timeline:
+        _print_timeline(plan, options)
+        return 0
+    print(f"{options.config}: {counted(len(review.hooks) + review.unseen, 'hook')}")
+    print(
+        f"calls: in a run of {counted(options.epochs, 'epoch')} with {counted(options.iters, 'iteration')} each, "
+        f"evaluations of {options.val_iters}\n"
+    )
+    _print_plan(plan, _calls(plan, options))
+    review.notes += [review.added] if review.added else []
+    if review.notes:
+        print()
+        print_notes(review)
+    return 0
+
+
+def _print_timeline(plan: Plan, options: argparse.Namespace) -> None:
+    wide = max((len(slot.point.name) for slot in plan), default=5)
+    print(f"{'epoch':>5}  {'iteration':>9}  {'point':<{wide}}  hook")
+    for step in plan.timeline(options.epochs, options.iters, options.val_iters):
+        print(f"{step.epoch:>5}  {step.iteration:>9}  {step.point:<{wide}}  {step.hook}")
+
+
+def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
+    """Return how often each slot is called in a short run; ``?`` if that depends on the clock."""
+    from ignite_hooks.plan.simulate import PlanSimulation
+
+    class Counting(PlanSimulation):
+        def is_due(self, slot: Slot) -> bool:
+            is_due = super().is_due(slot)
+            calls[slot] += is_due
+            return is_due
+
+    calls = dict.fromkeys(plan, 0)
+    for _ in Counting(plan.at, options.epochs, options.iters, options.val_iters).run():
+        pass
+    by_clock = {slot for slot in plan if slot.when is not None and slot.when.unit == "second"}
+    return ["?" if slot in by_clock else str(count) for slot, count in calls.items()]
+
+
+def _print_plan(plan: Plan, calls: list[str]) -> None:
+    rows = []
+    for row, count in zip(plan.rows(), calls, strict=True):
+        notes = {name: row.pop(name) for name in ("reads", "writes", "saves")}
+        rows.append(row | {"calls": count} | notes)
+    text = table(rows) or "no hooks"
+    if fits(text):
+        print(text)
+        return
+    # Too wide: points become headings, and what hooks read, write and save follows the table.
+    narrow = [{k: v for k, v in row.items() if k not in ("point", "reads", "writes", "saves")} for row in rows]
+    head, *lines = table(narrow).splitlines()
+    print(f"  {head}")
+    for row, line in zip(rows, lines, strict=True):
+        if row["point"]:
+            print(row["point"])
+        print(f"  {line}")
+    for name, hook in plan.hooks.items():
+        _print_effects(name, hook)
+
+
+def _print_effects(name: str, hook: Any) -> None:
+    from ignite_hooks.config.describe import notes_of
+
+    effects = {word: text for word, text in notes_of(type(hook)).items() if text}
+    if effects:
+        print(f"\n{name}")
+    for word, text in effects.items():
+        print(wrapped(f"{word:<6}  {text}", "  ", 8))

@@ -1,0 +1,40 @@
+"""The command ``send``: deliver what trackers could not be given during a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.secrets import masked
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    send = commands.add_parser("send", help="deliver what could not be delivered to trackers during a run")
+    send.add_argument("folder", metavar="DIR", nargs="+", help="a work directory, or a folder that contains some")
+    send.set_defaults(command=_send)
+
+
+def _send(options: argparse.Namespace) -> int:
+    from ignite_hooks.registry import WRITERS
+    from ignite_hooks.writers.trackers.resend import waiting
+
+    found, failed = 0, 0
+    for folder in options.folder:
+        if not Path(folder).is_dir():
+            print(f"{folder}: no such folder", file=sys.stderr)
+            failed += 1
+            continue
+        for path, send in waiting(Path(folder), WRITERS.get):
+            found += 1
+            try:
+                print(f"{path}: {send()}")
+            except Exception as error:  # a tracker may raise anything: report it, and try the next one
+                words = masked(" ".join(str(error).split())[:300])
+                print(f"{path}: {type(error).__name__}: {words}", file=sys.stderr)
+                failed += 1
+    if not found and not failed:
+        print(f"{', '.join(options.folder)}: nothing waits to be sent")
+    return 1 if failed else 0

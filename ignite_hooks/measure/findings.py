@@ -1,0 +1,200 @@
+"""What stands out in measurements, in sentences that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from ignite_hooks.measure.gradients import GradientFlow
+from ignite_hooks.measure.phases import phase_shares
+from ignite_hooks.measure.profile import Profile
+from ignite_hooks.measure.trend import Trend
+from ignite_hooks.text import calls, duration, percent
+
+# -- phases of an iteration, as shares of it --------------------------------------------------------------------
+
+MUCH_DATA = 0.2
+MUCH_OF_HOOKS = 0.1
+MUCH_BACKWARD = 0.4
+TIMES_FORWARD = 4.0
+
+# -- profiles ---------------------------------------------------------------------------------------------------
+
+MUCH_FOR_ONE = 0.25
+"""The share of the time from which on an operator is named."""
+
+MANY_OPERATORS = 1000
+SMALL_OPERATOR = 20e-6
+"""The mean time in seconds below which this many operators in an iteration are an overhead."""
+
+# -- gradients --------------------------------------------------------------------------------------------------
+
+VANISHING = 1e-4
+"""The share of the strongest layer's gradient below which a gradient vanishes."""
+
+EXPLODING = 1e3
+"""The ratio of the largest to the smallest gradient of a layer above which it explodes."""
+
+FAST, SLOW = 0.1, 1e-7
+"""The shares of its weights above and below which an update of a layer is remarkable."""
+
+# -- memory and machine -----------------------------------------------------------------------------------------
+
+LEAST_LEAK_MB = 16.0
+"""The growth in MB below which nothing is called a leak."""
+
+WATCHED = {
+    "memory/process_mb": "this process",
+    "memory/children_mb": "the processes it has started",
+    "memory/gpu_allocated_mb": "the GPU",
+}
+"""The readings of memory in which leaks are searched, and their owners."""
+
+IDLE_GPU = 50.0
+FULL_MEMORY = 95.0
+FEWEST_READINGS = 5
+
+_time = partial(duration, precise=True)
+
+
+def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> list[str]:
+    """Return what stands out in the phases of an iteration.
+
+    Args:
+        seconds: Seconds by phase.
+        workers: Number of processes that load the data, if known.
+
+    Example:
+        >>> phase_findings({"data": 4.3, "forward": 2.0, "backward": 3.7}, workers=0)
+        ['data loading takes 43 % of the iteration: set num_workers of the loader, which is 0']
+        >>> phase_findings({"data": 0.1, "forward": 2.0, "backward": 4.0})
+        []
+    """
+    share = phase_shares(seconds)
+    found = []
+    if share.get("data", 0) >= MUCH_DATA:
+        remedy = {None: "load it in workers, or make it cheaper", 0: "set num_workers of the loader, which is 0"}
+        words = remedy.get(workers, f"raise num_workers, now {workers}, or make a sample cheaper")
+        found.append(f"data loading takes {percent(share['data'])} of the iteration: {words}")
+    forward, backward = seconds.get("forward", 0.0), seconds.get("backward", 0.0)
+    if share.get("backward", 0) >= MUCH_BACKWARD and backward > TIMES_FORWARD * forward:
+        times = f", {backward / forward:.1f} times the forward pass where 2 are usual" if forward > 0 else ""
+        words = "look for slow autograd functions and gradient hooks"
+        found.append(f"the backward pass takes {percent(share['backward'])} of the iteration{times}: {words}")
+    if share.get("hooks", 0) >= MUCH_OF_HOOKS:
+        words = "runner.report() says which; an overhead_budget slows those down that only observe"
+        found.append(f"hooks take {percent(share['hooks'])} of the iteration: {words}")
+    return found
+
+
+def profile_findings(profile: Profile) -> list[str]:
+    """Return what stands out in a profile: phases, operators, functions and waits for the device."""
+    if not profile.iterations or profile.total <= 0:
+        return []
+    found = phase_findings(profile.seconds, profile.workers)
+    for operator in sorted(profile.operators.values(), key=lambda o: -o.time):
+        if operator.time / profile.total < MUCH_FOR_ONE:
+            break
+        each = _time(operator.time / max(1, operator.calls))
+        share = percent(operator.time / profile.total)
+        found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
+    for function in sorted(profile.functions.values(), key=lambda f: -f.own)[:1]:
+        if function.own / profile.total >= MUCH_FOR_ONE:
+            by = f", called by {function.stack[0]}" if function.stack else ""
+            found.append(f"{function.name} takes {percent(function.own / profile.total)} of the iteration{by}")
+    count = sum(o.calls for o in profile.operators.values())
+    time = sum(o.time for o in profile.operators.values())
+    many = count / profile.iterations >= MANY_OPERATORS and time / max(1, count) < SMALL_OPERATOR
+    if many and time / profile.total > 0.5:
+        words = "larger batches, fused or foreach operators or torch.compile have fewer"
+        per_iteration = f"{count // profile.iterations} operators per iteration"
+        found.append(f"{per_iteration} take {_time(time / count)} each: {words}")
+    waits = profile.operators.get("aten::_local_scalar_dense")
+    if waits and any(o.device for o in profile.operators.values()) and waits.calls > profile.iterations:
+        times = f"{waits.calls / profile.iterations:.0f} times per iteration"
+        found.append(f"the host waits for the device {times}: .item(), float() or print() of a tensor")
+    return found
+
+
+def gradient_findings(flow: GradientFlow) -> list[str]:
+    """Return what stands out in the gradients and updates of layers.
+
+    Example:
+        >>> from ignite_hooks.measure.gradients import LayerGradient
+        >>> flow = GradientFlow()
+        >>> flow.add({"first": LayerGradient(1e-9, 4), "last": LayerGradient(1.0, 4)})
+        >>> gradient_findings(flow)
+        ['the gradient vanishes in first: 1e-09 of that of last; other activations, normalisation, skip connections or \
+initial weights help']
+    """
+    found = []
+    if broken := [name for name, layer in flow.layers.items() if layer.not_finite]:
+        found.append(f"the gradient is not finite in {some_of(broken)}")
+    usual = {name: layer.mean for name, layer in flow.layers.items() if layer.samples > layer.not_finite}
+    strongest = max(usual, key=lambda name: usual[name], default=None)
+    if strongest is None or usual[strongest] == 0:
+        return found
+    if dead := [name for name, mean in usual.items() if mean == 0]:
+        found.append(f"no gradient comes to {some_of(dead)}: detached, frozen by mistake, or not used by the loss")
+    weak = [name for name, mean in usual.items() if 0 < mean < VANISHING * usual[strongest]]
+    if weak:
+        weakest = min(weak, key=lambda name: usual[name])
+        words = f"{usual[weakest] / usual[strongest]:.0e} of that of {strongest}"
+        remedy = "other activations, normalisation, skip connections or initial weights help"
+        found.append(f"the gradient vanishes in {some_of(weak)}: {words}; {remedy}")
+    sharp = [name for name, layer in flow.layers.items() if layer.largest > EXPLODING * layer.smallest > 0]
+    if sharp:
+        found.append(f"the gradient explodes in {some_of(sharp)}: clip it, or lower the learning rate")
+    ratios = flow.ratios()
+    if fast := [name for name, ratio in ratios.items() if ratio > FAST]:
+        found.append(f"an update changes {some_of(fast)} by more than {FAST:.0%}: the learning rate is high")
+    slow = [name for name, ratio in ratios.items() if 0 < ratio < SLOW]
+    if slow:
+        found.append(f"an update hardly changes {some_of(slow)}: less than {SLOW:g} of the weights")
+    return found
+
+
+def memory_findings(trends: Mapping[str, Trend]) -> list[str]:
+    """Return the readings of memory that grow steadily, by their names in ``WATCHED``."""
+    found = []
+    for name, trend in trends.items():
+        growth = trend.growth()
+        if growth is None:
+            continue
+        (first, before), (last, after) = trend.settled()[0], trend.settled()[-1]
+        if after - before >= LEAST_LEAK_MB:
+            words = f"{after - before:.0f} MB in {last - first:.0f} iterations, and steadily: something is kept"
+            found.append(f"the memory of {WATCHED[name]} grows by {growth:.2f} MB per iteration, {words}")
+    return found
+
+
+def machine_findings(sums: Mapping[str, tuple[int, float]]) -> list[str]:
+    """Return what stands out in readings of the machine, of which the number and the sum are known by name.
+
+    Example:
+        >>> machine_findings({"system/memory_percent": (10, 970.0)})
+        ['97 % of the memory of the machine is in use: the system may end the run']
+    """
+    found = []
+    for name, (count, total) in sums.items():
+        mean = total / count
+        if count < FEWEST_READINGS:
+            continue
+        if name.startswith("gpu") and name.endswith("/percent") and mean < IDLE_GPU:
+            gpu = name.partition("/")[0].removeprefix("gpu")
+            words = "it waits for data, for the host or for other ranks, or its batches are small"
+            found.append(f"GPU {gpu} is busy {mean:.0f} % of the time: {words}")
+        if name == "system/memory_percent" and mean >= FULL_MEMORY:
+            found.append(f"{mean:.0f} % of the memory of the machine is in use: the system may end the run")
+    return found
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names and the number of the others.
+
+    Example:
+        >>> some_of(["a", "b"]), some_of(list("abcdefg"))
+        ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

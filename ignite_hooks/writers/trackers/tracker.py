@@ -1,0 +1,75 @@
+"""The interface of a tracker, as the thread that delivers to it sees it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ignite_hooks.writers.trackers.spool import Record
+
+logger = logging.getLogger("ignite_hooks")
+
+
+class Unreachable(ConnectionError):
+    """The tracker cannot be reached now; records wait in the spool."""
+
+
+class Offline(Unreachable):
+    """The tracker is not contacted, because that was asked for or has been logged already."""
+
+
+class Refused(ValueError):
+    """The tracker does not accept this record, now or later."""
+
+
+OF_A_RECORD = (Refused, ValueError, TypeError, AttributeError, LookupError)
+"""Errors of a tracker's client that are about one record."""
+
+
+class Tracker:
+    """One run in a tracker; only one thread calls it.
+
+    An error means that nothing can be delivered now. But ``Refused``, and errors of ``OF_A_RECORD`` that are not about
+    the connection, are about one record, which is skipped, because it would block all others.
+    """
+
+    vouches = True
+    """Whether records are safe once ``send`` returns; otherwise copies are kept until ``close``."""
+    name = "the tracker"
+    refused = 0
+
+    def send(self, records: Sequence[Record]) -> None:
+        """Deliver records in order."""
+        for record in records:
+            try:
+                getattr(self, record.what)(record)
+            except OF_A_RECORD as error:
+                # Errors of `requests` are OSErrors, and some are ValueErrors too.
+                if isinstance(error, OSError):
+                    raise
+                self.refused += 1
+                if self.refused <= 3:
+                    words = " ".join(str(error).split())[:300]
+                    logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
+
+    def scalars(self, record: Record) -> None:
+        """Deliver numbers; ``content`` has them by name."""
+
+    def image(self, record: Record) -> None:
+        """Deliver a picture; ``content`` has name and image, as bytes of height x width x channels."""
+
+    def histogram(self, record: Record) -> None:
+        """Deliver a histogram; ``content`` has name, counts and edges, one more than counts."""
+
+    def text(self, record: Record) -> None:
+        """Deliver a text; ``content`` has name and text."""
+
+    def config(self, record: Record) -> None:
+        """Deliver the configuration, which is ``content``."""
+
+    def artifact(self, record: Record) -> None:
+        """Deliver a file; ``content`` has path, name and kind."""
+
+    def close(self, failed: bool) -> bool:
+        """Close the run, and return whether everything is known to have arrived."""
+        return True

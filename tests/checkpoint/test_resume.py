@@ -1,0 +1,186 @@
+"""`resume.py`: resuming equals never having stopped, with real engines and real files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ignite.engine import Events
+
+from ignite_hooks import CheckpointError
+from tests.checkpoint.runs import CHECKPOINT, LENGTH, STOPPING, content, names, same, script
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.mark.parametrize("own_evaluation", [False, True], ids=["EvalHook", "evaluation by the script"])
+@pytest.mark.parametrize("crash", [1, 4, 8, 11, 20])
+def test_a_resumed_crashed_run_equals_one_that_never_crashed(crash: int, own_evaluation: bool, tmp_path: Path) -> None:
+    # What a failing run saves is good but not exact: a run resumes from it only where there is nothing else.
+    hooks = [CHECKPOINT | {"save_on_exception": crash > LENGTH}, STOPPING]
+    whole = script(tmp_path / "whole", hooks, own_evaluation=own_evaluation)
+    whole.run(5)
+    crashed = script(tmp_path / "crashed", hooks, own_evaluation=own_evaluation, fail_at=crash)
+    with pytest.raises(ZeroDivisionError):
+        crashed.run(5)
+    assert "last.pth" not in names(tmp_path / "crashed")
+    resumed = script(tmp_path / "crashed", hooks, own_evaluation=own_evaluation, resume="auto")
+    resumed.run(5)
+    assert same(content(tmp_path / "whole/last.pth"), content(tmp_path / "crashed/last.pth"))
+    assert names(tmp_path / "whole") == names(tmp_path / "crashed")
+    for name in names(tmp_path / "whole"):
+        assert same(content(tmp_path / "whole" / name), content(tmp_path / "crashed" / name)), name
+    assert resumed.counter.seen == [0, 1, 2, 3, 4]
+    assert dict(whole.runner.best) == dict(resumed.runner.best)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_a_finished_run_resumed_with_more_epochs_equals_a_longer_run(interval: int, tmp_path: Path) -> None:
+    hooks = [{**CHECKPOINT, "interval": interval}]
+    script(tmp_path / "whole", hooks).run(6)
+    script(tmp_path / "parts", hooks).run(3)
+    resumed = script(tmp_path / "parts", hooks, resume="auto")
+    epochs: list[int] = []
+    resumed.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: epochs.append(resumed.trainer.state.epoch))
+    resumed.run(6)
+    assert epochs == [4, 5, 6]
+    assert same(content(tmp_path / "whole/last.pth"), content(tmp_path / "parts/last.pth"))
+
+
+def test_a_finished_run_resumed_unchanged_only_completes(tmp_path: Path) -> None:
+    script(tmp_path).run(3)
+    before = content(tmp_path / "last.pth")
+    fired: list[str] = []
+    for _ in range(2):
+        resumed = script(tmp_path, resume="auto")
+        for event in (Events.EPOCH_STARTED, Events.ITERATION_STARTED, Events.COMPLETED):
+            resumed.trainer.add_event_handler(event, lambda engine: fired.append(engine.last_event_name.name))
+        resumed.evaluator.add_event_handler(Events.STARTED, lambda: fired.append("evaluation"))
+        state = resumed.run(3)
+        assert (state.epoch, state.iteration) == (3, 3 * LENGTH)
+        assert same(content(tmp_path / "last.pth"), before)
+    assert fired == ["COMPLETED", "COMPLETED"]
+
+
+@pytest.mark.parametrize("resume", ["auto", True])
+def test_resuming_without_checkpoints_starts_from_the_beginning_and_logs_it(
+    resume: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    state = script(tmp_path, resume=resume).run(1)
+    assert state.iteration == LENGTH
+    assert f"nothing to resume from in {tmp_path}: starting from the beginning" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit flipped", "missing"])
+def test_a_damaged_newest_file_is_skipped_with_a_warning(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script(tmp_path, [{**CHECKPOINT, "save_best": False}]).run(3)
+    for name in ("last.pth", "epoch_3.pth"):
+        whole = (tmp_path / name).read_bytes()
+        broken = whole[:-100] if damage == "truncated" else whole[:500] + bytes([whole[500] ^ 1]) + whole[501:]
+        (tmp_path / name).write_bytes(broken)
+        if damage == "missing":
+            (tmp_path / name).unlink()
+    resumed = script(tmp_path, resume="auto")
+    resumed.run(4)
+    assert resumed.runner.state.resumed_from == tmp_path / "epoch_2.pth"
+    assert f"last.pth in {tmp_path} cannot be used" in caplog.text
+    assert f"epoch_3.pth in {tmp_path} cannot be used" in caplog.text
+
+
+def test_a_run_with_only_damaged_files_does_not_start(tmp_path: Path) -> None:
+    script(tmp_path).run(1)
+    for path in tmp_path.glob("*.pth"):
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used: last\.pth: 0 bytes instead of"):
+        script(tmp_path, resume="auto").run(2)
+
+
+def test_the_newest_of_several_folders_is_resumed_from(tmp_path: Path) -> None:
+    hooks = [
+        {**CHECKPOINT, "name": "often", "by_epoch": False, "interval": 3, "out_dir": "often", "save_last": False},
+        {**CHECKPOINT, "name": "rarely", "interval": 3, "out_dir": "rarely", "save_last": False, "save_best": False},
+    ]
+    script(tmp_path, hooks).run(3)
+    resumed = script(tmp_path, hooks, resume="auto")
+    resumed.run(4)
+    assert resumed.runner.state.resumed_from == tmp_path / "often/iter_12.pth"
+    for path in (tmp_path / "often").glob("*.pth"):
+        path.unlink()
+    resumed = script(tmp_path, hooks, resume="auto")
+    resumed.run(4)
+    assert resumed.runner.state.resumed_from == tmp_path / "rarely/epoch_3.pth"
+
+
+def test_a_checkpoint_saved_manually_is_found(tmp_path: Path) -> None:
+    hooks = [{**CHECKPOINT, "out_dir": "deep/er", "save_last": False}]
+    done = script(tmp_path, hooks)
+    done.trainer.add_event_handler(
+        Events.ITERATION_COMPLETED(once=6), lambda: done.runner.save_checkpoint() and done.runner.stop("enough")
+    )
+    done.run(2)
+    resumed = script(tmp_path, hooks, resume="auto")
+    resumed.run(2)
+    assert resumed.runner.state.resumed_from == tmp_path / "iter_6.pth"
+
+
+@pytest.mark.parametrize("given", ["epoch_2.pth", "absolute", "relative"])
+def test_a_named_file_is_resumed_from(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path / "run").run(3)
+    monkeypatch.chdir(tmp_path)
+    path = {"absolute": tmp_path / "run/epoch_2.pth", "relative": Path("run/epoch_2.pth")}.get(given, given)
+    resumed = script(tmp_path / "run", resume=path)
+    epochs: list[int] = []
+    resumed.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: epochs.append(resumed.trainer.state.epoch))
+    resumed.run(4)
+    assert epochs == [3, 4]
+
+
+def test_a_named_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot load .*epoch_9\.pth: No such file"):
+        script(tmp_path, resume="epoch_9.pth").run(1)
+
+
+@pytest.mark.parametrize("where", ["last iteration", "evaluation", "handler of the script"])
+def test_a_run_stopped_between_epochs_resumes_exactly_with_its_evaluation(where: str, tmp_path: Path) -> None:
+    script(tmp_path / "whole").run(4)
+    stopped = script(tmp_path / "stopped")
+    trainer, evaluator = stopped.trainer, stopped.evaluator
+
+    def kill() -> None:
+        if trainer.state.epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    if where == "evaluation":
+        evaluator.add_event_handler(Events.ITERATION_COMPLETED(once=1), kill)
+    elif where == "last iteration":
+        trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2 * LENGTH), kill)
+    else:
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, kill)
+    with pytest.raises(SystemExit):
+        stopped.run(4)
+    assert (trainer.state.epoch, trainer.state.iteration) == (2, 2 * LENGTH)
+    assert content(tmp_path / "stopped/last.pth")["trainer"]["epoch"] == 2
+    script(tmp_path / "stopped", resume="auto").run(4)
+    assert same(content(tmp_path / "whole/last.pth"), content(tmp_path / "stopped/last.pth"))
+    assert names(tmp_path / "whole") == names(tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("at", [5, 6, 7])
+def test_resuming_within_an_epoch_evaluates_at_the_usual_times(at: int, tmp_path: Path) -> None:
+    stopped = script(tmp_path)
+    stopped.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=at), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        stopped.run(3)
+    resumed = script(tmp_path, resume="auto")
+    epochs: list[int] = []
+    resumed.evaluator.add_event_handler(Events.STARTED, lambda: epochs.append(resumed.trainer.state.epoch))
+    resumed.run(3)
+    assert epochs == [2, 3]
+    assert resumed.runner.hooks["EarlyStoppingHook"].state.judged_step == resumed.trainer.state.iteration

@@ -1,0 +1,108 @@
+"""`gpus.py` with a driver library that is built for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ignite_hooks.measure.gpus import Gpus, visible
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a driver library, built from `tests/nvml_stub.c`."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler: install gcc to test against a driver library")
+    folder = tmp_path_factory.mktemp("driver")
+    source, library = Path(__file__).parents[1] / "nvml_stub.c", folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-o", str(library), str(source)], check=True)
+    return folder
+
+
+def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
+    """Run code in a process that finds this driver: libraries are searched when a process starts."""
+    inherited = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    found = {**inherited, "LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=found, cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+READ = """
+import ctypes, json
+from ignite_hooks.measure.gpus import Gpus
+gpus = Gpus({settings})
+print(gpus.open())
+print(json.dumps(gpus.read()))
+gpus.close()
+gpus.close()
+print(ctypes.CDLL("libnvidia-ml.so.1").nvml_stub_opened())
+"""
+
+FIRST = {"gpu0/percent": 20.0, "gpu0/temperature_c": 60.0, "gpu0/power_w": 250.0, "gpu0/memory_mb": 512.0}
+SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 513.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "expected"),
+    [
+        ("", {}, FIRST | SECOND),
+        ("", {"CUDA_VISIBLE_DEVICES": "1"}, SECOND),
+        ("use=False", {}, {"gpu0/memory_mb": 512.0, "gpu1/memory_mb": 513.0}),
+        ("memory=False", {"CUDA_VISIBLE_DEVICES": "0"}, {k: v for k, v in FIRST.items() if "memory" not in k}),
+    ],
+)
+def test_the_real_pynvml_reads_each_gpu(
+    driver: Path, settings: str, environment: dict[str, str], expected: dict[str, float]
+) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=settings), **environment)
+    assert opened == "None"
+    assert json.loads(found) == expected
+    assert left == "0", "the library is closed as often as it was opened"
+
+
+def test_a_gpu_that_is_lost_leaves_the_others(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="1")
+    assert (opened, json.loads(found), left) == ("None", FIRST, "0")
+
+
+def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="all")
+    assert (opened, found, left) == ("GPU is lost", "{}", "0")
+
+
+def test_no_visible_gpu_is_reported(driver: Path) -> None:
+    opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
+    assert (opened, found, left) == ("there is none", "{}", "0")
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("-1", []), ("0,-1,1", [0]), ("1,7,0", [1]), ("", []), ("NoDevFiles", []), ("GPU-8ae0", [0, 1])]
+)
+def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
+    assert visible(given, 2) == seen
+
+
+@pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])
+def test_visible_gpus_are_among_those_there_are(given: str | None) -> None:
+    assert set(visible(given, 2)) <= {0, 1}
+
+
+def test_a_machine_without_a_driver_has_no_readings() -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this one has a driver")
+    gpus = Gpus()
+    assert gpus.open() == "NVML Shared Library Not Found"
+    assert gpus.read() == {}
+    gpus.close()

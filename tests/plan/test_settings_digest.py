@@ -1,0 +1,40 @@
+"""`settings_digest.py`: settings that can be stored and compared, without showing texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+from ignite_hooks.plan.settings_digest import settings_of, settings_of_hooks
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Settings:
+    count: int = 3
+    share: float | None = None
+    key: str = "a secret"
+    colour: Colour = Colour.RED
+    steps: tuple[int, ...] = (1, 2)
+    function: Any = len
+    mixed: tuple[Any, ...] = (1, len)
+    state: list[int] = dataclasses.field(init=False, default_factory=list)
+
+
+def test_numbers_stay_and_texts_become_digests() -> None:
+    found = settings_of(Settings())
+    assert found.keys() == {"count", "share", "key", "colour", "steps"}
+    assert (found["count"], found["share"], found["steps"]) == (3, None, [1, 2])
+    assert found["key"].startswith("text ")
+    assert "secret" not in found["key"]
+    assert found["colour"].startswith("text ")
+    assert settings_of(Settings(key="another"))["key"] != found["key"]
+
+
+def test_a_hook_that_is_no_dataclass_has_its_configuration() -> None:
+    hook = type("Mine", (), {"config": {"count": 3, "function": len}})()
+    assert settings_of_hooks({"mine": hook, "other": object()}) == {"mine": {"count": 3}, "other": {}}
