@@ -1,4 +1,4 @@
-"""The one way hooks are called: in order, timed and counted; a failure comes to what ``on_error`` says."""
+"""Calls hooks in order, counts and times the calls, and treats failures as ``on_error`` says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IN_A_ROW = 3
 
 
 class Call:
-    """A slot made ready: the function, the list its arguments stand in, its record, and when it is next due."""
+    """A slot that is ready to be called: its function, argument list, tally, and the iteration it is next due."""
 
     __slots__ = ("arguments", "function", "next_due", "slot", "tally")
 
@@ -37,13 +37,13 @@ class Call:
 
 
 class ArgumentSets:
-    """The argument lists of one event: methods with the same parameters share one, gathered once per event."""
+    """The argument lists of one event; methods with the same parameters share a list, filled once per event."""
 
     def __init__(self, look_up: Callable[[str], Any]) -> None:
         self._look_up = look_up
         self._lists: dict[tuple[object, ...], list[Any]] = {}
         self.live: list[tuple[list[Any], tuple[Source, ...]]] = []
-        """The lists in which values have to be looked up at each event."""
+        """The lists with values that change from event to event."""
 
     def of(self, sources: tuple[Source, ...]) -> list[Any]:
         """Return the list that holds the values of these sources while an event is handled."""
@@ -67,7 +67,7 @@ class ArgumentSets:
 
 
 def on_error_of(hook: object) -> str:
-    """Return what a failure of a hook leads to: no rank can go on alone without a hook that talks to other ranks."""
+    """Return how to treat failures of a hook: always ``raise`` for collective hooks if there are several ranks."""
     alone = world_size() == 1 or not getattr(type(hook), "collective", False)
     return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
 
@@ -76,16 +76,16 @@ class Dispatcher:
     """Calls the hooks of one run, point by point.
 
     Args:
-        agree: Makes the answer of rank 0 the answer of all ranks.
+        agree: Broadcasts the answer of rank 0 to all ranks.
         now: Returns the time in seconds, for schedules in seconds.
     """
 
     def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
         self.is_bound = False
         self.removed: list[tuple[str, object]] = []
-        """The hooks that were removed during the run and are still to be cleaned up, by name."""
+        """The hooks that were removed during the run and must still be cleaned up, with their names."""
         self.report = Report()
-        self.off: set[str] = set()
+        self.disabled: set[str] = set()
         """The disabled hooks; they are only cleaned up."""
         self._plan = Plan({})
         self._ready: dict[str, tuple[list[Call], ArgumentSets]] = {}
@@ -93,12 +93,12 @@ class Dispatcher:
         self._inner_seconds = 0.0
         self._clocks = {"iter": Clock(now, agree), "epoch": Clock(now, agree)}
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
-        self.next_weighing = NEVER
-        """The next iteration after which the cost of the hooks is compared with the budget."""
+        self.next_budget_check = NEVER
+        """The next iteration after which the overhead budget is checked."""
 
     @contextlib.contextmanager
     def ready(self, runner: Runner) -> Iterator[None]:
-        """Make the hooks ready to be called; in a run, or in an evaluation outside of one, they are already."""
+        """Prepare the hooks to be called, unless a run or an evaluation has prepared them already."""
         if self.is_bound:
             yield
             return
@@ -116,7 +116,7 @@ class Dispatcher:
     # -- making ready -----------------------------------------------------------------------------------------
 
     def prepare(self, plan: Plan) -> None:
-        """Read every signature of a plan; raise one error for all parameters that nobody supplies."""
+        """Read every signature of a plan; raise one error for all parameters that nothing supplies."""
         self._plan = plan
         problems: list[Problem] = []
         ready = {}
@@ -148,7 +148,7 @@ class Dispatcher:
         calls = []
         slots = self._plan.slots.get(point)
         for slot in self._plan.at(point) if slots is None else slots:
-            if slot.hook in self.off and point != "cleanup":
+            if slot.hook in self.disabled and point != "cleanup":
                 continue
             try:
                 function, sources = match(slot.call, available, f"{slot.hook}.{slot.method}")
@@ -173,8 +173,8 @@ class Dispatcher:
         Args:
             point: A known point, or any method name.
             payload: The arguments that the point itself supplies.
-            quietly: Log failures and go on, because an exception is already on its way.
-            to_the_end: Call every hook even when one fails; the first failure is raised at the end.
+            quietly: Log failures and continue, because an exception is already propagating.
+            to_the_end: Call every hook even if one fails, and raise the first failure at the end.
         """
         if point not in self._ready:
             problems: list[Problem] = []
@@ -189,7 +189,7 @@ class Dispatcher:
         first_error: Exception | None = None
         try:
             for call in calls:
-                if call.slot.hook in self.off and point != "cleanup":
+                if call.slot.hook in self.disabled and point != "cleanup":
                     continue
                 if not (call.slot.acts_always or self._is_due_now(call)):
                     continue
@@ -235,7 +235,7 @@ class Dispatcher:
             self.fail(call, error, quietly=quietly)
         finally:
             seconds = time.perf_counter() - start
-            # A hook that evaluates is not charged with the hooks of the evaluation.
+            # A hook that evaluates is not charged for the hooks of the evaluation.
             call.tally.time(seconds - self._inner_seconds)
             self._inner_seconds = outer + seconds
 
@@ -255,13 +255,13 @@ class Dispatcher:
         logger.warning("%s%s", failed, trace)
         if on_error == "disable" or (on_error == "warn" and record.in_a_row >= IN_A_ROW):
             record.off = True
-            self.off.add(slot.hook)
+            self.disabled.add(slot.hook)
             logger.warning("%s is switched off for the rest of the run", slot.hook)
 
     # -- what is due ------------------------------------------------------------------------------------------
 
     def is_due(self, call: Call, n: int, fired: Collection[object] = ()) -> bool:
-        """Return whether a call is due; a failure of a hook that decides itself is a failure of the hook."""
+        """Return whether a call is due; an exception in the hook's own decision is a failure of the hook."""
         try:
             return call.slot.is_due(n, fired)
         except Exception as error:
@@ -269,7 +269,7 @@ class Dispatcher:
             return False
 
     def fail_to_decide(self, call: Call, error: Exception) -> None:
-        """Treat a failure of a hook to say whether it is due as a failure of its call."""
+        """Treat an exception in a hook's own decision as a failed call of the hook."""
         call.tally.calls += 1
         self.fail(call, error)
 
@@ -287,7 +287,7 @@ class Dispatcher:
         self._fired.clear()
 
     def fired(self, unit: str, n: int) -> frozenset[object]:
-        """Return the slots with a schedule in seconds that fire at this iteration or epoch; decided once for each."""
+        """Return the slots with schedules in seconds that fire at this iteration or epoch; decide once for each."""
         seen, fired = self._fired.get(unit, (-1, frozenset()))
         if seen != n:
             fired = self._clocks[unit].due(n)
@@ -295,6 +295,6 @@ class Dispatcher:
         return fired
 
     @property
-    def next_look(self) -> int:
-        """The next iteration in which schedules in seconds read the clock."""
-        return self._clocks["iter"].next_look
+    def next_reading(self) -> int:
+        """The next iteration in which the clock is read for schedules in seconds."""
+        return self._clocks["iter"].next_reading

@@ -1,4 +1,4 @@
-"""The life of an evaluation: around every run of an evaluator, in a run of the trainer or outside of one."""
+"""The lifecycle of an evaluation: every run of an evaluator, during a training run or outside of one."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Evaluation:
         runner: The run as hooks see it.
         dispatcher: Calls the hooks.
         stopping: Takes requests to end the run.
-        boxes: The iterations that are handled.
-        shared: How the ranks share it; None where each runs all of it.
+        boxes: The iteration events that are handled.
+        shared: How the ranks share the evaluation; None if each rank runs all of it.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Evaluation:
         self._dispatcher.run(f"after_{self.kind}_epoch")
 
     def finish(self) -> None:
-        """Call ``after_val``, once, however the evaluation ends."""
+        """Call ``after_val`` once, however the evaluation ends."""
         self._finish()
 
     def fail(self) -> None:
-        """Call ``after_val`` while an exception is on its way."""
-        # Ignite keeps the generator of a failed run, and the next run would return None at once.
+        """Call ``after_val`` while an exception propagates."""
+        # Ignite keeps the generator of a failed run, which would make the next run return None at once.
         self.engine._internal_run_generator = None
         self._finish(quietly=True)
 
@@ -118,16 +118,16 @@ class Evaluation:
         self._handlers.remove_all()
 
     def _end_iteration(self) -> None:
-        """End the evaluation where a signal ends the run."""
+        """End the evaluation if a signal ends the run."""
         step = int(self.engine.state.iteration)
-        # Where it is not known that all ranks reach this point, they learn of it at the end.
+        # If not all ranks are known to reach this point, they agree at the end of the evaluation instead.
         if self.shared is not None and self._votes_after(step, self.shared):
             self._stopping.take_vote(self.runner.trainer, IN_EVALUATION, step)
         if self.runner.state.aborting:
             self.engine.terminate()
 
     def _votes_after(self, step: int, shared: SharedEvaluation) -> bool:
-        """Return whether the ranks vote after this step, which all of them reach."""
+        """Return whether the ranks vote after this step, which every rank reaches."""
         vote = self._stopping.vote
         return self.runner.state.running and vote.needed and vote.next_step <= step <= shared.common
 
@@ -142,16 +142,16 @@ EVALUATION = (
     (Events.EPOCH_COMPLETED, Place.LAST, Evaluation.end_epoch),
     (Events.COMPLETED, Place.LAST, Evaluation.finish),
 )
-"""Every event of an evaluator, where our handler stands among those of the script, and what it does."""
+"""Each row: an event of the evaluator, the place among the script's handlers, and what to call."""
 
 
 class Evaluations:
-    """Every evaluation, in a run or outside of one.
+    """Runs evaluations, during a training run or outside of one.
 
     Args:
         dispatcher: Calls the hooks.
         stopping: Takes requests to end the run.
-        boxes: The iterations that are handled.
+        boxes: The iteration events that are handled.
     """
 
     def __init__(self, dispatcher: Dispatcher, stopping: Stopping, boxes: IterationBoxes) -> None:
@@ -160,7 +160,7 @@ class Evaluations:
         """The number of evaluations so far."""
 
     def add(self, name: str, engine: Engine, runner: Runner) -> Callable[[], None]:
-        """Make the runs of an engine evaluations of this name; return the function that ends this."""
+        """Treat the runs of an engine as evaluations of this name; return the function that undoes it."""
         if not name.isidentifier():
             raise ConfigError([Problem(f"evaluators.{name}", "a name of letters, digits and _ is needed")])
         reference = weakref.ref(runner)
@@ -179,9 +179,9 @@ class Evaluations:
     def around(
         self, name: str, engine: Engine, data: object, run: Callable[[], object], runner: Runner
     ) -> Iterator[None]:
-        """Around ``evaluator.run``: the extra evaluations that hooks ask for, then this one."""
+        """Wrap ``evaluator.run``: run the extra evaluations that hooks ask for, then this one."""
         if _is_training_data(name, data, runner):
-            # Scripts measure the training data with the same evaluator; that is no validation.
+            # Scripts may run the same evaluator on the training data, which is not a validation.
             yield
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
@@ -241,13 +241,13 @@ def evaluate(name: str, runner: Runner) -> dict[str, Any]:
 
 
 def _shared_by(engine: Engine, runner: Runner) -> SharedEvaluation | None:
-    """Return how the ranks share the evaluation of this engine: another one may go on around it."""
+    """Return how the ranks share the evaluation of this engine, which may run inside another evaluation."""
     shared = runner.evaluation_options.shared
     return shared if shared is not None and shared.engine is engine else None
 
 
 def _run_extra_evaluations(name: str, engine: Engine, run: Callable[[], object], runner: Runner) -> None:
-    """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the plain one."""
+    """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the main evaluation."""
     for suffix, around in runner.evaluation_options.extra.items():
         random_before = random_state()
         with around():
@@ -258,7 +258,7 @@ def _run_extra_evaluations(name: str, engine: Engine, run: Callable[[], object],
 
 
 def _is_training_data(name: str, data: object, runner: Runner) -> bool:
-    """Return whether the data is known to be for training; nothing is guessed where the script named no loaders."""
+    """Return whether the data is known to be training data; False if the script passed no loaders."""
     services: Mapping[str, Any] = runner.services
     train, mine = services.get("train_loader"), services.get(f"{name}_loader")
     train = runner.trainer_state.dataloader if train is None and mine is not None else train

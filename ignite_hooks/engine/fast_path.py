@@ -1,4 +1,4 @@
-"""The one handler of an iteration event, and what makes it cheap."""
+"""The single handler of an iteration event, with a fast path for iterations in which nothing is due."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.arguments import Source
 
 TIMED_EVERY = 100
-"""Of the calls made at every iteration, one in this many is timed."""
+"""One in this many of the calls made at every iteration is timed."""
 
 OF_STATE = {"outputs": "output", "data_batch": "batch"}
-"""The names that most hooks ask for in an iteration, and the attributes of the engine's state that hold them."""
+"""The parameters that most hooks ask for in an iteration, and the attributes of the engine's state with them."""
 
 
 class IterationBox:
     """The calls of hooks at one iteration event of one engine.
 
-    Before iteration ``next_due`` only the hooks are called that act at every iteration. At ``next_due`` all are
-    checked in order, their calls are timed, and the next such iteration is found.
+    Before iteration ``next_due`` only the hooks that act at every iteration are called. At ``next_due`` all hooks are
+    checked in order, their calls are timed, and the next such iteration is computed.
 
     Args:
-        calls: The calls of the run.
+        dispatcher: Calls the hooks of the run.
         engine: The engine whose iterations are counted.
         point: The point of this event.
         afterwards: Called after everything that was due; the place to stop a run.
-        wakes: Returns the next iteration in which ``afterwards`` has to be called for reasons outside of the plan.
+        wakes: Returns the next iteration in which ``afterwards`` must be called for reasons outside of the plan.
     """
 
     def __init__(
         self,
-        calls: Dispatcher,
+        dispatcher: Dispatcher,
         engine: Engine,
         point: str,
         afterwards: Callable[[], None] | None = None,
         wakes: Callable[[], int] = lambda: NEVER,
     ) -> None:
-        self._dispatcher, self._engine, self.point, self._afterwards = calls, engine, point, afterwards
+        self._dispatcher, self._engine, self.point, self._afterwards = dispatcher, engine, point, afterwards
         self._wakes = wakes
         self.next_due = 0
         self._counted = 0
@@ -52,7 +52,7 @@ class IterationBox:
         self._quick: list[Any] = []
         self._values: list[tuple[Any, ...]] = []
         self._readers: list[tuple[int, Callable[[], tuple[Any, ...]]]] = []
-        self._sets = calls.at(point)[1]
+        self._sets = dispatcher.at(point)[1]
         self.handler = self._make_handler()
         self.fill()
 
@@ -70,9 +70,9 @@ class IterationBox:
     def _make_quick(self) -> None:
         """Prepare an iteration in which nothing is due: functions, and the arguments each receives.
 
-        Arguments that several share are read once per event, those that never change only here.
+        Arguments that several hooks share are read once per event; those that never change are read only here.
         """
-        off = self._dispatcher.off
+        off = self._dispatcher.disabled
         self._always = [c for c in self._all if (c.slot.acts_always or c.slot.decides) and c.slot.hook not in off]
         lists = {id(call.arguments): call.arguments for call in self._always}
         changing = {id(values): sources for values, sources in self._sets.live}
@@ -98,12 +98,12 @@ class IterationBox:
         return lambda: tuple([source.value if source.name is None else look_up(source.name) for source in sources])
 
     def start(self) -> None:
-        """Begin to count at the iteration the engine is at now."""
+        """Start counting at the current iteration of the engine."""
         self._counted = int(self._engine.state.iteration)
         self.fill()
 
     def close(self) -> None:
-        """Count for the last time, and release the engine: the handler and this box refer to each other."""
+        """Count for the last time, and break the reference cycle between the handler and this box."""
         self.count()
         del self.handler
 
@@ -120,7 +120,7 @@ class IterationBox:
                 call.tally.calls += passed
 
     def _asking(self, call: Call) -> Callable[..., Any]:
-        engine, off, is_due = self._engine, self._dispatcher.off, call.slot.is_due
+        engine, off, is_due = self._engine, self._dispatcher.disabled, call.slot.is_due
 
         def ask(*arguments: Any) -> None:
             if call.slot.hook in off:
@@ -142,9 +142,9 @@ class IterationBox:
         def on_iteration() -> None:
             n = engine.state.iteration
             if n >= self.next_due:
-                self._slowly(n)
+                self._check_all(n)
             elif self._quick:
-                # A hook may add or remove hooks, which changes the lists; this event continues with the old ones.
+                # A hook may add or remove hooks, which replaces the lists; this event continues with the old ones.
                 always, quick, readers = self._always, self._quick, self._readers
                 state.in_iteration = True
                 if readers:
@@ -160,32 +160,32 @@ class IterationBox:
                         for call in quick:
                             call()
                 except Exception as error:
-                    self._go_on_after(error, always[quick.index(call) :])
+                    self._continue_after(error, always[quick.index(call) :])
                 state.in_iteration = False
                 if self.next_due == 0 and self._afterwards is not None:
                     self._afterwards()
 
         return on_iteration
 
-    def _go_on_after(self, error: Exception, calls: list[Call]) -> None:
+    def _continue_after(self, error: Exception, calls: list[Call]) -> None:
         """Handle the failure of the first of these calls, then make the calls after it."""
         failed, *rest = calls
         self.count()
         for call in rest:
-            call.tally.calls -= not call.slot.decides  # counted just now, and not made yet
+            call.tally.calls -= not call.slot.decides  # counted just now, but not made yet
         self._dispatcher.fail(failed, error)
-        # The quick calls do not fill the lists of arguments.
+        # The fast path does not fill the argument lists.
         sets = self._sets
         sets.gather()
         try:
             for call in rest:
-                if call.slot.hook not in self._dispatcher.off and self._dispatcher.is_due(call, self._counted):
+                if call.slot.hook not in self._dispatcher.disabled and self._dispatcher.is_due(call, self._counted):
                     self._dispatcher.call(call)
         finally:
             sets.release()
         self._make_quick()
 
-    def _slowly(self, n: int) -> None:
+    def _check_all(self, n: int) -> None:
         calls, runner = self._dispatcher, self._dispatcher.runner
         self._count(n - 1 - self._counted)
         self._counted = n
@@ -196,7 +196,7 @@ class IterationBox:
         try:
             for call in before:
                 slot = call.slot
-                if n < call.next_due or slot.hook in calls.off:
+                if n < call.next_due or slot.hook in calls.disabled:
                     continue
                 if slot.when is not None and slot.by_count:
                     is_due, call.next_due = slot.is_due(n), slot.when.following(n)
@@ -208,23 +208,23 @@ class IterationBox:
             sets.release()
             runner.state.in_iteration = False
         if before is self._all:
-            if calls.off:
+            if calls.disabled:
                 self._make_quick()
             due = [call.next_due for call in self._all if call.next_due > n]
-            looks = calls.next_look, calls.next_weighing
-            self.next_due = min([*due, *looks, n + TIMED_EVERY if self._always else NEVER])
+            checks = calls.next_reading, calls.next_budget_check
+            self.next_due = min([*due, *checks, n + TIMED_EVERY if self._always else NEVER])
         if self._afterwards is not None:
             self._afterwards()
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))
 
 
 class IterationBoxes:
-    """The iteration events that are handled now, by name."""
+    """The iteration events that are being handled, by name."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, IterationBox] = {}
         self.recheck_requested = False
-        """Whether something has ended that the next iteration must look at."""
+        """Whether something has finished, such as a save, that the next iteration must handle."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._boxes
@@ -234,16 +234,16 @@ class IterationBoxes:
         self._boxes[name] = box
 
     def remove(self, name: str) -> None:
-        """Close a box and forget it."""
+        """Close and remove a box."""
         self._boxes.pop(name).close()
 
     def remove_all(self) -> None:
-        """Close every box and forget it."""
+        """Close and remove every box."""
         while self._boxes:
             self._boxes.popitem()[1].close()
 
     def start(self) -> None:
-        """Start counting at the iterations the engines are at now."""
+        """Start counting at the current iterations of the engines."""
         for box in self._boxes.values():
             box.start()
 
@@ -253,17 +253,17 @@ class IterationBoxes:
             box.fill()
 
     def wake(self) -> None:
-        """Look at everything in the running iteration; any thread may call this."""
+        """Check everything in the running iteration; any thread may call this."""
         for box in list(self._boxes.values()):
             box.next_due = 0
 
     def request_recheck(self) -> None:
-        """Look after the running iteration at what has ended meanwhile; any thread may call this."""
+        """Ask for a check after the running iteration, because something has finished; any thread may call this."""
         self.recheck_requested = True
         self.wake()
 
-    def look_at(self, name: str, iteration: int) -> None:
-        """Look at everything in this iteration of a box."""
+    def check_at(self, name: str, iteration: int) -> None:
+        """Check everything in this iteration of a box."""
         if name in self._boxes:
             box = self._boxes[name]
             box.next_due = min(box.next_due, iteration)

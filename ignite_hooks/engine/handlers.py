@@ -1,4 +1,4 @@
-"""Our handlers on an Ignite engine: added at a place among those of the script, and removed again."""
+"""Adds our handlers to an Ignite engine, at a place among those of the script, and removes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ignite.metrics import Metric
 
 
 class Place(enum.Enum):
-    """Where a handler stands among the handlers of its event."""
+    """The place of a handler among the handlers of its event."""
 
     FIRST = "first"
     AFTER_METRICS = "right after the last metric"
@@ -21,7 +21,7 @@ class Place(enum.Enum):
 
 
 class Handlers:
-    """The handlers we have on one engine."""
+    """Our handlers on one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class Handlers:
         self._ours.append((event, ours))
 
     def add_table(self, table: Iterable[tuple[Any, Place, Callable[..., Any]]], owner: object) -> None:
-        """Add a method of an object for each row: an event, a place, a function of the object's class."""
+        """Add a method of an object for each row of (event, place, function of the object's class)."""
         for event, place, method in table:
             self.add(event, method.__get__(owner), place)
 
@@ -51,7 +51,7 @@ class Handlers:
 
 
 def remove_entries(engine: Engine | None, entries: Mapping[Any, list[Any]]) -> None:
-    """Remove entries of an engine's handler lists; forget an event without any, as Ignite asks for the key."""
+    """Remove entries from an engine's handler lists, and the keys of empty lists, which Ignite would find."""
     if engine is None:
         return
     for event, gone in entries.items():

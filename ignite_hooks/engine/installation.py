@@ -1,4 +1,4 @@
-"""The hooks of one runner on their engines: they come, go, are called by hand, and leave nothing behind."""
+"""Installs the hooks of a runner on its engines: adds and removes them, calls them by hand, detaches them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 class Installation:
-    """What a runner does to its engines. The runner owns it; it holds the runner weakly.
+    """Everything that a runner does to its engines. The runner owns it; it holds the runner weakly.
 
-    The trainer's wrapped ``run`` holds the runner, so hooks live as long as their trainer, or the runner in hand.
+    The trainer's wrapped ``run`` holds the runner, so hooks live as long as their trainer or the runner.
 
     Args:
         runner: The run as hooks see it.
         trainer: The engine that trains.
-        now: Seconds.
-        overhead_budget: The share of the time that a hook which only observes may take; None for no limit.
-        rank_timeout: The seconds without a heartbeat after which a rank counts as hanging; 0 watches nobody.
+        now: Returns the time in seconds.
+        overhead_budget: The share of the time that an observing hook may take; None for no limit.
+        rank_timeout: The seconds without a heartbeat after which a rank counts as hanging; 0 for no watchdog.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Installation:
 
     @property
     def running(self) -> bool:
-        """Whether a run has begun that has not ended."""
+        """Whether a run is in progress."""
         return self.runner.state.running
 
-    # -- hooks and evaluators come and go ---------------------------------------------------------------------
+    # -- adding and removing hooks and evaluators -------------------------------------------------------------
 
     def register(self, hook: Any, priority: object = None, name: str | None = None) -> None:
         """Check that a hook can run here, and add it."""
         self.register_all([(name, hook)], priority)
 
     def register_all(self, hooks: Iterable[tuple[str | None, Any]], priority: object = None) -> None:
-        """Check that hooks can run here, and add them; the plan is made once for all of them."""
+        """Check that hooks can run here and add them, with one new plan for all of them."""
         others = self.runner.hooks.registered
         added: list[Any] = []
         try:
@@ -103,7 +103,7 @@ class Installation:
                 added.append(hook)
             self.refresh()
         except BaseException:
-            # A run that goes on after this goes on without the hooks.
+            # A run that continues after this continues without the hooks.
             for hook in added:
                 hook.runner = None
             self.runner.hooks.registered = others
@@ -113,7 +113,7 @@ class Installation:
     def _add(self, hook: Any, name: str | None, priority: object) -> None:
         runner = self.runner
         if hook is None or isinstance(hook, (str, int, float, Mapping, list, tuple, type)):
-            hint = ": build_hook() makes one of it" if isinstance(hook, (str, Mapping)) else ""
+            hint = ": pass it to build_hook() first" if isinstance(hook, (str, Mapping)) else ""
             raise ConfigError([Problem("register_hook", f"a hook is needed, not {shown(hook)}{hint}")])
         name = name or getattr(hook, "name", None) or default_name(hook)
         if name in runner.hooks.registered:
@@ -145,18 +145,18 @@ class Installation:
             raise KeyError(f"no hook is called {name!r}{did_you_mean(name, runner.hooks)}")
         gone = runner.hooks[name]
         if runner.state.running:
-            # Not at once: the point being handled goes on with its list, which may still hold the hook.
+            # Not at once: the point being handled continues with its list, which may still hold the hook.
             self.dispatcher.removed.append((name, gone))
             self.wake()
         runner.hooks.registered = {n: hook for n, hook in runner.hooks.registered.items() if hook is not gone}
         self.refresh()
 
     def add_evaluator(self, name: str, engine: Engine) -> None:
-        """Make the runs of an engine evaluations of this name."""
+        """Treat the runs of an engine as evaluations of this name."""
         self._on_detach.append(self.evaluations.add(name, engine, self.runner))
 
     def make_plan(self) -> Plan:
-        """Return the plan of the hooks as they are now."""
+        """Return a plan of the current hooks."""
         reference = self._runner
 
         def progress() -> tuple[int, int]:
@@ -168,7 +168,7 @@ class Installation:
         return Plan(self.runner.hooks.registered, progress, None if budget is None else budget.factors)
 
     def refresh(self) -> None:
-        """Make the plan again; the point that is being handled goes on with the old one."""
+        """Make a new plan; the point that is being handled continues with the old one."""
         runner = self.runner
         runner.plan = self.make_plan()
         if self._run is not None:
@@ -181,14 +181,14 @@ class Installation:
 
     @contextlib.contextmanager
     def training(self, trainer: Engine, data: object) -> Iterator[None]:
-        """Around ``trainer.run``: register handlers, run, clean up, whatever ends it."""
+        """Wrap ``trainer.run``: register handlers, run, and clean up, whatever ends the run."""
         with self._signals(data):
             run = self._run or self._open(trainer)
             try:
                 yield
             except BaseException as error:
                 run.blame_dead_rank(error)
-                # Ignite keeps the generator of a failed run, and the next run would return None at once.
+                # Ignite keeps the generator of a failed run, which would make the next run return None at once.
                 trainer._internal_run_generator = None
                 run.fail(error)
                 self.close(failed=True)
@@ -213,17 +213,17 @@ class Installation:
 
     @contextlib.contextmanager
     def _signals(self, data: object) -> Iterator[None]:
-        """Take signals for the run, and keep them from the workers of its loaders."""
+        """Handle signals during the run, and make the workers of its loaders ignore them."""
         loaders = [data, *self.runner.services.values()]
         with Signals(self.stopping.on_signal) as self.stopping.signals, ShieldedWorkers(loaders):
             try:
                 yield
             finally:
-                # They hold the stopping, which outlives them.
+                # `Stopping` outlives the signal handlers.
                 self.stopping.signals = None
 
     def close(self, *, failed: bool = False) -> None:
-        """End the run, where one has begun that has not ended."""
+        """End the run that is in progress, if any."""
         run, self._run = self._run, None
         if run is not None:
             run.close(failed=failed)
@@ -231,7 +231,7 @@ class Installation:
     # -- calling by hand --------------------------------------------------------------------------------------
 
     def call(self, point: str, payload: Mapping[str, Any]) -> None:
-        """Call a point; the checkpoint points fire their Ignite event too."""
+        """Call the hooks of a point; checkpoint points fire their Ignite event too."""
         runner = self.runner
         with self.dispatcher.ready(runner):
             self.dispatcher.run(point, payload)
@@ -239,7 +239,7 @@ class Installation:
             _fire(runner.trainer, HookEvents[point.upper()])
 
     def hook_states(self) -> dict[str, dict[str, Any]]:
-        """Return what each hook saves in checkpoints; hooks without a state are left out."""
+        """Return the state that each hook saves in checkpoints; hooks without one are left out."""
         hooks = self.runner.hooks.registered
         states = {name: ask(hook) for name, hook in hooks.items() if (ask := method_of(hook, "state_dict"))}
         return {name: dict(state) for name, state in states.items() if state}
@@ -249,7 +249,7 @@ class Installation:
         return evaluate(name, self.runner)
 
     def save_checkpoint(self, name: str | None) -> Path:
-        """Write a checkpoint now, and return its path when it is there."""
+        """Write a checkpoint now, wait for it and return its path."""
         runner = self.runner
         try:
             return runner.checkpoints.save_manually(name)
@@ -263,7 +263,7 @@ class Installation:
         self.stopping.request(reason)
 
     def wake(self) -> None:
-        """Look after the running iteration at what has ended meanwhile; any thread may call this."""
+        """Ask for a check after the running iteration, because something has finished; any thread may call this."""
         self.boxes.request_recheck()
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Installation:
         return report_with_findings(self.dispatcher, self.runner)
 
     def detach(self) -> None:
-        """Leave the engines as they were."""
+        """Remove everything from the engines, which are then as they were before."""
         self.close()
         while self._on_detach:
             self._on_detach.pop()()
@@ -289,7 +289,7 @@ def _fire(trainer: Engine, event: HookEvents) -> None:
     try:
         trainer.fire_event(event)
     finally:
-        # Ignite's own handlers and many scripts read this name after us.
+        # Ignite's own handlers and many scripts read this name later.
         trainer.last_event_name = last
 
 

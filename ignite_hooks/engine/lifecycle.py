@@ -1,4 +1,4 @@
-"""The life of a training run: which event of the trainer does what, from the start to the cleanup."""
+"""The lifecycle of a training run, from the start to the cleanup, as a table of the trainer's events."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 class Lifecycle:
-    """One run of the trainer. It exists for as long as the run goes on.
+    """One run of the trainer. It exists only while the run does.
 
     Args:
         trainer: The engine that trains.
         runner: The run as hooks see it.
         dispatcher: Calls the hooks.
         stopping: Takes requests to end the run.
-        boxes: The iterations that are handled.
-        evaluations: Every evaluation.
-        refresh: Makes the plan again.
-        now: Seconds.
+        boxes: The iteration events that are handled.
+        evaluations: Runs evaluations.
+        refresh: Makes a new plan.
+        now: Returns the time in seconds.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Lifecycle:
         """Prepare the hooks and register everything on the trainer, before its first event."""
         runner, dispatcher = self.runner, self.dispatcher
         self.stopping.reset()
-        dispatcher.off.clear()
+        dispatcher.disabled.clear()
         dispatcher.report = Report()
         runner.trainer_metrics.forget_seen()
         if overhead_budget is not None:
@@ -93,7 +93,7 @@ class Lifecycle:
         self.handle_iterations()
 
     def _join_ranks(self, rank_timeout: float) -> None:
-        """Make sure that all ranks run the same hooks, and watch the other ranks while the run goes on."""
+        """Check that all ranks run the same hooks, and start the watchdog for the other ranks."""
         runner = self.runner
         self.stopping.vote.begin(runner.plan)
         if world_size() == 1:
@@ -108,7 +108,7 @@ class Lifecycle:
             self._watchdog.begin()
 
     def blame_dead_rank(self, error: BaseException) -> None:
-        """Name the rank that has died where an error is only its echo here; tell the other ranks of the error."""
+        """Name the dead rank if an error only follows from its death; report the error to the other ranks."""
         if self._watchdog is None:
             return
         if is_of_another_rank(error) and (explanation := self._watchdog.explanation()) is not None:
@@ -118,7 +118,7 @@ class Lifecycle:
         self._watchdog = None
 
     def handle_iterations(self) -> None:
-        """Handle the iterations of the trainer; their start only while a hook answers it."""
+        """Handle the iterations of the trainer; handle their start only while a hook answers ``before_train_iter``."""
         trainer, boxes = self.trainer, self._boxes
         if "after_train_iter" not in boxes:
             vote = self.stopping.vote
@@ -132,14 +132,14 @@ class Lifecycle:
             boxes.add("before_train_iter", box)
             self._handlers.add(Events.ITERATION_STARTED, box.handler, Place.FIRST)
 
-    # -- the events, in the order in which a run meets them ---------------------------------------------------
+    # -- the events, in the order of a run --------------------------------------------------------------------
 
     def start(self) -> None:
         """Call ``before_run``, resume, call ``before_train``."""
         self._hooks_have_run = True
         runner, state = self.runner, self.state
         if not self.trainer.state.iteration:
-            # The measurements of an earlier run of this engine belong to steps that this run has yet to reach.
+            # Metrics of an earlier run of this engine belong to steps that this run has not reached yet.
             runner.metrics.clear()
             runner.best.load_state_dict({})
             runner.trainer_metrics.forget_seen()
@@ -153,19 +153,19 @@ class Lifecycle:
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
-            # Here, because the time before belongs to no iteration.
+            # Only here, because the time before belongs to no iteration.
             self.budget.begin()
             self.budget.schedule_next()
         self._boxes.start()
         evaluated = self._evaluations.count
         self.dispatcher.run("before_train")
         if self._evaluations.count != evaluated:
-            # A hook has redone an evaluation that a signal had prevented.
+            # A hook has repeated an evaluation that a signal had interrupted.
             self.position.redo_evaluation()
         self.stopping.stop_if_agreed(self.trainer, AT_START)
 
     def _begin_epoch_at(self, iteration: int) -> None:
-        # An epoch that is resumed in its middle began earlier.
+        # An epoch that is resumed in mid-epoch began earlier.
         self.state.epoch_began_at = iteration - self.position.iterations_done()
 
     def start_epoch(self) -> None:
@@ -175,7 +175,7 @@ class Lifecycle:
         if self.trainer._dataloader_iter is None:
             self._begin_epoch_at(iteration)
         else:
-            # The epoch before may have ended early: this one has its full length all the same.
+            # The previous epoch may have ended early, but this one has its full length.
             state.epoch_began_at = iteration
         state.in_epoch, state.epoch_complete = True, False
         self.position.epoch_started()
@@ -184,21 +184,21 @@ class Lifecycle:
         self.stopping.stop_if_agreed(self.trainer, AT_EPOCH)
 
     def watch_iterator(self) -> None:
-        """Note where the data stands when a new iterator is about to be made."""
+        """Record the data position before Ignite makes a new iterator."""
         if self.position.iterator_due():
             self._watch_first_batch()
 
     def restart_data(self, *_: Any, **__: Any) -> None:
-        """Note that Ignite makes a new iterator, as the old one has ended."""
+        """Record that Ignite makes a new iterator because the old one is exhausted."""
         self.position.iterator_made()
 
     def drop_data(self, *_: Any, **__: Any) -> None:
-        """Note that Ignite makes a new iterator, as the script has ended the epoch."""
+        """Record that Ignite makes a new iterator because the script has ended the epoch."""
         self.position.iterator_made()
         self._watch_first_batch()
 
     def _watch_first_batch(self) -> None:
-        """Act around the first batch of an iterator; later batches are not slowed down."""
+        """Handle the events around the first batch of an iterator; later batches pay nothing for it."""
         self._first_batch.remove_all()
         # Without data Ignite fetches no batches.
         event = Events.ITERATION_STARTED if self.trainer.state.dataloader is None else Events.GET_BATCH_STARTED
@@ -214,18 +214,18 @@ class Lifecycle:
         self.position.first_batch_comes()
 
     def end_iteration(self) -> None:
-        """Do what is due after the hooks of an iteration: finished saves, the overhead budget, the vote."""
+        """Do what is due after the hooks of an iteration: settle saves, check the overhead budget, vote."""
         runner, stopping = self.runner, self.stopping
-        # A process alone learns of a save as soon as it can; several do so at a point that every rank reaches.
+        # A single process settles a save at once; several ranks do so at a point that every rank reaches.
         if self._boxes.recheck_requested:
             self._boxes.recheck_requested = False
             self.dispatcher.clean_up_removed()
             if world_size() == 1:
                 self.checkpoints.settle(wait=False)
         iteration = self.trainer.state.iteration
-        if iteration >= self.dispatcher.next_weighing:
+        if iteration >= self.dispatcher.next_budget_check:
             self._check_budget()
-        # After the last iteration the end of the epoch comes at once, and the script may act on it.
+        # After the last iteration the epoch ends at once, and the script may act on that.
         if runner.at_last_batch:
             return
         if not stopping.vote.needed:
@@ -236,7 +236,7 @@ class Lifecycle:
             self.state.waited_for_ranks += time.perf_counter() - began
 
     def _check_budget(self) -> None:
-        """Slow down the hooks that only observe and take more of the time than they may."""
+        """Slow down the observing hooks that are over the overhead budget."""
         self._boxes.count()
         slowed = {} if self.budget is None else self.budget.slow_down()
         if self.budget is not None and slowed:
@@ -244,7 +244,7 @@ class Lifecycle:
             self.budget.report(slowed)
 
     def end_training(self) -> None:
-        """Call ``after_train_epoch`` of an epoch that came to its end."""
+        """Call ``after_train_epoch`` at the end of a complete epoch."""
         self.state.epoch_complete = True
         self._end_train_epoch()
 
@@ -253,7 +253,7 @@ class Lifecycle:
         self.dispatcher.run("after_train_epoch")
 
     def end_epoch(self) -> None:
-        """Call ``after_epoch``, hear of saves, vote."""
+        """Call ``after_epoch``, settle finished saves, vote."""
         self.dispatcher.run("after_epoch")
         self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
@@ -267,11 +267,11 @@ class Lifecycle:
             self.end_epoch()
 
     def note_end(self) -> None:
-        """Note where the data stands before anything that is done only because the run ends."""
+        """Record the data position before anything that happens only because the run ends."""
         self.position.run_ends()
 
     def complete(self) -> None:
-        """Call ``after_train`` and ``after_run``; every save has ended before and after."""
+        """Call ``after_train`` and ``after_run``; wait for every save before and after."""
         self.close_epoch()
         self.checkpoints.wait_until_finished()
         self.dispatcher.run("after_train")
@@ -281,7 +281,7 @@ class Lifecycle:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Call ``on_exception``, once for an exception."""
+        """Call ``on_exception``, once per exception."""
         if self._failed_with is error or isinstance(error, GeneratorExit) or not self._hooks_have_run:
             return
         self._failed_with = error
@@ -292,7 +292,7 @@ class Lifecycle:
         self.dispatcher.run("on_exception", {"exception": error}, quietly=True)
 
     def close(self, *, failed: bool = False) -> None:
-        """Call ``cleanup`` and leave the trainer as it was. Ends every run that was opened, exactly once."""
+        """Call ``cleanup`` and remove our handlers from the trainer, exactly once for every run that was opened."""
         if not self.state.running:
             return
         self.dispatcher.report.seconds = self.seconds
@@ -331,7 +331,7 @@ class Lifecycle:
         self._boxes.count(unfinished and self.trainer.last_event_name == Events.ITERATION_STARTED)
 
     def _leave_ranks(self) -> None:
-        """End the watchdog when every rank is here: one that has left before would look like one that has died."""
+        """End the watchdog once every rank is here: a rank that leaves earlier would be taken for a dead one."""
         if self._watchdog is None:
             return
         watchdog, self._watchdog = self._watchdog, None
@@ -343,7 +343,7 @@ class Lifecycle:
         watchdog.end()
 
     def _wait_for_saves(self, failed: bool) -> None:
-        """Wait for every save; a failure must not hide the exception that ends a run."""
+        """Wait for every save; do not let its failure hide the exception that ends a run."""
         try:
             self.checkpoints.wait_until_finished(alone=failed)
         except Exception as error:
@@ -375,7 +375,7 @@ TRAINING = (
     (Events.COMPLETED, Place.FIRST, Lifecycle.note_end),
     (Events.COMPLETED, Place.LAST, Lifecycle.complete),
 )
-"""Every event of the trainer, where our handler stands among those of the script, and what it does.
+"""Each row: an event of the trainer, the place among the script's handlers, and what to call.
 
-Iterations have their own, faster way: ``Lifecycle.handle_iterations``.
+Iterations are handled separately, on a faster path: see ``Lifecycle.handle_iterations``.
 """

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def report_with_findings(dispatcher: Dispatcher, runner: Runner) -> Report:
-    """Return the report of the calls so far, with what each hook has found."""
+    """Return the report of the calls so far, with the findings of each hook."""
     report, hooks = dispatcher.report, runner.hooks.registered
-    findings = {name: _findings(name, hook, runner) for name, hook in hooks.items() if name not in dispatcher.off}
+    findings = {name: _findings(name, hook, runner) for name, hook in hooks.items() if name not in dispatcher.disabled}
     report.findings = {name: found for name, found in findings.items() if found}
     return report
 
@@ -27,5 +27,5 @@ def _findings(name: str, hook: object, runner: Runner) -> list[str]:
     try:
         return list(hook.findings())
     except Exception as error:
-        runner.logger.warning("%s cannot say what it has found: %s", name, one_line(error))
+        runner.logger.warning("the findings of %s are missing from the report: %s", name, one_line(error))
         return []

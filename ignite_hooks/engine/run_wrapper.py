@@ -18,22 +18,22 @@ OpenRun = Callable[["Engine", object, Callable[[], object]], AbstractContextMana
 
 
 class RunWrapper:
-    """Stands in for the ``run`` of an engine, so that no start and no end of a run is missed.
+    """Replaces the ``run`` of an engine, so that no start or end of a run is missed.
 
-    Listening to events alone would not do: an exception listener makes Ignite swallow exceptions,
+    Listening to events is not enough: an exception listener makes Ignite swallow exceptions,
     ``terminate(skip_completed=True)`` fires no last event, and handlers must be added before the first.
 
     Args:
         engine: The engine whose ``run`` is wrapped; it is held weakly.
-        open_run: Returns the context in which a run happens, from the engine, its data, and a function that runs it
-            once more as it is.
+        open_run: Returns the context of a run, given the engine, its data and a function that calls the original
+            ``run`` once more.
     """
 
     def __init__(self, engine: Engine, open_run: OpenRun) -> None:
         self._engine = weakref.ref(engine)
         self._open_run = open_run
-        # Never through vars(engine): once Python 3.11 has made the dictionary of an object, each look-up of one of its
-        # attributes is slower for good, and an iteration of an engine costs a quarter more.
+        # Never use vars(engine): once Python 3.11 has made the dictionary of an object, every look-up of its attributes
+        # stays slower, and an iteration of an engine costs a quarter more.
         own = MethodType(type(engine).run, engine)
         self._shadowed = None if engine.run == own else engine.run
         self.__wrapped__ = type(engine).run
@@ -50,7 +50,7 @@ class RunWrapper:
         engine.run = cls(engine, open_run)  # type: ignore[method-assign]
         reference = weakref.ref(engine)
 
-        # It must not hold the wrapper, which holds the runner, which holds this function.
+        # This function must not hold the wrapper, which holds the runner, which holds this function.
         def unwrap() -> None:
             wrapper = getattr(reference(), "run", None)
             if isinstance(wrapper, RunWrapper):
@@ -69,7 +69,7 @@ class RunWrapper:
             return run()
 
     def remove(self) -> None:
-        """Give the engine its own ``run`` back."""
+        """Restore the engine's own ``run``."""
         engine = self._engine()
         if engine is not None and engine.run is self:
             del engine.run
@@ -77,6 +77,6 @@ class RunWrapper:
                 engine.run = self._shadowed  # type: ignore[method-assign]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # A copy of an engine is a plain engine: this wrapper would run the original.
+        # A copied engine gets its plain `run`, because this wrapper would run the original engine.
         copy = memo.get(id(self._engine()))
         return self if copy is None else type(copy).run.__get__(copy)

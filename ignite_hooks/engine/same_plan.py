@@ -1,4 +1,4 @@
-"""Several ranks run the same plan: compare the hooks and their settings before the first iteration."""
+"""Checks before the first iteration that all ranks run the same plan, with the same hooks and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def compare_plans(plan: Plan) -> None:
-    """Raise a RankError where a rank has other hooks than rank 0, or other settings."""
+    """Raise a RankError if the hooks of any rank, or their settings, differ from those of rank 0."""
     mine = {
         "names": list(plan.hooks),
         "settings": settings_of_hooks(plan.hooks),
@@ -36,13 +36,13 @@ def differences(first: Mapping[str, Any], other: Mapping[str, Any], number: int)
     """Yield the differences between the hooks of a rank and those of rank 0."""
     names, theirs = first["names"], other["names"]
     yield from (f"rank {number} has no {name!r}, which rank 0 has" for name in names if name not in theirs)
-    yield from (f"rank {number} has {name!r}, which rank 0 has not" for name in theirs if name not in names)
+    yield from (f"rank {number} has {name!r}, which rank 0 does not have" for name in theirs if name not in names)
     if names != theirs and sorted(names) == sorted(theirs):
-        yield f"they stand in another order on rank {number}"
+        yield f"their order differs on rank {number}"
     for name in [name for name in names if name in theirs]:
         here, there = first["settings"][name], other["settings"][name]
         changed = [key for key in here if here[key] != there.get(key)]
         yield from (f"{name}.{key} is {here[key]} on rank 0 and {there.get(key)} on rank {number}" for key in changed)
         mine, its = ({line for hook, line in whole["lines"] if hook == name} for whole in (first, other))
         if mine != its and not changed:
-            yield f"rank {number} has another {name!r}: {', '.join(sorted(mine ^ its)[:2])}"
+            yield f"{name!r} differs on rank {number}: {', '.join(sorted(mine ^ its)[:2])}"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a run: the first ends it in order, the second at once."""
+"""SIGINT and SIGTERM during a run: the first one ends the run in order, the second one at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """Handlers for the time of a run; afterwards the script's own are back and the signal takes its course.
+    """Signal handlers for the duration of a run; afterwards the script's are restored and the signal is delivered.
 
     Args:
-        on_first: Called with the name of the first signal; it must only set a flag.
+        on_first: Called with the name of the first signal; must do no more than set a flag.
     """
 
     def __init__(self, on_first: Callable[[str], None]) -> None:
@@ -31,7 +31,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             for number in WATCHED:
                 current = signal.getsignal(number)
-                # A signal that is ignored stays ignored; a handler that is not Python's cannot be put back.
+                # An ignored signal stays ignored; a handler that is not Python's could not be restored.
                 if current not in (None, signal.SIG_IGN):
                     self._before[number] = signal.signal(number, self._handle)
         return self
@@ -45,7 +45,7 @@ class Signals:
             _deliver(self.received, before[self.received])
 
     def share(self, number: int) -> None:
-        """Take up a signal that another process of the run has received."""
+        """Adopt a signal that another process of the run has received."""
         if self.received is None and number in self._before:
             self.received = number
 
@@ -57,7 +57,7 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            return  # A forked data loader worker leaves the decision to the run.
+            return  # A forked data loader worker leaves the signal to the main process.
         if self.received is None:
             self.received = number
             self._on_first(signal.Signals(number).name)
@@ -69,7 +69,7 @@ class Signals:
 
 
 def _deliver(number: int, handler: Any) -> None:
-    """Do what would have happened had nobody watched."""
+    """Deliver a signal to the handler that the script had."""
     if callable(handler) and handler is not signal.default_int_handler:
         handler(number, sys._getframe(1))
     elif number == signal.SIGINT:

@@ -1,4 +1,4 @@
-"""The end of a run that is asked for: by a hook, by a signal, on any rank."""
+"""Ends a run on request: of a hook, or of a signal, on any rank."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.slots import Slot
 
 SECONDS_BETWEEN_VOTES = 0.05
-"""The ranks vote about this often for the sake of signals, where no hook that may end the run was called."""
+"""The approximate time between two votes that are held only because of signals."""
 
 AT_START, AT_EPOCH, IN_EPOCH, AT_EPOCH_END, IN_EVALUATION = range(5)
 PLACES = ("at the start of the run", "at the start of", "in", "at the end of", "in an evaluation in")
-"""Where ranks vote, and the words for it in messages."""
+"""The places where ranks vote, and their descriptions in messages."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """The wish to end the run, or its absence."""
+    """A request to end the run, or none."""
 
     reason: str | None = None
     signal: int = 0
@@ -39,14 +39,14 @@ class StopRequest:
 
 
 class Stopping:
-    """The one state of how a run ends: ``RUNNING``, ``REQUESTED`` here, ``AGREED`` by all ranks, ``CLOSING``.
+    """Ends a run in phases: ``RUNNING``, ``REQUESTED`` on this rank, ``AGREED`` by all ranks, ``CLOSING``.
 
-    A process alone agrees with itself at once.
+    A single process needs no vote: its request is agreed at once.
 
     Args:
-        state: The phase of the run and the reason of its end are written to it.
-        vote: The vote of the ranks; it is not taken in a process alone.
-        boxes: The iterations that are going on, so that the next one is looked at.
+        state: Receives the phase of the run and the reason for its end.
+        vote: The vote of the ranks; a single process takes none.
+        boxes: The iteration events that are handled; a request wakes them.
     """
 
     def __init__(self, state: RunState, vote: StopVote, boxes: IterationBoxes) -> None:
@@ -56,16 +56,16 @@ class Stopping:
         self._request = StopRequest()
 
     def reset(self) -> None:
-        """Forget how the run before this one ended."""
+        """Forget how the previous run ended."""
         self._state.stop_reason, self._state.aborting = None, False
         self._request = StopRequest()
 
     def begin(self) -> None:
-        """Take requests from now on."""
+        """Accept requests from now on."""
         self._state.phase = Phase.RUNNING
 
     def request(self, reason: str) -> None:
-        """Ask for the end of the run after the running iteration; the first reason is kept."""
+        """Request the end of the run after the running iteration; keep the first reason."""
         if self._state.running:
             if self.vote.needed:
                 self._keep(StopRequest(self._request.reason or reason, self._request.signal))
@@ -74,7 +74,7 @@ class Stopping:
         self._boxes.wake()
 
     def on_signal(self, name: str) -> None:
-        """Ask for the end because of a signal, which also ends an evaluation."""
+        """Request the end of the run, and of an evaluation, because of a signal."""
         reason = f"{name} received"
         if self.vote.needed:
             self._keep(StopRequest(self._request.reason or reason, self._request.signal or int(signal.Signals[name])))
@@ -91,13 +91,13 @@ class Stopping:
         self._state.stop_reason, self._state.phase = reason, Phase.AGREED
 
     def stop_if_agreed(self, trainer: Engine, place: int) -> None:
-        """End the run if any rank has asked for it; every rank calls this at the same place."""
+        """End the run if any rank has requested it; every rank must call this at the same place."""
         if self.vote.needed and self._state.stop_reason is None:
             self.take_vote(trainer, place)
         self.terminate_if_stopped(trainer)
 
     def take_vote(self, trainer: Engine, place: int, step: int = 0) -> None:
-        """Learn what the ranks want; every rank calls this at the same place."""
+        """Vote with the other ranks; every rank must call this at the same place."""
         state = trainer.state
         agreed = self.vote.take(self._request, place, int(state.epoch), int(state.iteration), step)
         if agreed.reason is not None and self._state.stop_reason is None:
@@ -109,21 +109,21 @@ class Stopping:
         self.schedule_vote()
 
     def schedule_vote(self) -> None:
-        """Look at the iteration of the next vote on every rank."""
+        """Schedule the next vote, in the same iteration on every rank."""
         if self.vote.needed:
-            self._boxes.look_at("after_train_iter", self.vote.next_iteration)
+            self._boxes.check_at("after_train_iter", self.vote.next_iteration)
 
     def terminate_if_stopped(self, trainer: Engine) -> None:
-        """Let Ignite end the run where that is agreed."""
+        """Let Ignite end the run if its end is agreed."""
         if self._state.stop_reason is not None:
             trainer.terminate()
 
 
 class StopVote:
-    """The votes of the ranks of one run: each is one small collective, at a place that every rank reaches.
+    """The votes of the ranks of a run: each is one small collective, at a place that every rank reaches.
 
-    There is a vote in an iteration in which a hook that may end the run has been called, and about twenty times a
-    second for the sake of signals; there is none where no hook of the plan cares how a run ends.
+    The ranks vote after each iteration in which a hook that may end the run was called, and about twenty times a
+    second because of signals. They never vote if no hook of the plan may end a run or acts when one ends early.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -132,19 +132,19 @@ class StopVote:
         self._every_iteration = False
         self._last: tuple[int, float] | None = None
         self.needed = False
-        """Whether there are several ranks, and a hook that cares how a run ends."""
+        """Whether there are several ranks and a hook that may end a run, or acts when one ends early."""
         self.next_iteration = NEVER
-        """The next iteration with a vote because of the time that has passed."""
+        """The next iteration with a vote that is due by time."""
         self.next_step = 0
-        """The next step of an evaluation with a vote."""
+        """The next evaluation step with a vote."""
 
     def begin(self, plan: Plan) -> None:
-        """Start with the plan of a new run."""
+        """Start a new run with this plan."""
         self._last = None
         self.use_plan(plan)
 
     def use_plan(self, plan: Plan) -> None:
-        """Use a plan that has changed."""
+        """Use a new plan."""
         self.needed = world_size() > 1 and any(may_end_a_run(hook) for hook in plan.hooks.values())
         slots = [*plan.at("before_train_iter"), *plan.at("after_train_iter")]
         self._slots = [slot for slot in slots if may_end_a_run(slot.owner)]
@@ -152,7 +152,7 @@ class StopVote:
         self.next_iteration = 0 if self.needed else NEVER
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether there is a vote in this iteration: the same answer on all ranks."""
+        """Return whether the ranks vote in this iteration; the answer is the same on all ranks."""
         if not self.needed:
             return False
         if self._every_iteration or iteration >= self.next_iteration:
@@ -160,12 +160,12 @@ class StopVote:
         return any(slot.when and slot.when.due(iteration) for slot in self._slots)
 
     def vote_next_iteration(self) -> None:
-        """Vote in the next iteration: something that may end the run was done on all ranks."""
+        """Vote in the next iteration, because something that may end the run was done on all ranks."""
         if self.needed:
             self.next_iteration = 0
 
     def take(self, request: StopRequest, kind: int, epoch: int, iteration: int, step: int = 0) -> StopRequest:
-        """Return what the ranks agree on; raise a RankError where they are at different places."""
+        """Return the request that the ranks agree on; raise a RankError if they are at different places."""
         place = ((iteration << 20) + step) * 8 + kind
         wanted, number, pause, first, last = all_reduce_max(
             [int(request.reason is not None), request.signal, self._pause(step or iteration), place, -place]
@@ -179,7 +179,7 @@ class StopVote:
             raise RankError(
                 "the ranks of this run are at different places: "
                 + ", ".join(f"rank {r} {place_in_words(*place)}" for r, place in enumerate(places))
-                + ": give all of them the same number of batches, and evaluate and stop on all of them alike"
+                + ": give every rank the same number of batches, and evaluate and stop on every rank alike"
             )
         if not wanted:
             return StopRequest()
@@ -204,19 +204,19 @@ def may_end_a_run(hook: object) -> bool:
 
 
 def _may_act_in_any_iteration(slot: Slot) -> bool:
-    """Return whether a slot acts in every iteration, or in some that the ranks do not know alike."""
+    """Return whether a slot acts in every iteration, or in iterations that other ranks cannot predict."""
     return slot.acts_always or slot.decides or slot.when is None or slot.when.unit == "second"
 
 
 def agreed_reason(reasons: Sequence[str | None]) -> str:
-    """Return the reason of the first rank that has one, with its number where others have none or another."""
+    """Return the reason of the first rank that has one, with that rank's number unless all reasons are the same."""
     first = next(index for index, reason in enumerate(reasons) if reason is not None)
     same = all(reason == reasons[first] for reason in reasons)
     return str(reasons[first]) if same else f"{reasons[first]} on rank {first}"
 
 
 def place_in_words(kind: int, epoch: int, iteration: int) -> str:
-    """Return the words for a place.
+    """Return a description of a place.
 
     Example:
         >>> place_in_words(2, 1, 30), place_in_words(3, 2, 40)

@@ -161,7 +161,7 @@ class Clock:
         self._now, self._agree = now, agree
         self._last: dict[object, float] = {}
         self._seen: tuple[int, float] | None = None
-        self.next_look = NEVER
+        self.next_reading = NEVER
 
     def start(self, slots: dict[object, When], iteration: int) -> None:
         """Start the time of these slots; those already started keep theirs."""
@@ -169,17 +169,17 @@ class Clock:
         self._slots = slots
         self._last = {key: self._last.get(key, now) for key in slots}
         self._seen = (iteration, now)
-        self.next_look = iteration + 1 if slots else NEVER
+        self.next_reading = iteration + 1 if slots else NEVER
 
     def due(self, iteration: int) -> frozenset[object]:
         """Return the slots that fire in this iteration, and decide when to read the time next."""
-        if iteration < self.next_look:
+        if iteration < self.next_reading:
             return frozenset()
         now = self._now()
         keys = list(self._slots)
         mask = sum(1 << i for i, key in enumerate(keys) if now - self._last[key] >= self._slots[key].interval)
         mask, pause = self._agree(mask, self._pause(iteration, now))
-        self.next_look = iteration + pause
+        self.next_reading = iteration + pause
         fired = frozenset(key for i, key in enumerate(keys) if mask >> i & 1)
         for key in fired:
             self._last[key] = now

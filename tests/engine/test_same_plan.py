@@ -53,10 +53,10 @@ PLAN = {"names": ["a", "b"], "settings": {"a": {"x": 1}, "b": {}}, "lines": [["a
     ("other", "wanted"),
     [
         ({"names": ["a"], "lines": [["a", "one"]]}, "rank 3 has no 'b', which rank 0 has"),
-        ({"names": ["a", "b", "c"]}, "rank 3 has 'c', which rank 0 has not"),
-        ({"names": ["b", "a"]}, "they stand in another order on rank 3"),
+        ({"names": ["a", "b", "c"]}, "rank 3 has 'c', which rank 0 does not have"),
+        ({"names": ["b", "a"]}, "their order differs on rank 3"),
         ({"settings": {"a": {"x": 2}, "b": {}}}, "a.x is 1 on rank 0 and 2 on rank 3"),
-        ({"lines": [["a", "one"], ["b", "three"]]}, "rank 3 has another 'b': three, two"),
+        ({"lines": [["a", "one"], ["b", "three"]]}, "'b' differs on rank 3: three, two"),
     ],
 )
 def test_what_differs_is_named(other: dict[str, object], wanted: str) -> None:

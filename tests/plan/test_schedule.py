@@ -167,10 +167,10 @@ def test_every_rank_does_what_the_first_decides() -> None:
     for n in range(1, 200):
         hands[0], hands[1] = n * 0.5, n * 0.37 + 5
         assert rank0.due(n) == rank1.due(n)
-        assert rank0.next_look == rank1.next_look
+        assert rank0.next_reading == rank1.next_reading
 
 
 def test_without_schedules_in_seconds_the_clock_is_never_looked_at() -> None:
     clock = Clock(lambda: 0.0, lambda mask, pause: (mask, pause))
     clock.start({}, 5)
-    assert clock.next_look == NEVER
+    assert clock.next_reading == NEVER

@@ -59,10 +59,10 @@ class DeterminismHook(BaseHook):
     def __post_init__(self) -> None:
         self._before: dict[str, Any] = {}
         self._others: dict[int, dict[str, str]] = {}
-        self._differs = self._told_of_ranks = False
+        self._differs = self._warned_about_ranks = False
 
     def before_run(self, runner: Runner) -> None:
-        self._differs = self._told_of_ranks = False
+        self._differs = self._warned_about_ranks = False
         self._others = {} if self.compare_with is None else read(self.compare_with / FILE)
         self._set_flags()
         # The random numbers of a resumed run are restored after this.
@@ -146,8 +146,8 @@ class DeterminismHook(BaseHook):
 
     def _compare_ranks(self, runner: Runner, said: list[dict[str, str]]) -> None:
         wrong = [number for number, theirs in enumerate(said) if theirs != said[0]]
-        if wrong and not self._told_of_ranks:
-            self._told_of_ranks = True
+        if wrong and not self._warned_about_ranks:
+            self._warned_about_ranks = True
             where = ", ".join(different(said[0], said[wrong[0]]))
             words = "iteration %d: the weights of rank %d differ from those of rank 0, in %s"
             runner.logger.warning(words, runner.global_step, wrong[0], where)
