@@ -124,7 +124,7 @@ class EvalHook(BaseHook):
     def attached(self) -> None:
         runner = self.runner
         if self.evaluates not in runner.evaluators:
-            runner.add_evaluator(self.evaluates, self._make_evaluator(runner))
+            runner.installation.add_evaluator(self.evaluates, self._make_evaluator(runner))
 
     @property
     def loader(self) -> Any:
@@ -140,7 +140,7 @@ class EvalHook(BaseHook):
         if self.evaluate_at_start and runner.global_step == 0:
             self.evaluate(runner)
             return
-        step, length, unit = runner.global_step, runner.epoch_length, self.when.unit
+        step, length, unit = runner.global_step, runner.trainer_state.epoch_length, self.when.unit
         done = runner.trainer.state.epoch if unit == "epoch" else step
         between_epochs = length is not None and step % length == 0
         possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))

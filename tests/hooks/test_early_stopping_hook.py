@@ -152,7 +152,7 @@ def test_the_state_tells_score_epoch_and_counts(tmp_path: Path) -> None:
 def test_several_evaluators_and_repeated_validations_count_once(tmp_path: Path) -> None:
     run = Scored(tmp_path, [3, 2, 1, 0], patience=3)
     hard = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=0.0))
-    run.runner.add_evaluator("hard", hard)
+    run.runner.installation.add_evaluator("hard", hard)
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: run.runner.validate())
     assert run.run() == 4
@@ -163,7 +163,7 @@ def test_a_value_of_an_earlier_step_is_not_judged(tmp_path: Path) -> None:
     run = Scored(tmp_path, [3] * 6, patience=3)
     run.runner.remove_hook("EvalHook")
     hard = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=0.0))
-    run.runner.add_evaluator("hard", hard)
+    run.runner.installation.add_evaluator("hard", hard)
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: run.runner.evaluators["val"].run([0]))
     run.run()

@@ -249,7 +249,7 @@ def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
 def test_a_test_after_the_run_belongs_to_its_report(tmp_path: Path) -> None:
     run = tiny_run()
     runner = attach_hooks(run.trainer, ALL, work_dir=tmp_path, test_loader=run.val_data, **run.services)
-    runner.add_evaluator("test", run.evaluator)
+    runner.installation.add_evaluator("test", run.evaluator)
     run.trainer.run(run.data, max_epochs=1)
     runner.test()
     text = (tmp_path / FILE_NAME).read_text()
