@@ -71,8 +71,8 @@ class Run:
     def wait(self) -> None:
         """Let the drawing keep up: iterations this short would have pictures left out."""
         for hook in self.runner.hooks.values():
-            if getattr(hook, "_studio", None) is not None:
-                hook._studio.wait()
+            if getattr(hook, "_thread", None) is not None:
+                hook._thread.wait()
 
     def train(self, data: Any = None, epochs: int = 2) -> Run:
         self.trainer.run(batches(4) if data is None else data, max_epochs=epochs)
@@ -351,8 +351,8 @@ def test_a_failure_while_drawing_is_a_warning_and_three_in_a_row_switch_the_hook
     hook = VisualizationHook(interval=1, mean=[0.5, 0.5])
 
     def step(engine: Engine, batch: Batch) -> Tensor:
-        if hook._studio is not None:
-            hook._studio.wait()
+        if hook._thread is not None:
+            hook._thread.wait()
         return torch.zeros(8, 3)
 
     trainer = Engine(step)
@@ -384,7 +384,7 @@ def test_without_model_and_predictions_the_error_says_what_would_help(
     trainer = Engine(lambda engine, batch: 0.5)
     attach_hooks(trainer, [VisualizationHook(interval=1)], work_dir=tmp_path)
     trainer.run(batches(1))
-    assert "let the step return (y_pred, y), or give attach_hooks model=..." in caplog.text
+    assert "let the step return (y_pred, y), or pass model=... to attach_hooks()" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.hooks.monitors.history_plot_hook import MOST_POINTS, HistoryPlotHook, add_point, as_number
+from ignite_hooks.hooks.monitors.history_plot_hook import MAX_POINTS, HistoryPlotHook, add_point, as_number
 from ignite_hooks.testing import MemoryWriter, TinyRun, tiny_run
 
 
@@ -69,7 +69,7 @@ def test_the_state_does_not_grow_with_the_run() -> None:
     points: list[tuple[int, float]] = []
     for step in range(10_000):
         points = add_point(points, (step, float(step)))
-        assert len(points) <= MOST_POINTS
+        assert len(points) <= MAX_POINTS
     assert points[0] == (0, 0.0)
     assert points[-1] == (9999, 9999.0)
     assert [step for step, _ in points] == sorted({step for step, _ in points})
