@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from ignite_hooks.report.curves import History
-from ignite_hooks.report.page import BestScore, HookCost, RunPage, Said, render
-from ignite_hooks.report.pictures import Shown
+from ignite_hooks.report.data import BestScore, HookCost, LoggedWarning, RunPage
+from ignite_hooks.report.page import render
+from ignite_hooks.report.pictures import PagePicture
 
 HOSTILE = "\"'></style></pre></svg><script>document.title='owned'</script><img src=x onerror=alert(1)>&\x00\u202e"
 PIXEL = (
@@ -41,7 +42,7 @@ def hostile(state: Any = "failed") -> RunPage:
         plan=[
             dict.fromkeys(("point", "order", "hook", "priority", "how often", "next", "reads", "writes", "saves"), x)
         ],
-        pictures=[Shown(x, 3, PIXEL, x)],
+        pictures=[PagePicture(x, 3, PIXEL, x)],
         pictures_besides=2,
         config=x,
         environment={x: x},
@@ -49,7 +50,7 @@ def hostile(state: Any = "failed") -> RunPage:
         files=[x],
         failures=[x],
         findings=[x],
-        warnings=[Said(f"{x}\n{x}", 1.0, x, 2)],
+        warnings=[LoggedWarning(f"{x}\n{x}", 1.0, x, 2)],
     )
 
 
@@ -170,6 +171,6 @@ def test_the_size_of_a_page_is_bounded() -> None:
     many = History()
     for step in range(1, 700):
         many.add([{"step": step, "epoch": 1, "kind": "val", "scalars": {f"m{n}": step * 1.1 for n in range(100)}}])
-    page = RunPage("run", history=many, config="x" * 10**7, warnings=[Said("w" * 2000)] * 60)
+    page = RunPage("run", history=many, config="x" * 10**7, warnings=[LoggedWarning("w" * 2000)] * 60)
     assert len(render(page).encode()) < 2_500_000
     assert "52 numbers more in metrics.jsonl" in render(page)
