@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ignite_hooks.report.chart import HEIGHT, WIDTH, Scale, bar, chart, value
-from ignite_hooks.report.curves import MOST, Mark, Series
+from ignite_hooks.report.curves import MAX_POINTS, Mark, Series
 
 
 def series(*values: float, name: str = "accuracy") -> Series:
@@ -27,7 +27,7 @@ def series(*values: float, name: str = "accuracy") -> Series:
         (1e-300, 1e300),
         (-1.7e308, 1.7e308),
         (5e-324, 5e-324),
-        tuple(float(n % 7) for n in range(10 * MOST)),
+        tuple(float(n % 7) for n in range(10 * MAX_POINTS)),
     ],
     ids=lambda values: f"{len(values)} from {min(values, default=None)} to {max(values, default=None)}",
 )
@@ -50,7 +50,7 @@ def test_losses_over_decades_are_drawn_to_a_logarithmic_scale() -> None:
 
 def test_what_lies_around_means_is_shaded() -> None:
     assert "<polygon" not in chart([series(1.0, 2.0)], 2)
-    assert "<polygon" in chart([series(*range(2 * MOST))], 2 * MOST)
+    assert "<polygon" in chart([series(*range(2 * MAX_POINTS))], 2 * MAX_POINTS)
 
 
 def test_the_best_value_is_marked_and_says_what_it_is() -> None:

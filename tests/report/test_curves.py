@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.report.curves import MOST, History, Mark, Series, shares
+from ignite_hooks.report.curves import MAX_POINTS, History, Mark, Series, shares
 
 
 def line(step: int, kind: str = "train", **scalars: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def test_a_series_stays_small_and_keeps_its_extremes_and_its_mean_exactly() -> N
     values = [chance.gauss(0, 1) for _ in range(50_000)]
     for step, value in enumerate(values, 1):
         series.add(value, step, None)
-    assert MOST / 2 <= len(series.points) <= MOST
+    assert MAX_POINTS / 2 <= len(series.points) <= MAX_POINTS
     assert series.lowest is not None
     assert series.highest is not None
     assert (series.lowest.value, series.highest.value) == (min(values), max(values))
