@@ -367,14 +367,14 @@ def test_a_token_layer_that_is_named_has_a_cam() -> None:
     [
         (lambda: grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(1, 1, 2, 2)), "has no convolution"),
         (lambda: grad_cam(small_cnn(), torch.rand(1, 1, 8, 8), layer="33"), "has no layer '33', did you mean '3'"),
-        (lambda: grad_cam(small_cnn(), torch.rand(8, 8)), "images are a tensor of N x C x H x W, not"),
+        (lambda: grad_cam(small_cnn(), torch.rand(8, 8)), "images must be a tensor N x C x H x W, not"),
         (lambda: grad_cam(small_cnn(), torch.rand(2, 1, 8, 8), target=2), r"\[2, 2\] is not a class: the model has 2"),
         (lambda: grad_cam(small_cnn(), torch.rand(2, 1, 8, 8), target=[0, 1, 0]), "2 images have 3 targets"),
         (lambda: grad_cam(small_cnn(), torch.rand(1, 1, 8, 8), layer="8"), "has no places in the image"),
-        (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples is a whole number of at least 1"),
+        (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples must be at least 1"),
         (lambda: rollout({}), "no attention maps"),
         (lambda: feature_maps(nn.Linear(2, 2), torch.rand(1, 2)), "has no convolution: name the layers"),
-        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] took part"),
+        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] ran"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_clear_error(call: Any, message: str) -> None:

@@ -109,12 +109,12 @@ def test_at_most_so_many_as_wanted_are_read(count: int) -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (torch.zeros(8, 4), r"N x C x H x W, N x H x W x C, or N x H x W in grey, not \(8, 4\)"),
+        (torch.zeros(8, 4), r"N x C x H x W, N x H x W x C, or N x H x W if grey, not \(8, 4\)"),
         (torch.zeros(2, 3, 4, 4, 4), "not \\(2, 3, 4, 4, 4\\)"),
         (torch.zeros(2, 3, 0, 4), "no pixels"),
         (torch.zeros(2, 3, 4, 4, dtype=torch.complex64), "hold numbers, not complex64"),
         ("images", "a tensor, an array or a list of these, not 'images'"),
-        ([torch.zeros(4)], "C x H x W, H x W x C, or H x W in grey"),
+        ([torch.zeros(4)], "C x H x W, H x W x C, or H x W if grey"),
     ],
 )
 def test_what_is_no_image_is_one_clear_error(batch: Any, message: str) -> None:

@@ -49,7 +49,7 @@ def test_logits_that_are_not_a_number_lose() -> None:
 
 @pytest.mark.parametrize("wrong", [np.zeros(4), np.zeros((2, 2, 2, 2)), np.zeros((0, 4)), np.array([["a"]])])
 def test_what_is_no_mask_is_one_clear_error(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"a mask has the shape H x W, 1 x H x W or C x H x W, not"):
+    with pytest.raises(ValueError, match=r"a mask must have the shape H x W, 1 x H x W or C x H x W, not"):
         as_mask(wrong)
 
 

@@ -56,7 +56,7 @@ def test_three_things_of_a_batch_are_no_predictions_of_three_images(outputs: Any
 
 @pytest.mark.parametrize("batch", [None, 7, "text", {}, {"caption": ["a"]}, []])
 def test_a_batch_without_images_is_one_clear_error(batch: Any) -> None:
-    with pytest.raises(ValueError, match=r"no images in a batch of .*: give the setting extract a function"):
+    with pytest.raises(ValueError, match=r"no images in a batch of .*: set extract to a function"):
         read(batch)
 
 
@@ -67,7 +67,7 @@ def test_vectors_are_no_mistake_but_nothing_to_see() -> None:
 
 @pytest.mark.parametrize("given", [None, {"target": 1}, {"images": X, "masks": X}, X])
 def test_what_extract_has_to_return_is_told(given: Any) -> None:
-    with pytest.raises(ValueError, match="extract returns a mapping of images, target, prediction, inputs, not"):
+    with pytest.raises(ValueError, match="extract must return a mapping of images, target, prediction, inputs, not"):
         as_samples(given)
 
 
@@ -77,7 +77,7 @@ def test_predictions_are_found_in_what_a_model_returns(output: Any) -> None:
 
 
 def test_a_model_that_returns_nothing_of_use_is_one_clear_error() -> None:
-    with pytest.raises(ValueError, match=r"no prediction for 2 images in what the model returned: an array of \(3,\)"):
+    with pytest.raises(ValueError, match=r"no prediction for 2 images in the output of the model: an array of \(3,\)"):
         prediction_of(torch.rand(3), 2)
 
 

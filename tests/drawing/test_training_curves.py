@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ignite_hooks.drawing.layout import as_pixels
-from ignite_hooks.drawing.training_curves import MOST_POINTS, curves, thinned
+from ignite_hooks.drawing.training_curves import MAX_POINTS, curves, thinned
 
 
 def test_train_and_val_of_one_number_stand_in_one_picture() -> None:
@@ -71,8 +71,8 @@ def test_anything_that_can_happen_to_a_number_gives_a_picture_without_a_warning(
 
 def test_many_points_are_thinned_and_keep_both_ends() -> None:
     points = [(n, float(n)) for n in range(100_000)]
-    kept = thinned(points, MOST_POINTS)
-    assert len(kept) == MOST_POINTS
+    kept = thinned(points, MAX_POINTS)
+    assert len(kept) == MAX_POINTS
     assert (kept[0], kept[-1]) == (points[0], points[-1])
     (line,) = curves({"loss": points}).axes[0].get_lines()
-    assert len(np.asarray(line.get_xdata())) == MOST_POINTS
+    assert len(np.asarray(line.get_xdata())) == MAX_POINTS
