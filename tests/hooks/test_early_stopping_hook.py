@@ -308,7 +308,7 @@ def test_best_weights_whose_file_is_damaged_are_missed_with_a_warning(
     resumed = Scored(tmp_path, [9, 1, 1], checkpoint, patience=2, resume="auto")
     assert resumed.run() == 3
     assert "best_val_accuracy_epoch_1.pth: 2 bytes instead of" in caplog.text
-    assert "the weights of epoch 1 are not here any more: the model keeps the last ones" in caplog.text
+    assert "the weights of epoch 1 are lost: the model keeps the last ones" in caplog.text
     assert equal(dict(resumed.model.state_dict()), resumed.weights[-1])
 
 
@@ -333,7 +333,7 @@ def test_a_monitor_whose_evaluator_never_ran_is_told_at_the_end(
     run = Scored(tmp_path, [1, 2])
     run.runner.remove_hook("EvalHook")
     run.run()
-    assert "no evaluation published 'val_accuracy': there was nothing to judge" in caplog.text
+    assert "no evaluation published 'val_accuracy', so this hook never compared a score" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -358,14 +358,14 @@ def test_where_nothing_evaluates_it_is_refused(tmp_path: Path) -> None:
         attach_hooks(Engine(lambda engine, batch: None), ["EarlyStoppingHook"], work_dir=tmp_path)
     assert str(caught.value) == (
         "hooks[0].monitor: nothing evaluates, so 'val_loss' never exists: "
-        "give attach_hooks val_loader or evaluators, or add an EvalHook"
+        "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
     )
 
 
 def test_weights_to_restore_need_a_model(tmp_path: Path) -> None:
     evaluator = Engine(lambda engine, batch: None)
     hook = {"type": "EarlyStoppingHook", "restore_best_weights": True}
-    with pytest.raises(ConfigError, match=r"restore_best_weights: needs the model: give attach_hooks model="):
+    with pytest.raises(ConfigError, match=r"restore_best_weights: needs the model: pass model="):
         attach_hooks(Engine(lambda engine, batch: None), [hook], evaluators=evaluator, work_dir=tmp_path)
 
 

@@ -448,13 +448,17 @@ def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        ({}, {"val_loader": None}, ".dataloader: there is no service 'val_loader': give attach_hooks val_loader=..."),
+        (
+            {},
+            {"val_loader": None},
+            ".dataloader: there is no service 'val_loader': pass val_loader=... to attach_hooks()",
+        ),
         (
             {"dataloader": "vall_loader"},
             {},
             ".dataloader: there is no service 'vall_loader', did you mean 'val_loader'?",
         ),
-        ({"dataloader": 3}, {}, ".dataloader: data or the name of a service is needed, not 3"),
+        ({"dataloader": 3}, {}, ".dataloader: must be data or the name of a service, not 3"),
         ({"name": "hard-val"}, {}, ".name: 'hard-val' begins the names of metrics: use letters, digits and _"),
         (
             {"metrics": {"acc": "Acuracy"}},
@@ -464,27 +468,27 @@ def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -
         (
             {"metrics": {"acc": 3}},
             {},
-            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not 3",
+            ".metrics.acc: must be the name of a metric, or a mapping with 'type', not 3",
         ),
         (
             {"metrics": {"acc": {"k": 3}}},
             {},
-            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not {'k': 3}",
+            ".metrics.acc: must be the name of a metric, or a mapping with 'type', not {'k': 3}",
         ),
         (
             {"metrics": {"loss": {"type": "Loss", "loss_fn": "criterion"}}},
             {"criterion": None},
-            ".metrics.loss: loss_fn: there is no service 'criterion': give attach_hooks criterion=...",
+            ".metrics.loss: loss_fn: there is no service 'criterion': pass criterion=... to attach_hooks()",
         ),
         (
             {"metrics": {"acc": "Accuracy"}},
             {"evaluators": Engine(lambda engine, batch: None)},
-            ".metrics: attach_hooks was given the evaluator 'val', which decides this itself",
+            ".metrics: has no effect on the evaluator 'val' passed to attach_hooks(): remove one of the two",
         ),
         (
             {"test_fn": lambda model, loader: {}},
             {"evaluators": Engine(lambda engine, batch: None)},
-            ".test_fn: attach_hooks was given the evaluator 'val', which decides this itself",
+            ".test_fn: has no effect on the evaluator 'val' passed to attach_hooks(): remove one of the two",
         ),
         (
             {"metric": "mode_quality"},
@@ -504,13 +508,13 @@ def test_what_cannot_work_is_refused_before_anything_is_attached(
 
 
 def test_an_engine_of_which_the_model_is_not_known_needs_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"needs the model, which could not be found in the trainer: give attach_"):
+    with pytest.raises(ConfigError, match=r"needs the model, which was not found in the trainer: pass model="):
         attach_hooks(Engine(lambda engine, batch: None), ["EvalHook"], work_dir=tmp_path, val_loader=VAL)
 
 
 def test_settings_that_a_metric_refuses_name_it(tmp_path: Path) -> None:
     metrics = {"precision": {"type": "Precision", "avrage": True}}
-    with pytest.raises(ConfigError, match=r"EvalHook\.metrics\.precision: Precision refuses these settings: .*avrage"):
+    with pytest.raises(ConfigError, match=r"EvalHook\.metrics\.precision: Precision rejects these settings: .*avrage"):
         attached(tmp_path, {"type": "EvalHook", "metrics": metrics})
 
 
