@@ -26,7 +26,7 @@ def paint() -> Any:
 
 
 class Gate:
-    """A drawing that waits until it may go on."""
+    """A drawing that waits until it is opened."""
 
     def __init__(self) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
@@ -37,7 +37,7 @@ class Gate:
         return PICTURE
 
 
-def test_pictures_become_files_and_go_to_the_writer_from_another_thread(tmp_path: Path) -> None:
+def test_pictures_are_saved_and_sent_in_another_thread(tmp_path: Path) -> None:
     sink, threads = MemoryWriter(), []
     drawer = DrawingThread("test", folder=tmp_path, sink=sink)
 
@@ -53,7 +53,7 @@ def test_pictures_become_files_and_go_to_the_writer_from_another_thread(tmp_path
     assert [(name, step) for name, _, step in sink.images] == [("val/cam", 5)]
 
 
-def test_figures_go_to_the_writer_as_figures(tmp_path: Path) -> None:
+def test_figures_are_sent_as_figures(tmp_path: Path) -> None:
     from ignite_hooks.writers.interface import Writer
 
     figures: list[Any] = []
@@ -69,7 +69,7 @@ def test_figures_go_to_the_writer_as_figures(tmp_path: Path) -> None:
     assert np.asarray(Image.open(tmp_path / "history.png")).shape[1] > 300
 
 
-def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_queue_drops_pictures_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gate, drawer = Gate(), DrawingThread("test", folder=tmp_path)
     drawer.draw("gate", 0, gate)
     assert gate.begun.wait(60)
@@ -84,7 +84,7 @@ def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog
     ]
 
 
-def test_the_pictures_of_one_look_are_drawn_all_or_dropped_all(tmp_path: Path) -> None:
+def test_pictures_of_a_sample_are_all_drawn_or_all_dropped(tmp_path: Path) -> None:
     gate, drawer = Gate(), DrawingThread("test", folder=tmp_path)
     drawer.draw("gate", 0, gate)
     assert gate.begun.wait(60)
@@ -102,7 +102,7 @@ def test_the_pictures_of_one_look_are_drawn_all_or_dropped_all(tmp_path: Path) -
     assert len(list(tmp_path.iterdir())) == 1 + 6 * MAX_WAITING + 2
 
 
-def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
+def test_only_the_newest_of_replacing_pictures_is_drawn(tmp_path: Path) -> None:
     gate, sink = Gate(), MemoryWriter()
     drawer = DrawingThread("test", folder=tmp_path, sink=sink)
     drawer.draw("gate", 0, gate)
@@ -125,7 +125,7 @@ def test_the_last_of_many_replacements_is_never_lost() -> None:
 
 
 @pytest.mark.parametrize("where", ["draw", "close"])
-def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
+def test_exceptions_of_drawings_are_raised_in_the_loop(where: str) -> None:
     def fail() -> Any:
         raise ValueError("boom")
 
@@ -143,7 +143,7 @@ def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
-def test_the_thread_takes_no_turn_of_others_and_the_main_thread_stays_what_it_was() -> None:
+def test_only_the_drawing_thread_yields_to_others() -> None:
     seen: list[int] = []
     before = os.sched_getscheduler(0)
     drawer = DrawingThread("test")
@@ -172,11 +172,11 @@ def test_without_a_picture_there_is_no_thread() -> None:
         ("猫 1", "猫_1_000007.png"),
     ],
 )
-def test_no_name_leads_out_of_the_folder(name: str, expected: str) -> None:
+def test_no_name_leaves_the_folder(name: str, expected: str) -> None:
     assert str(file_name(name, 7)) == expected
 
 
-def test_without_a_display_it_is_said_once_and_files_are_written(
+def test_without_display_it_warns_once_and_saves_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -211,9 +211,9 @@ print(seen)
 
 
 @pytest.mark.slow
-def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
+def test_a_window_on_a_display_shows_the_picture() -> None:
     if shutil.which("xvfb-run") is None:
-        pytest.skip("a screen to look at needs xvfb")
+        pytest.skip("needs xvfb for a screen")
     pytest.importorskip("tkinter")
     command = ["xvfb-run", "-a", "-s", "-screen 0 800x600x24", sys.executable, "-c", WINDOW]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -221,7 +221,7 @@ def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
     assert int(done.stdout) >= 12_000, "half of the picture is on the screen"
 
 
-def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_a_picture_inline_and_updates_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
 
     class Handle:
@@ -243,7 +243,7 @@ def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monke
     assert shown == [("new", b"\x89PNG"), ("update", b"\x89PNG"), ("new", b"\x89PNG")]
 
 
-def test_where_matplotlib_can_open_no_window_it_is_said_once(
+def test_without_windows_in_matplotlib_it_warns_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from matplotlib import pyplot
@@ -255,10 +255,10 @@ def test_where_matplotlib_can_open_no_window_it_is_said_once(
     for step in (1, 2):
         drawer.draw("a", step, paint)
     drawer.close()
-    assert not pyplot.get_fignums(), "nothing is kept of a window that did not open"
+    assert not pyplot.get_fignums(), "a window that did not open leaves nothing behind"
     pyplot.switch_backend(before)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told == (
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
         "show: pictures are not shown: "
         "matplotlib cannot open a window (FigureCanvasAgg is non-interactive, and thus cannot be shown)"
     )

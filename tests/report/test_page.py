@@ -55,7 +55,7 @@ def hostile(state: Any = "failed") -> RunPage:
 
 
 class Outline(HTMLParser):
-    """What a browser would find: elements, attributes and texts; complains of what is not closed."""
+    """The elements, attributes and texts that a browser finds; fails if an element is not closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_hostile_names_stay_text(state: Any) -> None:
     assert sum("<script>" in text for text in outline.texts) > 15, "they are shown as they are"
 
 
-def test_a_page_forbids_itself_to_load_or_run_anything() -> None:
+def test_the_policy_forbids_loading_and_running_anything() -> None:
     policy = [given for name, given in Outline(render(RunPage("a"))).elements if name == "meta"][2]
     assert policy["http-equiv"] == "Content-Security-Policy"
     assert str(policy["content"]).startswith("default-src 'none'; img-src data:;")
@@ -97,7 +97,7 @@ def test_a_page_forbids_itself_to_load_or_run_anything() -> None:
     assert "https://" not in render(hostile())
 
 
-def test_the_head_names_the_best_model_the_slowest_hook_and_the_problems() -> None:
+def test_cards_name_best_model_slowest_hook_and_problems() -> None:
     costs = [HookCost("snail", 4, 2.0, 0.5, 1.0, 1.0), HookCost("quick", 4, 0.1, 0.02, 0.1, 0.1)]
     page = RunPage(
         "run",
@@ -113,13 +113,13 @@ def test_the_head_names_the_best_model_the_slowest_hook_and_the_problems() -> No
     assert '<div class="big">none</div>' in head
 
 
-def test_what_hooks_have_found_is_no_problem_and_stands_beside() -> None:
+def test_findings_are_shown_but_are_not_problems() -> None:
     head = render(RunPage("run", "finished", findings=["data loading takes 43 %"])).partition("<section")[0]
     assert '<div class="big">none</div><p>data loading takes 43 %</p><p><a href="#warnings">1 finding</a></p>' in head
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])
-def test_values_that_are_no_numbers_are_a_warning(state: Any) -> None:
+def test_values_that_are_not_finite_are_a_warning(state: Any) -> None:
     found = history("accuracy", 2)
     found.add([{"step": 3, "epoch": 3, "kind": "train", "scalars": {"loss": None, "aux": None}, "nonfinite": ["loss"]}])
     for step in (1, 2):
@@ -133,7 +133,7 @@ def test_values_that_are_no_numbers_are_a_warning(state: Any) -> None:
     assert '<span class="odd">2 values not finite</span>' in below
 
 
-def test_of_many_curves_some_are_shown_at_once() -> None:
+def test_many_curves_are_partly_folded() -> None:
     many = History()
     scalars = {f"m{n}": 1.0 for n in range(15)}
     many.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": scalars}])
@@ -142,7 +142,7 @@ def test_of_many_curves_some_are_shown_at_once() -> None:
     assert folded.startswith("<summary>3 more charts</summary>")
 
 
-def test_the_loss_comes_before_whole_families_of_numbers_and_with_its_parts() -> None:
+def test_the_loss_comes_before_families_of_numbers() -> None:
     found = History()
     found.add([{"step": 1, "epoch": 1, "kind": "train", "scalars": {"norm/a": 1.0, "loss/aux": 1.0, "loss": 2.0}}])
     found.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": {"loss": 1.0, "accuracy": 0.5}}])
@@ -150,18 +150,18 @@ def test_the_loss_comes_before_whole_families_of_numbers_and_with_its_parts() ->
     assert text.index("<h3>loss</h3>") < text.index("<h3>accuracy</h3>") < text.index("<h3>norm</h3>")
 
 
-def test_without_a_ranked_metric_the_best_of_an_evaluation_is_named() -> None:
+def test_without_ranked_metric_the_best_evaluation_is_named() -> None:
     head = render(RunPage("run", "finished", history=history())).partition("<section")[0]
     assert "0.3 <small>val/accuracy</small>" in head or "0.3333 <small>val/loss</small>" in head
     assert "no hook of this run keeps the best" in head
 
 
 @pytest.mark.parametrize(("state", "again"), [("running", 1), ("finished", 0), ("failed", 0)])
-def test_a_page_is_read_again_while_the_run_goes_on(state: Any, again: int) -> None:
+def test_a_page_reloads_while_the_run_goes_on(state: Any, again: int) -> None:
     assert render(RunPage("run", state)).count('http-equiv="refresh"') == again
 
 
-def test_a_run_that_failed_says_so_before_all_else() -> None:
+def test_a_failed_run_shows_the_failure_first() -> None:
     text = render(RunPage("run", "failed", reason="it broke", trace="Traceback", history=history()))
     assert text.index('id="warnings"') < text.index('id="curves"')
     assert "it broke" in text.partition("<section")[0]

@@ -19,7 +19,7 @@ def drawn(path: Path, size: int = 8, at: float = 1000.0) -> Path:
     return path
 
 
-def test_the_newest_of_each_name_is_shown_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_the_newest_of_each_name_is_shown(tmp_path: Path) -> None:
     for step in (100, 200, 300):
         drawn(tmp_path / "visualization" / "val" / f"predictions_{step:06d}.png", at=1000.0 + step)
     drawn(tmp_path / "visualization" / "gradient_flow.png")
@@ -30,7 +30,7 @@ def test_the_newest_of_each_name_is_shown_and_the_others_are_counted(tmp_path: P
     assert shown[0].file == "visualization/val/predictions_000300.png"
 
 
-def test_no_more_are_shown_than_asked_for_and_none_of_an_earlier_run(tmp_path: Path) -> None:
+def test_pictures_beyond_the_limit_or_of_earlier_runs_are_omitted(tmp_path: Path) -> None:
     for number in range(6):
         drawn(tmp_path / f"p{number}.png", at=1000.0 + number)
     shown, besides = PictureFinder().newest([tmp_path], tmp_path, 2, since=1002.0)
@@ -38,7 +38,7 @@ def test_no_more_are_shown_than_asked_for_and_none_of_an_earlier_run(tmp_path: P
     assert besides == 2
 
 
-def test_together_they_stay_within_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_together_stay_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MAX_BYTES", 3000)
     for number in range(6):
         drawn(tmp_path / f"p{number}.png", size=20, at=1000.0 + number)
@@ -48,7 +48,7 @@ def test_together_they_stay_within_their_bytes(tmp_path: Path, monkeypatch: pyte
     assert len(shown) + besides == 6
 
 
-def test_large_files_become_smaller(tmp_path: Path) -> None:
+def test_large_files_are_reduced(tmp_path: Path) -> None:
     path = drawn(tmp_path / "large.png", size=1000)
     data = embedded(path)
     assert path.stat().st_size > pictures.LARGE
@@ -56,13 +56,13 @@ def test_large_files_become_smaller(tmp_path: Path) -> None:
     assert len(data) < path.stat().st_size / 2
 
 
-def test_what_only_looks_like_a_picture_is_not_shown(tmp_path: Path) -> None:
+def test_files_that_are_not_pictures_are_omitted(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("<script>")
     (tmp_path / "link.png").symlink_to("/etc/hostname")
     assert PictureFinder().newest([tmp_path], tmp_path, 5)[0] == []
 
 
-def test_a_large_picture_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+def test_incomplete_large_pictures_are_omitted(tmp_path: Path) -> None:
     path = drawn(tmp_path / "large.png", size=1000)
     path.write_bytes(path.read_bytes()[: pictures.LARGE + 1000])
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(pictures.LARGE))
@@ -71,7 +71,7 @@ def test_a_large_picture_that_is_still_being_written_is_left_out(tmp_path: Path)
     assert [one.file for one in shown] == [whole.name]
 
 
-def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     monkeypatch.setattr(pictures, "embedded", lambda path: read.append(path) or "data:image/png;base64,")
     finder = PictureFinder()
