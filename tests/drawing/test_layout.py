@@ -23,8 +23,8 @@ def test_text_is_cut_to_fit(width: int) -> None:
 
 def test_sheets_of_narrow_pictures_have_room_for_text() -> None:
     narrow = np.full((200, 20, 3), 90, np.uint8)
-    plain, told = sheet([Tile(narrow)]), sheet([Tile(narrow, ["automobile (0.93)"])])
-    assert told.shape[1] >= plain.shape[1] + font().getlength("automobile (0.93)") - 20
+    plain, captioned = sheet([Tile(narrow)]), sheet([Tile(narrow, ["automobile (0.93)"])])
+    assert captioned.shape[1] >= plain.shape[1] + font().getlength("automobile (0.93)") - 20
     assert sheet([Tile(narrow, ["a word " * 99])]).shape[1] <= 300
     one_line = sheet([Tile(narrow)], title="val, iteration 3, epoch 1")
     assert one_line.shape[0] == sheet([Tile(narrow)], title="val").shape[0]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ignite_hooks.drawing import theme as look
+from ignite_hooks.drawing import theme
 from ignite_hooks.drawing.figures import classification
 from ignite_hooks.drawing.theme import PALETTE, as_colour, colour_of, font_file, ink_on, own_font, readable
 
@@ -28,7 +28,7 @@ def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget_fonts() -> None:
-    for cached in (look._font, look._font_with, look._installed, look._letters):
+    for cached in (theme._font, theme._font_with, theme._installed, theme._letters):
         cached.cache_clear()
 
 
@@ -70,8 +70,8 @@ def test_the_palette_is_distinguishable_with_any_colour_vision() -> None:
 
 
 @pytest.mark.parametrize("colour", [*PALETTE, (0, 0, 0), (255, 255, 255), (128, 128, 128)])
-def test_text_is_legible_on_every_colour(colour: look.Colour) -> None:
-    def luminance(of: look.Colour) -> float:
+def test_text_is_legible_on_every_colour(colour: theme.Colour) -> None:
+    def luminance(of: theme.Colour) -> float:
         parts = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in of]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 

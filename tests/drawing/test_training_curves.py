@@ -40,10 +40,10 @@ def test_the_best_value_is_legible_wherever_it_lies(at: int, value: float) -> No
     figure = curves(dict.fromkeys("abc", points), best=dict.fromkeys("abc", (at, value)))
     as_pixels(figure)
     for axes in figure.axes:
-        (told,) = axes.texts
-        place, panel = told.get_window_extent(), axes.get_window_extent()
-        assert panel.x0 <= place.x0 < place.x1 <= panel.x1, told.get_text()
-        assert panel.y0 <= place.y0 < place.y1 <= panel.y1, told.get_text()
+        (text,) = axes.texts
+        place, panel = text.get_window_extent(), axes.get_window_extent()
+        assert panel.x0 <= place.x0 < place.x1 <= panel.x1, text.get_text()
+        assert panel.y0 <= place.y0 < place.y1 <= panel.y1, text.get_text()
 
 
 def test_a_number_that_was_never_finite_has_no_scale() -> None:

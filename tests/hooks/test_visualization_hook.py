@@ -181,11 +181,11 @@ def test_explanations_are_of_the_class_in_the_caption(
     name = {"cam": "grad_cam", "gradient": "saliency"}[content]
     plain = getattr(explain, name)
 
-    def look(*given: Any, **named: Any) -> Any:
+    def recorded(*given: Any, **named: Any) -> Any:
         asked.append(named["target"])
         return plain(*given, **named)
 
-    monkeypatch.setattr(explain, name, look)
+    monkeypatch.setattr(explain, name, recorded)
     scores = torch.eye(3)[[2, 0, 1, 1, 2, 2, 0, 1]]
     hook = VisualizationHook(interval=4, contents=[content], max_samples=5, smooth=1)
     Run(tmp_path / "scores", hook, output=lambda *_: scores).train(epochs=1)
