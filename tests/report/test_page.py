@@ -97,27 +97,6 @@ def test_the_policy_forbids_loading_and_running_anything() -> None:
     assert "https://" not in render(hostile())
 
 
-def test_cards_name_best_model_slowest_hook_and_problems() -> None:
-    costs = [HookCost("snail", 4, 2.0, 0.5, 1.0, 1.0), HookCost("quick", 4, 0.1, 0.02, 0.1, 0.1)]
-    page = RunPage(
-        "run",
-        "finished",
-        seconds=10.0,
-        best=[BestScore("loss", 0.1, 2, 7), BestScore("accuracy", 0.9, 3, 9, "best.pth")],
-        costs=costs,
-    )
-    head = render(page).partition("<section")[0]
-    assert "0.9 <small>accuracy</small>" in head
-    assert '<a href="./best.pth">best.pth</a>' in head
-    assert '<div class="big">snail</div><p>20.0% of the run: 2.0 s in 4 calls</p><p>then quick, 1.0%</p>' in head
-    assert '<div class="big">none</div>' in head
-
-
-def test_findings_are_shown_but_are_not_problems() -> None:
-    head = render(RunPage("run", "finished", findings=["data loading takes 43 %"])).partition("<section")[0]
-    assert '<div class="big">none</div><p>data loading takes 43 %</p><p><a href="#warnings">1 finding</a></p>' in head
-
-
 @pytest.mark.parametrize("state", ["running", "finished"])
 def test_values_that_are_not_finite_are_a_warning(state: Any) -> None:
     found = history("accuracy", 2)
@@ -131,29 +110,6 @@ def test_values_that_are_not_finite_are_a_warning(state: Any) -> None:
     assert "<li>val/dice: 2 of 2 values are NaN or infinite</li>" in below
     assert "no finite value</text>" in below
     assert '<span class="odd">2 values not finite</span>' in below
-
-
-def test_many_curves_are_partly_folded() -> None:
-    many = History()
-    scalars = {f"m{n}": 1.0 for n in range(15)}
-    many.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": scalars}])
-    shown, _, folded = render(RunPage("run", history=many)).partition('id="curves"')[2].partition("<details>")
-    assert shown.count("<figure>") == 12
-    assert folded.startswith("<summary>3 more charts</summary>")
-
-
-def test_the_loss_comes_before_families_of_numbers() -> None:
-    found = History()
-    found.add([{"step": 1, "epoch": 1, "kind": "train", "scalars": {"norm/a": 1.0, "loss/aux": 1.0, "loss": 2.0}}])
-    found.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": {"loss": 1.0, "accuracy": 0.5}}])
-    text = render(RunPage("run", history=found)).partition('id="curves"')[2]
-    assert text.index("<h3>loss</h3>") < text.index("<h3>accuracy</h3>") < text.index("<h3>norm</h3>")
-
-
-def test_without_ranked_metric_the_best_evaluation_is_named() -> None:
-    head = render(RunPage("run", "finished", history=history())).partition("<section")[0]
-    assert "0.3 <small>val/accuracy</small>" in head or "0.3333 <small>val/loss</small>" in head
-    assert "no hook of this run keeps the best" in head
 
 
 @pytest.mark.parametrize(("state", "again"), [("running", 1), ("finished", 0), ("failed", 0)])
