@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,12 @@ from griffe import Extension
 ROOT = Path(__file__).parent.parent
 TAKEN = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "gallery.md": "docs/gallery/README.md"}
 """Pages that are files of the repository."""
-PAGES = {
-    "docs/gallery/README.md": "gallery.md",
-    "docs/coming-from.md": "coming-from.md",
-    "docs/points.md": "points.md",
-    "docs/hooks.md": "hooks.md",
-    "docs/benchmarks.md": "benchmarks.md",
-    "docs/scale.md": "scale.md",
-    "docs/decisions/README.md": "decisions/README.md",
-    "CHANGELOG.md": "changelog.md",
+PAGES = {source: page for page, source in TAKEN.items()} | {
+    path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix()
+    for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md"))
 }
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+"""The pages of the site, by their files in the repository."""
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 _SIGNS = re.compile("[_*]")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
@@ -49,29 +45,38 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if name == "hooks.md":
         return markdown.replace("<!-- hooks -->", hooks())
-    if name in TAKEN:
-        return for_the_site(markdown, TAKEN[name])
-    return markdown
+    return for_the_site(markdown, TAKEN.get(name, f"docs/{name}"))
 
 
 def for_the_site(markdown: str, source: str) -> str:
-    """Links to pages of the site stay links; other files of the repository are named, as they are not on it.
+    """Return a file of the repository as a page of the site.
 
-    Code is left alone.
+    Links to pages stay links, hooks lead to the page of all hooks, and other files are named, as the site does not
+    have them. Code is left alone.
     """
     parts = _FENCE.split(markdown)
     return "".join(part if part.startswith("```") else _relinked(part, source) for part in parts)
 
 
 def _relinked(text: str, source: str) -> str:
+    folder = posixpath.dirname(source)
+    page_folder = posixpath.dirname(next((page for page, file in TAKEN.items() if file == source), source[5:]))
+
     def link(found: re.Match[str]) -> str:
-        words, target = found.group(1), found.group(2)
-        return f"[{words}]({PAGES[target]})" if target in PAGES else words if "`" in words else f"`{target}`"
+        words, target, anchor = found.groups()
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if path in PAGES:
+            return f"[{words}]({posixpath.relpath(PAGES[path], page_folder or '.')}{anchor or ''})"
+        if path.startswith("ignite_hooks/hooks/") and words.endswith("Hook`"):
+            return f"[{words}]({posixpath.relpath('hooks.md', page_folder or '.')}#{words.strip('`').lower()})"
+        if path.startswith("docs/"):
+            return found.group()
+        return words if "`" in words else f"`{path}`"
 
     text = _LINK.sub(link, text)
     if source.startswith("docs/gallery"):
         return text.replace("](", "](gallery/")
-    return text.replace('src="docs/', 'src="').replace("](docs/", "](")
+    return text if folder else text.replace('src="docs/', 'src="').replace("](docs/", "](")
 
 
 def hooks() -> str:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import ignite.handlers
 import pytest
+import torch
 import yaml
 from ignite.engine import Events
 
@@ -24,18 +25,27 @@ from ignite_hooks.registry import HOOKS
 from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/decisions/*.md")),
+    *sorted(
+        path
+        for folder in ("notebooks", "tests", "benchmarks", "examples", "configs")
+        for path in ROOT.glob(f"{folder}/*.md")
+    ),
+]
 ENTRY = re.compile(r"\{type: [^{}`]*(?:\{[^{}]*\}[^{}`]*)*\}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_entries_that_are_shown_can_be_written(page: Path) -> None:
     wrong = []
     for text in ENTRY.findall(page.read_text(encoding="utf-8")):
@@ -52,6 +62,46 @@ def test_entries_that_are_shown_can_be_written(page: Path) -> None:
         else:
             wrong.append(f"{text}: no such hook")
     assert wrong == []
+
+
+def test_the_readme_has_at_most_170_lines() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
+
+
+def test_the_readme_names_every_hook_and_links_to_its_file() -> None:
+    rows = dict(re.findall(r"\[`(\w+)`\]\((ignite_hooks/[\w/.]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    classes = {cls.__name__: cls for cls in map(HOOKS.get, HOOKS) if cls.__module__.startswith("ignite_hooks.")}
+    assert rows == {name: cls.__module__.replace(".", "/") + ".py" for name, cls in classes.items()}
+
+
+def test_the_figures_of_the_promises_stand_in_the_pages_that_prove_them() -> None:
+    promises = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five promises")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .+\. \| (.+\*\*.+)\]\((.+)\) \|$", promises, re.MULTILINE)
+    assert len(rows) == 5
+    for proof, page in rows:
+        figures = re.findall(r"\*\*([^*]+)\*\*", proof)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert figures
+        assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", text)] == []
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, configuration = (re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for language in ("python", "yaml"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text(configuration[0], encoding="utf-8")
+    model = torch.nn.Linear(4, 2)
+    data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(2)]
+    script: dict[str, Any] = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "train_loader": data,
+        "val_loader": data,
+    }
+    exec(code[0].replace("max_epochs=50", "max_epochs=2"), script)
+    assert {"val_accuracy", "val_loss"} <= set(script["runner"].metrics)
+    assert (tmp_path / "runs" / "a" / "last.pth").exists()
 
 
 def test_those_who_come_from_elsewhere_are_sent_to_hooks_that_exist() -> None:
@@ -116,13 +166,20 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
     assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
 
 
-def test_links_to_what_is_not_on_the_site_are_named_instead() -> None:
-    text = (
-        "[a](docs/points.md) [b](benchmarks/README.md) [`c`](setup.cfg) ![d](docs/gallery/curves.png)\n```\n[e](f)\n```"
-    )
-    assert site().for_the_site(text, "README.md") == (
-        "[a](points.md) `benchmarks/README.md` `c` ![d](gallery/curves.png)\n```\n[e](f)\n```"
-    )
+@pytest.mark.parametrize(
+    ("source", "text", "shown"),
+    [
+        ("README.md", "[a](docs/points.md#order)", "[a](points.md#order)"),
+        ("README.md", "[b](benchmarks/README.md) [`c`](setup.cfg)", "`benchmarks/README.md` `c`"),
+        ("README.md", "![d](docs/gallery/curves.png)\n```\n[e](f)\n```", "![d](gallery/curves.png)\n```\n[e](f)\n```"),
+        ("README.md", "[`EMAHook`](ignite_hooks/hooks/ema_hook.py)", "[`EMAHook`](hooks.md#emahook)"),
+        ("docs/pictures.md", "[g](gallery/README.md) [b](benchmarks/)", "[g](gallery.md) [b](benchmarks/)"),
+        ("docs/limits.md", "[`f`](../ignite_hooks/text.py#table) [c](../configs/README.md)", "`f` `configs/README.md`"),
+        ("docs/decisions/0006-exact-resume.md", "[a](../points.md) [b](README.md)", "[a](../points.md) [b](README.md)"),
+    ],
+)
+def test_links_to_what_is_not_on_the_site_are_named_instead(source: str, text: str, shown: str) -> None:
+    assert site().for_the_site(text, source) == shown
 
 
 class Loaded(HTMLParser):
