@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,51 @@ def test_entries_that_are_shown_can_be_written(page: Path) -> None:
         else:
             wrong.append(f"{text}: no such hook")
     assert wrong == []
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the functions, classes, methods and constants that a module defines."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{child.name}" for child in node.body if isinstance(child, ast.FunctionDef)}
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_to_code_name_what_is_there(page: Path) -> None:
+    links = re.findall(r"\[`?([^\]`]+)`?\]\(([^)#:]+\.py)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert [name for words, _, name in links if words != name] == []
+    assert [(path, name) for _, path, name in links if name not in names_in(page.parent / path)] == []
+    assert page.name != "architecture.md" or len(links) > 60
+
+
+def test_the_architecture_shows_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert "```\n" + "\n".join(layers) + "\n```" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_contributing_says_where_every_package_and_module_is() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where things go")[2]
+    named = set(re.findall(r"`([\w/.]+)`", "".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE))))
+    package = ROOT / "ignite_hooks"
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    modules = {path.name for path in package.glob("*.py") if not path.name.startswith("__")} - {"version.py"}
+    assert named == folders | modules
+
+
+def test_every_package_says_what_belongs_there() -> None:
+    packages = {path.parent for path in (ROOT / "ignite_hooks").rglob("__init__.py")} - {ROOT / "ignite_hooks"}
+    assert [str(folder) for folder in sorted(packages) if not (folder / "README.md").exists()] == []
 
 
 def test_the_readme_has_at_most_170_lines() -> None:
