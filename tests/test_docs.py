@@ -111,6 +111,17 @@ def test_every_package_says_what_belongs_there() -> None:
     assert [str(folder) for folder in sorted(packages) if not (folder / "README.md").exists()] == []
 
 
+def test_the_changelog_says_where_modules_have_moved() -> None:
+    table = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("have moved:")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (`.+) \| (.+) \|$", table, re.MULTILINE)
+    assert len(rows) > 40
+    for before, now in rows:
+        new = re.findall(r"`([\w.*]+)`", now)
+        assert [name for name in new if not list((ROOT / "ignite_hooks").glob(f"{name.replace('.', '/')}.py"))] == []
+        old = re.findall(r"`([\w.]+)`", before)
+        assert [name for name in old if (ROOT / "ignite_hooks" / f"{name.replace('.', '/')}.py").exists()] == []
+
+
 def test_the_readme_has_at_most_170_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
 
