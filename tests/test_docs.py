@@ -240,6 +240,22 @@ def test_links_to_what_is_not_on_the_site_are_named_instead(source: str, text: s
     assert site().for_the_site(text, source) == shown
 
 
+def test_the_reference_names_members_that_are_there() -> None:
+    griffe = pytest.importorskip("griffe")
+    package = griffe.load("ignite_hooks", search_paths=[ROOT], allow_inspection=False)
+    listed = 0
+    for page in ROOT.glob("docs/api/*.md"):
+        for path, members in re.findall(
+            r"^::: ([\w.]+)\n    options:\n      members: \[([^]]+)\]", page.read_text("utf-8"), re.M
+        ):
+            thing = package[path.removeprefix("ignite_hooks.")]
+            known = (thing.final_target if thing.is_alias else thing).members
+            names = [name.strip() for name in members.split(",") if name.strip()]
+            assert [name for name in names if name not in known] == []
+            listed += len(names)
+    assert listed > 40
+
+
 class Loaded(HTMLParser):
     """What a page loads by itself."""
 
