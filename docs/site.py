@@ -1,4 +1,4 @@
-"""What the site shows that is kept elsewhere: README, changelog, gallery, and what hooks say of themselves."""
+"""Makes pages of the site from what is kept elsewhere: README, changelog, gallery, and the docstrings of hooks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 class Docstrings(Extension):
-    """Says ``Examples:`` where our docstrings say ``Example:``, which the reader takes for prose."""
+    """Replaces ``Example:`` in docstrings by ``Examples:``, the only form that the parser knows."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
-        """Called for everything that may have a docstring."""
+        """Rewrite the docstring of an object, if it has one."""
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
 
@@ -41,7 +41,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make a page of what was written for the repository."""
+    """Turn a file that was written for the repository into a page."""
     name = page.file.src_uri
     if name == "hooks.md":
         return markdown.replace("<!-- hooks -->", hooks())
@@ -80,7 +80,7 @@ def _relinked(text: str, source: str) -> str:
 
 
 def hooks() -> str:
-    """Every hook with its settings, as the registry knows them."""
+    """Return the page of all hooks with their settings, as the registry knows them."""
     from ignite_hooks.config.describe import describe
     from ignite_hooks.registry import HOOKS
 
@@ -118,7 +118,7 @@ def _hook(name: str, cls: Any, known: Any) -> str:
 
 
 def _example(name: str) -> list[str]:
-    """The configuration to copy from."""
+    """Return the example configuration of a hook."""
     for path in sorted((ROOT / "configs").glob("**/*.yaml")):
         if path.stem.replace("_", "") == name.lower():
             text = re.sub(r"^# yaml-language-server:.*\n+", "", path.read_text(encoding="utf-8"))
@@ -127,7 +127,7 @@ def _example(name: str) -> list[str]:
 
 
 def _prose(cls: Any) -> list[str]:
-    """The paragraphs of a docstring before its sections."""
+    """Return the paragraphs of a docstring before its sections."""
     import inspect
 
     text = inspect.getdoc(cls) or ""
@@ -148,7 +148,7 @@ def _cell(text: str) -> str:
 
 
 def _outside(text: str) -> str:
-    """What looks like an element or emphasis outside of code, such as ``<name>_of_<file>``, is shown."""
+    """Escape elements and emphasis outside of code, such as ``<name>_of_<file>``."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
         part if part.startswith("`") else _SIGNS.sub(r"\\\g<0>", part).replace("<", "&lt;") for part in parts
