@@ -175,7 +175,7 @@ def labelled(text: str, labels: Iterable[str]) -> dict[str, str]:
     """Return what stands after each label in the lines of a text, or an empty text.
 
     Example:
-        >>> labelled("Log losses.\n\nReads: outputs, metrics.", ("reads", "writes"))
+        >>> labelled("Reads: outputs, metrics.", ("reads", "writes"))
         {'reads': 'outputs, metrics', 'writes': ''}
     """
     found = dict.fromkeys(labels, "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import ConfigError, HookError, Problem
@@ -15,9 +16,11 @@ from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
 from ignite_hooks.plan.slots import Slot
 from ignite_hooks.run.report import Failures, Report, Tally
-from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
 
 IN_A_ROW = 3
 """The number of failures in a row that disables a hook whose ``on_error`` is ``warn``."""
@@ -79,6 +82,8 @@ class Dispatcher:
 
     def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
         self.is_bound = False
+        self.removed: list[tuple[str, object]] = []
+        """The hooks that were removed during the run and are still to be cleaned up, by name."""
         self.report = Report()
         self.off: set[str] = set()
         """The disabled hooks; they are only cleaned up."""
@@ -90,6 +95,19 @@ class Dispatcher:
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
         self.next_weighing = NEVER
         """The next iteration after which the cost of the hooks is compared with the budget."""
+
+    @contextlib.contextmanager
+    def ready(self, runner: Runner) -> Iterator[None]:
+        """Make the hooks ready to be called; in a run, or in an evaluation outside of one, they are already."""
+        if self.is_bound:
+            yield
+            return
+        self.bind(runner)
+        try:
+            self.prepare(runner.plan)
+            yield
+        finally:
+            self.forget()
 
     def bind(self, runner: Runner) -> None:
         """Hold the runner, which supplies the arguments of methods, until ``forget``."""
@@ -188,8 +206,12 @@ class Dispatcher:
         if first_error is not None:
             raise first_error
 
-    def clean_up(self, name: str, hook: object) -> None:
-        """Clean up after one hook that has left the plan."""
+    def clean_up_removed(self) -> None:
+        """Clean up the hooks that were removed during the run."""
+        while self.removed:
+            self._clean_up(*self.removed.pop(0))
+
+    def _clean_up(self, name: str, hook: object) -> None:
         whole, self._plan = self._plan, Plan({name: hook})
         try:
             calls, sets = self._make_ready("cleanup", (), [])

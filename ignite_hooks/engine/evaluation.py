@@ -20,7 +20,9 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.installation import Installation
+    from ignite_hooks.engine.dispatch import Dispatcher
+    from ignite_hooks.engine.fast_path import IterationBoxes
+    from ignite_hooks.engine.stopping import Stopping
     from ignite_hooks.run.runner import Runner
 
 
@@ -30,18 +32,26 @@ class Evaluation:
     Args:
         name: The name of the evaluator.
         engine: The evaluator.
-        installation: The hooks, and how they are called.
         runner: The run as hooks see it.
+        dispatcher: Calls the hooks.
+        stopping: Takes requests to end the run.
+        boxes: The iterations that are handled.
         shared: How the ranks share it; None where each runs all of it.
     """
 
     def __init__(
-        self, name: str, engine: Engine, installation: Installation, runner: Runner, shared: SharedEvaluation | None
+        self,
+        name: str,
+        engine: Engine,
+        runner: Runner,
+        dispatcher: Dispatcher,
+        stopping: Stopping,
+        boxes: IterationBoxes,
+        shared: SharedEvaluation | None,
     ) -> None:
         self.name, self.engine, self.runner, self.shared = name, engine, runner, shared
         self.kind = "test" if name == "test" else "val"
-        self._dispatcher, self._stopping = installation.dispatcher, installation.stopping
-        self._boxes = installation.boxes
+        self._dispatcher, self._stopping, self._boxes = dispatcher, stopping, boxes
         self._handlers = Handlers(engine)
         self._has_begun = False
         self._before: IterationBox | None = None
@@ -136,9 +146,16 @@ EVALUATION = (
 
 
 class Evaluations:
-    """Every evaluation, in a run or outside of one."""
+    """Every evaluation, in a run or outside of one.
 
-    def __init__(self) -> None:
+    Args:
+        dispatcher: Calls the hooks.
+        stopping: Takes requests to end the run.
+        boxes: The iterations that are handled.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, stopping: Stopping, boxes: IterationBoxes) -> None:
+        self._dispatcher, self._stopping, self._boxes = dispatcher, stopping, boxes
         self.count = 0
         """The number of evaluations so far."""
 
@@ -184,9 +201,9 @@ class Evaluations:
 
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:
-        installation, state = runner.installation, runner.state
-        with installation.ready_outside_a_run(runner):
-            evaluation = Evaluation(name, engine, installation, runner, _shared_by(engine, runner))
+        state, shared = runner.state, _shared_by(engine, runner)
+        with self._dispatcher.ready(runner):
+            evaluation = Evaluation(name, engine, runner, self._dispatcher, self._stopping, self._boxes, shared)
             self.count += 1
             outer = state.evaluating, state.in_iteration
             state.evaluating, state.in_iteration = name, False
@@ -200,8 +217,8 @@ class Evaluations:
                 evaluation.finish()
             finally:
                 evaluation.close()
-                installation.stopping.vote.vote_next_iteration()
-                installation.stopping.schedule_vote()
+                self._stopping.vote.vote_next_iteration()
+                self._stopping.schedule_vote()
                 state.evaluating, state.in_iteration = outer
                 if not state.running:
                     runner.writer.close()

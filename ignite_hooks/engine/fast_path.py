@@ -223,6 +223,8 @@ class IterationBoxes:
 
     def __init__(self) -> None:
         self._boxes: dict[str, IterationBox] = {}
+        self.recheck_requested = False
+        """Whether something has ended that the next iteration must look at."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._boxes
@@ -254,6 +256,11 @@ class IterationBoxes:
         """Look at everything in the running iteration; any thread may call this."""
         for box in list(self._boxes.values()):
             box.next_due = 0
+
+    def request_recheck(self) -> None:
+        """Look after the running iteration at what has ended meanwhile; any thread may call this."""
+        self.recheck_requested = True
+        self.wake()
 
     def look_at(self, name: str, iteration: int) -> None:
         """Look at everything in this iteration of a box."""

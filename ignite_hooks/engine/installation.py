@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine
 
@@ -17,6 +17,7 @@ from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
 from ignite_hooks.engine.handlers import tracking_new_handlers
 from ignite_hooks.engine.lifecycle import Lifecycle
+from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.signals import Signals
 from ignite_hooks.engine.stopping import Stopping, StopVote
@@ -29,9 +30,11 @@ from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
-from ignite_hooks.run.report import Report
-from ignite_hooks.run.runner import Runner
-from ignite_hooks.text import did_you_mean, one_line, shown
+from ignite_hooks.text import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.report import Report
+    from ignite_hooks.run.runner import Runner
 
 
 class Installation:
@@ -61,11 +64,8 @@ class Installation:
         self.dispatcher = Dispatcher(_agree, now)
         self.boxes = IterationBoxes()
         self.stopping = Stopping(runner.state, StopVote(now), self.boxes)
-        self.evaluations = Evaluations()
-        self.recheck_requested = False
-        """Whether something has ended that the next iteration must look at."""
+        self.evaluations = Evaluations(self.dispatcher, self.stopping, self.boxes)
         self._run: Lifecycle | None = None
-        self._removed: list[tuple[str, object]] = []
         self._on_detach: list[Callable[[], None]] = []
         self._on_detach.append(
             RunWrapper.wrap(trainer, lambda engine, data, _run: runner.installation.training(engine, data), "trainer")
@@ -146,15 +146,10 @@ class Installation:
         gone = runner.hooks[name]
         if runner.state.running:
             # Not at once: the point being handled goes on with its list, which may still hold the hook.
-            self._removed.append((name, gone))
+            self.dispatcher.removed.append((name, gone))
             self.wake()
         runner.hooks.registered = {n: hook for n, hook in runner.hooks.registered.items() if hook is not gone}
         self.refresh()
-
-    def clean_up_removed_hooks(self) -> None:
-        """Clean up the hooks that were removed during the run."""
-        while self._removed:
-            self.dispatcher.clean_up(*self._removed.pop(0))
 
     def add_evaluator(self, name: str, engine: Engine) -> None:
         """Make the runs of an engine evaluations of this name."""
@@ -205,9 +200,11 @@ class Installation:
     def _open(self, trainer: Engine) -> Lifecycle:
         runner = self.runner
         self.dispatcher.bind(runner)
-        run = Lifecycle(self, trainer, runner, self._now)
+        run = Lifecycle(
+            trainer, runner, self.dispatcher, self.stopping, self.boxes, self.evaluations, self.refresh, self._now
+        )
         try:
-            run.open(self._overhead_budget, self._rank_timeout)
+            run.open(self.make_plan(), self._overhead_budget, self._rank_timeout)
         except BaseException:
             self.dispatcher.forget()
             raise
@@ -233,23 +230,10 @@ class Installation:
 
     # -- calling by hand --------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def ready_outside_a_run(self, runner: Runner) -> Iterator[None]:
-        """Make the hooks ready to be called; in a run, or in an evaluation outside of one, they are already."""
-        if self.dispatcher.is_bound:
-            yield
-            return
-        self.dispatcher.bind(runner)
-        try:
-            self.dispatcher.prepare(runner.plan)
-            yield
-        finally:
-            self.dispatcher.forget()
-
     def call(self, point: str, payload: Mapping[str, Any]) -> None:
         """Call a point; the checkpoint points fire their Ignite event too."""
         runner = self.runner
-        with self.ready_outside_a_run(runner):
+        with self.dispatcher.ready(runner):
             self.dispatcher.run(point, payload)
         if point in CHECKPOINT_POINTS:
             _fire(runner.trainer, HookEvents[point.upper()])
@@ -280,28 +264,16 @@ class Installation:
 
     def wake(self) -> None:
         """Look after the running iteration at what has ended meanwhile; any thread may call this."""
-        self.recheck_requested = True
-        self.boxes.wake()
+        self.boxes.request_recheck()
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
         """Return calls, time, failures and findings so far."""
-        report, runner = self.dispatcher.report, self.runner
         if self._run is not None:
             self._run.count()
-            report.seconds = self._run.seconds
-        report.findings = {name: found for name, hook in runner.hooks.items() if (found := self._findings(name, hook))}
-        return report
-
-    def _findings(self, name: str, hook: object) -> list[str]:
-        if not isinstance(hook, BaseHook) or name in self.dispatcher.off:
-            return []
-        try:
-            return list(hook.findings())
-        except Exception as error:
-            self.runner.logger.warning("%s cannot say what it has found: %s", name, one_line(error))
-            return []
+            self.dispatcher.report.seconds = self._run.seconds
+        return report_with_findings(self.dispatcher, self.runner)
 
     def detach(self) -> None:
         """Leave the engines as they were."""

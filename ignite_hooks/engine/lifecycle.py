@@ -14,6 +14,7 @@ from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
 from ignite_hooks.run.progress import finished_epochs
@@ -22,7 +23,11 @@ from ignite_hooks.run.state import Phase
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
-    from ignite_hooks.engine.installation import Installation
+    from ignite_hooks.engine.dispatch import Dispatcher
+    from ignite_hooks.engine.evaluation import Evaluations
+    from ignite_hooks.engine.fast_path import IterationBoxes
+    from ignite_hooks.engine.stopping import Stopping
+    from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
 
 
@@ -30,19 +35,32 @@ class Lifecycle:
     """One run of the trainer. It exists for as long as the run goes on.
 
     Args:
-        installation: The hooks, and how they are called.
         trainer: The engine that trains.
         runner: The run as hooks see it.
+        dispatcher: Calls the hooks.
+        stopping: Takes requests to end the run.
+        boxes: The iterations that are handled.
+        evaluations: Every evaluation.
+        refresh: Makes the plan again.
         now: Seconds.
     """
 
-    def __init__(self, installation: Installation, trainer: Engine, runner: Runner, now: Callable[[], float]) -> None:
-        self.installation, self.trainer, self.runner, self.state = installation, trainer, runner, runner.state
-        self.dispatcher, self.stopping = installation.dispatcher, installation.stopping
+    def __init__(
+        self,
+        trainer: Engine,
+        runner: Runner,
+        dispatcher: Dispatcher,
+        stopping: Stopping,
+        boxes: IterationBoxes,
+        evaluations: Evaluations,
+        refresh: Callable[[], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.trainer, self.runner, self.state = trainer, runner, runner.state
+        self.dispatcher, self.stopping, self._boxes = dispatcher, stopping, boxes
+        self._evaluations, self._refresh, self._now = evaluations, refresh, now
         self.checkpoints, self.position = runner.checkpoints, runner.checkpoints.position
         self.budget: BudgetController | None = None
-        self._boxes = installation.boxes
-        self._now = now
         self._started_at = now()
         self._hooks_have_run = False
         self._failed_with: BaseException | None = None
@@ -52,7 +70,7 @@ class Lifecycle:
 
     # -- around the run ---------------------------------------------------------------------------------------
 
-    def open(self, overhead_budget: float | None, rank_timeout: float) -> None:
+    def open(self, plan: Plan, overhead_budget: float | None, rank_timeout: float) -> None:
         """Prepare the hooks and register everything on the trainer, before its first event."""
         runner, dispatcher = self.runner, self.dispatcher
         self.stopping.reset()
@@ -62,7 +80,7 @@ class Lifecycle:
         if overhead_budget is not None:
             self.budget = BudgetController(overhead_budget, runner, dispatcher, self._now)
             self.budget.begin()
-        runner.plan = self.installation.make_plan()
+        runner.plan = plan
         dispatcher.prepare(runner.plan)
         self._join_ranks(rank_timeout)
         self.checkpoints.begin_run()
@@ -139,9 +157,9 @@ class Lifecycle:
             self.budget.begin()
             self.budget.schedule_next()
         self._boxes.start()
-        evaluated = self.installation.evaluations.count
+        evaluated = self._evaluations.count
         self.dispatcher.run("before_train")
-        if self.installation.evaluations.count != evaluated:
+        if self._evaluations.count != evaluated:
             # A hook has redone an evaluation that a signal had prevented.
             self.position.redo_evaluation()
         self.stopping.stop_if_agreed(self.trainer, AT_START)
@@ -199,9 +217,9 @@ class Lifecycle:
         """Do what is due after the hooks of an iteration: finished saves, the overhead budget, the vote."""
         runner, stopping = self.runner, self.stopping
         # A process alone learns of a save as soon as it can; several do so at a point that every rank reaches.
-        if self.installation.recheck_requested:
-            self.installation.recheck_requested = False
-            self.installation.clean_up_removed_hooks()
+        if self._boxes.recheck_requested:
+            self._boxes.recheck_requested = False
+            self.dispatcher.clean_up_removed()
             if world_size() == 1:
                 self.checkpoints.settle(wait=False)
         iteration = self.trainer.state.iteration
@@ -222,7 +240,7 @@ class Lifecycle:
         self._boxes.count()
         slowed = {} if self.budget is None else self.budget.slow_down()
         if self.budget is not None and slowed:
-            self.installation.refresh()
+            self._refresh()
             self.budget.report(slowed)
 
     def end_training(self) -> None:
@@ -237,7 +255,7 @@ class Lifecycle:
     def end_epoch(self) -> None:
         """Call ``after_epoch``, hear of saves, vote."""
         self.dispatcher.run("after_epoch")
-        self.installation.clean_up_removed_hooks()
+        self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False
         self.stopping.stop_if_agreed(self.trainer, AT_EPOCH_END)
@@ -284,7 +302,7 @@ class Lifecycle:
             if self._hooks_have_run:
                 try:
                     self._wait_for_saves(failed)
-                    self.installation.clean_up_removed_hooks()
+                    self.dispatcher.clean_up_removed()
                 finally:
                     self._log_summary(failed)
                     self.dispatcher.run("cleanup", quietly=failed, to_the_end=True)
@@ -336,7 +354,7 @@ class Lifecycle:
     def _log_summary(self, failed: bool) -> None:
         runner, report = self.runner, self.dispatcher.report
         if report.rows():
-            runner.logger.info("what the hooks cost:\n%s", self.installation.report().brief())
+            runner.logger.info("what the hooks cost:\n%s", report_with_findings(self.dispatcher, runner).brief())
         how = "failed" if failed else "stopped" if self.state.stop_reason else "ended"
         epochs, iterations = finished_epochs(runner), self.trainer.state.iteration
         words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]

@@ -71,6 +71,7 @@ class LoggerHook(BaseHook):
         self._undo_level: Callable[[], None] | None = None
         self._began = 0.0
         self._began_at_time = 0.0
+        self._is_main = True
 
     @property
     def when(self) -> When:
@@ -80,7 +81,8 @@ class LoggerHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._losses.begin(runner)
         self._began, self._began_at_time = self.clock(), time.time()
-        if is_main_process():
+        self._is_main = is_main_process()
+        if self._is_main:
             self._open(runner)
 
     def before_train_epoch(self) -> None:
@@ -130,7 +132,7 @@ class LoggerHook(BaseHook):
 
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
         """Log what was measured since the last line."""
-        if not is_main_process():
+        if not self._is_main:
             self._losses.restart()
             return
         found = self._losses.report(runner, optimizer)

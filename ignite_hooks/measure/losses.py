@@ -176,7 +176,7 @@ class LossReporter:
         if losses is None:
             return None
         self._reported_at = step
-        rates, memory = learning_rates(optimizer), cuda_memory()
+        rates, memory = shared.rates_of(optimizer, step), cuda_memory()
         scalars = losses | rates | memory
         return Measured(step, state.epoch, state.max_epochs, state.epoch_length, losses, rates, memory, scalars)
 
@@ -189,6 +189,7 @@ class _Shared:
         self.reporters: set[LossReporter] = set()
         self.recorder: LossReporter | None = None
         self.state = state
+        self._rates: tuple[Any, int, dict[str, float]] | None = None
         self._offset: int | None = None
         """The number of iterations of the run that were not recorded."""
 
@@ -207,6 +208,12 @@ class _Shared:
     def is_behind(self) -> bool:
         """Return whether the running iteration was not recorded."""
         return self._offset is not None and self.window.count + self._offset < self._iteration()
+
+    def rates_of(self, optimizer: Any, step: int) -> dict[str, float]:
+        """Return the learning rates of an optimizer, read once for all reporters of an iteration."""
+        if self._rates is None or self._rates[0] is not optimizer or self._rates[1] != step:
+            self._rates = optimizer, step, learning_rates(optimizer)
+        return self._rates[2]
 
     def drop_old(self, count: int) -> None:
         """Drop the losses that every reporter has reported; ``count`` iterations were recorded."""

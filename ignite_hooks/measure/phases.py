@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.measure.eager_hook import EagerHook
 from ignite_hooks.model.optimizers import each
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSAMPLED, PAUSE = range(8)
@@ -126,6 +126,10 @@ class Phases:
         seen = sum(self._seconds[phase] for phase in IN_STEP)
         times = 1 + self._seconds[UNSAMPLED] / seen if seen > 0 else 1.0
         return [value * times for value in self._on_device.seconds()]
+
+    def read(self) -> tuple[list[float], list[float] | None, tuple[str, ...]]:
+        """Return the seconds, those of the device, and the phases that can be measured."""
+        return self.seconds(), self.device_seconds(), self.known
 
     # -- watching a model and an optimizer --------------------------------------------------------------------
 

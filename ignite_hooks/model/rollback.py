@@ -6,8 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.model.averaging_kernels import local_part
-from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.model.wrapping import local_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +36,7 @@ class Rollback:
             register = getattr(kept.optimizer, "register_step_pre_hook", None)
             kept.is_watched = register is not None
             if register is not None:
-                self._watches.append(register(EagerHook(self._before_step_of(kept))))
+                self._watches.append(register(self._before_step_of(kept)))
 
     def begin(self) -> None:
         """Begin an iteration; call it before the forward pass."""
@@ -78,7 +77,11 @@ class Rollback:
         return list(dict.fromkeys(found))
 
     def _before_step_of(self, kept: _Kept) -> Callable[..., None]:
+        import torch
+
         def before_step(*_: Any) -> None:
+            if torch.compiler.is_compiling():
+                return  # this must not become a part of a compiled graph
             self._stepped_at = self._iteration()
             if self._in_iteration and not kept.has_copy:
                 kept.copy()

@@ -17,10 +17,7 @@ class HookEvents(EventEnum):
     AFTER_SAVE_CHECKPOINT = "hook_after_save_checkpoint"
     AFTER_LOAD_CHECKPOINT = "hook_after_load_checkpoint"
 
-    @property
-    def name(self) -> str:
-        """The member's name with a prefix: Ignite compares events by name, and these must not equal anybody else's."""
-        return f"HOOK_{self._name_}"
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+for _event in HookEvents:
+    # With a prefix: Ignite compares events by name, and these must not equal anybody else's.
+    _event._name_ = f"HOOK_{_event._name_}"

@@ -13,9 +13,9 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.eager_hook import EagerHook
 from ignite_hooks.measure.findings import gradient_findings, some_of
 from ignite_hooks.measure.gradients import GradientFlow, GradientSample, trained_parameters
-from ignite_hooks.model.eager_hook import EagerHook
 from ignite_hooks.model.optimizers import each
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -18,6 +18,8 @@ from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
+    from ignite.engine import State
+
     from ignite_hooks.run.runner import Runner
 
 
@@ -117,7 +119,8 @@ class IterTimerHook(BaseHook):
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of the run in each phase that can be measured."""
-        return self._now().phases(self._times.known)
+        now, known = self._now()
+        return now.phases(known)
 
     def findings(self) -> list[str]:
         """Return what stands out in the phases of the iterations."""
@@ -125,7 +128,7 @@ class IterTimerHook(BaseHook):
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""
-        runner, now = self.runner, self._now()
+        now, known = self._now()
         passed = now - self._last
         if passed.iterations == 0 or passed.total <= 0:
             return self._written
@@ -134,38 +137,51 @@ class IterTimerHook(BaseHook):
             "time/data": passed.host[DATA] / passed.iterations,
             "iters_per_s": passed.iterations / passed.total,
         }
-        if samples := self._batch_size():
+        state = self.runner.trainer_state
+        if samples := self._batch_size(state.batch):
             found["samples_per_s"] = samples * passed.iterations / passed.total
-        if self.log_eta and (last := runner.max_iters) is not None:
-            remaining = max(0, last - runner.global_step)
+        if self.log_eta and (remaining := iterations_left(state)) is not None:
             # Only iterations of this process count: before a resume, the machine may have been another.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
-        parts = passed.phases(self._times.known)
+        parts = passed.phases(known)
         return found | {f"share/{phase}": part / passed.total for phase, part in parts.items()}
 
-    def _now(self) -> TimeSpan:
-        seconds = self._times.seconds()
+    def _now(self) -> tuple[TimeSpan, tuple[str, ...]]:
+        """Return the time of the run so far, and the phases that can be measured."""
+        seconds, of_device, known = self._times.read()
         # The time after the last hook is the wait for data, except for messages between ranks.
         if waited := min(self.runner.state.waited_for_ranks - self._waited_before, seconds[DATA]):
             seconds[DATA] -= waited
             seconds[OTHER] += waited
-        return TimeSpan(self._iterations, seconds, self._times.device_seconds())
+        return TimeSpan(self._iterations, seconds, of_device), known
 
     def _write(self) -> None:
         runner = self.runner
         self._written = self.figures()
-        self._last = self._now()
+        self._last, _ = self._now()
         if self._written:
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(self._written, runner.global_step, kind="train", epoch=epoch)
 
-    def _batch_size(self) -> int:
+    def _batch_size(self, batch: Any) -> int:
         """Return the number of samples of an iteration in all processes."""
         import ignite.distributed as idist
 
         # The largest so far: the schedule often falls on the last batch of an epoch, which is smaller.
-        self._largest = max(self._largest, batch_size(self.runner.data_batch) or 0)
+        self._largest = max(self._largest, batch_size(batch) or 0)
         return self._largest * int(idist.get_world_size())
+
+
+def iterations_left(state: State) -> int | None:
+    """Return the number of iterations until the end of the run, where it is known.
+
+    Example:
+        >>> from ignite.engine import State
+        >>> iterations_left(State(iteration=3, max_epochs=2, epoch_length=5)), iterations_left(State())
+        (7, None)
+    """
+    last = state.max_iters or (state.max_epochs or 0) * (state.epoch_length or 0)
+    return max(0, last - state.iteration) if last else None
 
 
 @dataclass

@@ -145,7 +145,7 @@ class Kept:
         self._model = self._things[0]
 
     def __enter__(self) -> Kept:
-        from ignite_hooks.model.averages import is_lazy_model
+        from ignite_hooks.model.wrapping import is_lazy_model
 
         if is_lazy_model(self._model):
             raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ignite_hooks.model.eager_hook import EagerHook
+from ignite_hooks.measure.eager_hook import EagerHook
 
 
 def test_compiled_code_does_not_call_it() -> None:
