@@ -205,6 +205,11 @@ class Runner:
         return self.state.stop_reason
 
     @property
+    def resumed_from(self) -> Path | None:
+        """The checkpoint this run was resumed from."""
+        return self.state.resumed_from
+
+    @property
     def metrics(self) -> Metrics:
         """The latest value of every metric with the step it belongs to."""
         return self.trainer_metrics.read(self.trainer_state)
