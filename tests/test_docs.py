@@ -1,4 +1,4 @@
-"""The documentation keeps to what is there: links, names, settings, order; and it builds without a warning."""
+"""The documentation names what exists: links, functions, settings, figures; and it builds without a warning."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_readme_names_every_hook_and_links_to_its_file() -> None:
     assert rows == {name: cls.__module__.replace(".", "/") + ".py" for name, cls in classes.items()}
 
 
-def test_the_figures_of_the_promises_stand_in_the_pages_that_prove_them() -> None:
+def test_figures_of_promises_stand_in_the_pages_that_prove_them() -> None:
     promises = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five promises")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| .+\. \| (.+\*\*.+)\]\((.+)\) \|$", promises, re.MULTILINE)
     assert len(rows) == 5
@@ -162,7 +162,7 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "runs" / "a" / "last.pth").exists()
 
 
-def test_those_who_come_from_elsewhere_are_sent_to_hooks_that_exist() -> None:
+def test_the_page_for_newcomers_names_hooks_that_exist() -> None:
     rows = re.findall(
         r"^\|[^|]+\|([^|]+)\|", (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -171,7 +171,7 @@ def test_those_who_come_from_elsewhere_are_sent_to_hooks_that_exist() -> None:
     assert sorted(named - set(HOOKS)) == []
 
 
-def test_points_have_the_names_that_the_table_gives_them() -> None:
+def test_points_have_the_names_of_the_table() -> None:
     text = (ROOT / "docs" / "points.md").read_text(encoding="utf-8").partition("## Names from elsewhere")[2]
     for ours, alias, event, *_ in re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|", text, re.MULTILINE):
         assert ours in POINTS
@@ -180,7 +180,7 @@ def test_points_have_the_names_that_the_table_gives_them() -> None:
         assert all(hasattr(Events, name) for name in re.findall(r"`([A-Z_]+)`", event))
 
 
-def test_the_diagram_has_every_point_and_the_order_of_the_plan() -> None:
+def test_the_diagram_shows_all_points_and_the_planned_order() -> None:
     root = ElementTree.fromstring((ROOT / "docs" / "points.svg").read_text(encoding="utf-8"))
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [p for p in POINTS if "test" not in p and not any(re.search(rf"\b{p}\b", text) for text in texts)] == []
@@ -204,7 +204,7 @@ def test_the_diagram_has_every_point_and_the_order_of_the_plan() -> None:
 
 
 def site() -> Any:
-    """The module that makes pages of what is kept elsewhere."""
+    """Return the module that makes pages of the site."""
     pytest.importorskip("griffe")
     spec = importlib.util.spec_from_file_location("ignite_hooks_site", ROOT / "docs" / "site.py")
     assert spec is not None
