@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from ignite_hooks.run.state import RunState
 from tests.house import count, goals, rings
 
 ROOT = Path(__file__).parents[1]
@@ -40,3 +43,16 @@ def test_each_fault_is_counted(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("\n" * 171)
     reached = [done for done, _ in goals(count(tmp_path), tmp_path)]
     assert reached == [True, True, False, False, False, False, False, False, False]
+
+
+def test_only_engine_and_checkpoint_assign_the_state_of_a_run() -> None:
+    fields = {field.name for field in dataclasses.fields(RunState)}
+    others = []
+    for path in (ROOT / "ignite_hooks").rglob("*.py"):
+        place = path.relative_to(ROOT / "ignite_hooks")
+        if place.parts[0] in ("engine", "checkpoint"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields:
+                others += [f"{place}:{node.lineno}"] if ast.unparse(node.value).endswith("state") else []
+    assert others == []

@@ -280,7 +280,7 @@ class Runner:
 
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest that is whole."""
-        self.state.resume_from = path
+        self.checkpoints.resume_at_start(path)
 
     def __repr__(self) -> str:
         return f"Runner({len(self.hooks)} hooks: {', '.join(self.hooks)})"
