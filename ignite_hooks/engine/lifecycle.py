@@ -16,7 +16,7 @@ from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
-from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.engine.stop_vote import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
 from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.engine.evaluation import Evaluations
     from ignite_hooks.engine.fast_path import IterationBoxes
-    from ignite_hooks.engine.stopping import Stopping
+    from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
 

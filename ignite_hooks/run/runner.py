@@ -93,7 +93,7 @@ class Runner:
         self._services = Services(services, work_dir)
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
-        self.trainer_metrics = TrainerMetrics(losses_of)
+        self.trainer_metrics = TrainerMetrics()
 
     # -- where the run is -------------------------------------------------------------------------------------
 
