@@ -1,4 +1,4 @@
-"""attach_hooks: start here. A configuration becomes hooks, a plan, and handlers on an engine."""
+"""attach_hooks: start here. It turns a configuration into hooks, a plan, and handlers on an engine."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def attach_hooks(
     """Attach configured hooks to an Ignite engine.
 
     Args:
-        trainer: The engine that trains; nothing about it has to be special.
+        trainer: Any Ignite engine that trains.
         cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None: the default hooks.
-        evaluators: The engines that evaluate, by name; one engine alone is called ``val``.
-        work_dir: Where files go; the configuration's ``work_dir`` otherwise, else a new folder under ``work_dirs``.
-        resume: ``True`` or ``"auto"`` goes on from the newest whole checkpoint, a path from that one.
+        evaluators: The engines that evaluate, by name; a single engine gets the name ``val``.
+        work_dir: The folder for files; by default the configuration's ``work_dir``, else a new one in ``work_dirs``.
+        resume: ``True`` or ``"auto"`` resumes from the newest whole checkpoint, a path from that checkpoint.
         **services: Objects that hooks may ask for by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
 
     Returns:
-        The runner: ``print(runner.plan)`` shows what will run.
+        The runner; ``print(runner.plan)`` shows what will run.
 
     Raises:
         ConfigError: With every problem of the configuration, before anything is attached.
@@ -76,7 +76,7 @@ def attach_hooks(
     if evaluators is not None and not isinstance(evaluators, (Engine, Mapping)):
         raise TypeError(f"evaluators is an Ignite Engine or a mapping of names to these, not {shown(evaluators)}")
     engines = {"val": evaluators} if isinstance(evaluators, Engine) else dict(evaluators or {})
-    # The first call into ignite.distributed is a collective where the process group was made outside of it.
+    # The first call into ignite.distributed is a collective if the process group was made outside of it.
     idist.sync()
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
@@ -110,7 +110,7 @@ def attach_hooks(
 
         manual_seed(settings.seed)
     record = JsonlWriter(folder / "metrics.jsonl")
-    # Who names this file, which is always written, would have every line twice.
+    # This file is always written; a second writer to it would write every line twice.
     others = [
         other
         for other in writers
@@ -136,7 +136,9 @@ def attach_hooks(
 
 
 def _wrong_services(services: Mapping[str, Any]) -> list[Problem]:
-    return [Problem(name, "is a service of every run and cannot be given") for name in ALWAYS_THERE if name in services]
+    return [
+        Problem(name, "is a service of every run: choose another name") for name in ALWAYS_THERE if name in services
+    ]
 
 
 def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Problem]:
@@ -148,9 +150,9 @@ def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Probl
         if not isinstance(engine, Engine):
             problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: an evaluator is another engine"))
+            problems.append(Problem(place, "is the trainer: pass a separate engine to evaluate with"))
         elif sum(engine is other for other in engines.values()) > 1:
-            problems.append(Problem(place, "is the engine of another name too: give each its own"))
+            problems.append(Problem(place, "is the engine of another name too: pass a separate engine for each name"))
     return problems
 
 
@@ -163,7 +165,7 @@ def _writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[
                 wanted = _made_writer(dict(wanted), entry.place, folder, problems)
             if wanted is not None:
                 writers.append(adapt(wanted))
-        except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
+        except Exception as error:  # anything that a constructor refuses is a mistake in the configuration
             problems.append(Problem(entry.place, one_line(error)))
     return writers
 
@@ -189,7 +191,7 @@ def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list
 
 
 def new_folder(source: str, resume: object) -> Path:
-    """A folder no run of this configuration has used; to resume, the one the newest run has used."""
+    """Return a folder that no run of this configuration has used; to resume, return that of the newest run."""
     stem = Path(source).stem if source else "run"
     root = Path("work_dirs")
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
@@ -204,6 +206,6 @@ def _warn_of_old_torch() -> None:
     if (major, minor) < (2, 10):
         warnings.warn(
             f"torch {torch.__version__} has known holes in torch.load(weights_only=True): "
-            "load only checkpoints you made yourself, or upgrade to 2.10",
+            "load only checkpoints you made yourself, or upgrade torch to 2.10",
             stacklevel=3,
         )

@@ -54,7 +54,7 @@ def test_entries_that_are_shown_can_be_written(page: Path) -> None:
     assert wrong == []
 
 
-def test_those_who_come_from_elsewhere_are_sent_to_hooks_that_exist() -> None:
+def test_the_migration_page_names_only_hooks_that_exist() -> None:
     rows = re.findall(
         r"^\|[^|]+\|([^|]+)\|", (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -72,7 +72,7 @@ def test_points_have_the_names_that_the_table_gives_them() -> None:
         assert all(hasattr(Events, name) for name in re.findall(r"`([A-Z_]+)`", event))
 
 
-def test_the_diagram_has_every_point_and_the_order_of_the_plan() -> None:
+def test_the_diagram_has_all_points_in_plan_order() -> None:
     root = ElementTree.fromstring((ROOT / "docs" / "points.svg").read_text(encoding="utf-8"))
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [p for p in POINTS if "test" not in p and not any(re.search(rf"\b{p}\b", text) for text in texts)] == []
@@ -116,7 +116,7 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
     assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
 
 
-def test_links_to_what_is_not_on_the_site_are_named_instead() -> None:
+def test_links_out_of_the_site_become_plain_names() -> None:
     text = (
         "[a](docs/points.md) [b](benchmarks/README.md) [`c`](setup.cfg) ![d](docs/gallery/curves.png)\n```\n[e](f)\n```"
     )

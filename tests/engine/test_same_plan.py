@@ -16,7 +16,7 @@ from ignite_hooks.plan.plan import Plan
         (["a", "b"], "a on rank 0"),
     ],
 )
-def test_the_reason_is_that_of_the_first_rank_that_has_one(wishes: list[str | None], reason: str) -> None:
+def test_the_first_rank_with_a_reason_gives_it(wishes: list[str | None], reason: str) -> None:
     assert agreed_reason(wishes) == reason
 
 
@@ -39,7 +39,7 @@ def test_alone_there_is_nothing_to_agree_about() -> None:
     assert not agreement.is_due(1)
 
 
-def test_hooks_that_only_look_on_have_no_interest_in_the_end() -> None:
+def test_observing_hooks_do_not_count_for_the_vote() -> None:
     names = ("RuntimeInfoHook", "IterTimerHook", "LoggerHook", "DistSamplerSeedHook", "SyncBuffersHook", "EMAHook")
     assert [may_end_a_run(build_hook({"type": name})) for name in names] == [False] * len(names)
     others = (BaseHook(), build_hook({"type": "CheckpointHook"}), build_hook({"type": "EarlyStoppingHook"}))

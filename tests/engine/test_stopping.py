@@ -10,7 +10,7 @@ from ignite_hooks.testing import RecordingHook
 from tests.tools import Log, echo_trainer
 
 
-def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_path: Path) -> None:
+def test_stop_ends_the_run_and_keeps_the_first_reason(tmp_path: Path) -> None:
     for point in (
         "before_run",
         "before_epoch",
@@ -39,7 +39,7 @@ def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_pa
         assert points[-1] == "cleanup"
 
 
-def test_an_end_asked_for_outside_of_a_run_is_not_kept_for_the_next(tmp_path: Path) -> None:
+def test_a_stop_between_runs_does_not_affect_the_next(tmp_path: Path) -> None:
     trainer = echo_trainer()
     runner = attach_hooks(trainer, [], work_dir=tmp_path)
     runner.stop("too early")
