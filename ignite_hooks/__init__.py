@@ -60,7 +60,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for, so that importing the package costs nothing and loads no backend.
+    # Loaded on demand, so that importing the package costs nothing and loads no backend.
     if name in _HOME:
         module = importlib.import_module(f"ignite_hooks.{_HOME[name] or name}")
         return getattr(module, name) if _HOME[name] else module

@@ -1,4 +1,4 @@
-"""attach_hooks: start here. A configuration becomes hooks, a plan, and handlers on an engine."""
+"""attach_hooks: start here. It turns a configuration into hooks, a plan, and handlers on an engine."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def attach_hooks(
     """Attach configured hooks to an Ignite engine.
 
     Args:
-        trainer: The engine that trains; nothing about it has to be special.
+        trainer: Any Ignite engine that trains.
         cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None: the default hooks.
-        evaluators: The engines that evaluate, by name; one engine alone is called ``val``.
-        work_dir: Where files go; the configuration's ``work_dir`` otherwise, else a new folder under ``work_dirs``.
-        resume: ``True`` or ``"auto"`` goes on from the newest whole checkpoint, a path from that one.
+        evaluators: The engines that evaluate, by name; a single engine gets the name ``val``.
+        work_dir: The folder for files; by default the configuration's ``work_dir``, else a new one in ``work_dirs``.
+        resume: ``True`` or ``"auto"`` resumes from the newest whole checkpoint, a path from that checkpoint.
         **services: Objects that hooks may ask for by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
 
     Returns:
-        The runner: ``print(runner.plan)`` shows what will run.
+        The runner; ``print(runner.plan)`` shows what will run.
 
     Raises:
         ConfigError: With every problem of the configuration, before anything is attached.
@@ -71,7 +71,7 @@ def attach_hooks(
     if evaluators is not None and not isinstance(evaluators, (Engine, Mapping)):
         raise TypeError(f"evaluators is an Ignite Engine or a mapping of names to these, not {shown(evaluators)}")
     engines = {"val": evaluators} if isinstance(evaluators, Engine) else dict(evaluators or {})
-    # The first call into ignite.distributed is a collective where the process group was made outside of it.
+    # The first call into ignite.distributed is a collective if the process group was made outside of it.
     idist.sync()
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
@@ -128,6 +128,6 @@ def _warn_of_old_torch() -> None:
     if (major, minor) < (2, 10):
         warnings.warn(
             f"torch {torch.__version__} has known holes in torch.load(weights_only=True): "
-            "load only checkpoints you made yourself, or upgrade to 2.10",
+            "load only checkpoints you made yourself, or upgrade torch to 2.10",
             stacklevel=3,
         )

@@ -33,7 +33,7 @@ class ConfigError(ValueError):
         if isinstance(problems, str):
             self.problems: tuple[Problem, ...] = (Problem("", problems),)
         else:
-            # What a user wrote stands in a message, and may have many lines.
+            # A message quotes what a user wrote, which may have many lines.
             self.problems = tuple(Problem(place, shortened(message, 300)) for place, message in problems)
         self.source = source
         super().__init__(self._text())

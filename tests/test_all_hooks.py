@@ -181,7 +181,7 @@ def test_it_keeps_them_with_other_settings_too(name: str, cls: Any, settings: di
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_what_it_is_for_and_what_each_setting_does(name: str, cls: Any) -> None:
+def test_every_hook_documents_its_purpose_and_its_settings(name: str, cls: Any) -> None:
     described = describe(cls)
     assert described.purpose.endswith("."), "the docstring begins with a sentence"
     by_itself = set(COMMON_SETTINGS) - set(SCHEDULE_WORDS)
@@ -271,7 +271,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_checkpoints_beside_the_training_happen_as_planned_and_are_all_heard_of(tmp_path: Path) -> None:
+def test_background_checkpoints_happen_as_planned_and_all_are_reported(tmp_path: Path) -> None:
     points = [point for point in POINTS if point != "after_save_checkpoint"]
     hook = {"type": "CheckpointHook", "save_best": False, "every": "2 iter"}
     assert_it_happens_as_planned([EVAL, hook], [{"name": "a", "points": points}], tmp_path / "one")

@@ -20,7 +20,7 @@ from tests.tools import Log
 ROOT = Path(__file__).parent.parent
 
 
-def test_one_line_with_the_default_hooks_leaves_checkpoints_numbers_and_a_log(tmp_path: Path) -> None:
+def test_default_hooks_write_checkpoints_numbers_and_a_log(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, data, val_data = tiny.trainer, tiny.data, tiny.val_data
     runner = attach_hooks(trainer, work_dir=tmp_path, val_loader=val_data)
@@ -77,7 +77,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_attached(tmp_path: Path) -
     assert "run" not in vars(trainer)
 
 
-def test_a_run_that_is_killed_is_resumed_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_as_if_never_killed(tmp_path: Path) -> None:
     def train(folder: Path, epochs: int, resume: Any) -> tuple[dict[str, Any], Any]:
         tiny = tiny_run()
         trainer, data, val_data, model = tiny.trainer, tiny.data, tiny.val_data, tiny.model
@@ -141,7 +141,7 @@ def test_only_the_engine_package_registers_handlers() -> None:
     assert outside <= {"ignite_hooks/engine/handlers.py"}
 
 
-def test_the_plan_of_the_specifications_full_configuration_is_ordered_as_it_says(tmp_path: Path) -> None:
+def test_the_specifications_full_configuration_has_the_order_it_states(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, data, val_data = tiny.trainer, tiny.data, tiny.val_data
     log: Log = []

@@ -116,7 +116,7 @@ def assert_at_most(cost: Cost, ceiling: Cost) -> None:
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_an_iteration_in_which_nothing_is_due_stays_below_its_ceiling(name: str, tmp_path: Path) -> None:
+def test_an_idle_iteration_stays_below_its_ceiling(name: str, tmp_path: Path) -> None:
     hooks, ceiling = QUIET[name]
     trainer, bare = engine(hooks(), tmp_path), cost_of(engine(None, tmp_path))
     # The averages of a small model are brought forward in one of so many iterations.
@@ -130,19 +130,19 @@ def cost_with_lines(name: str, folder: str) -> Cost:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_so_does_the_mean_of_iterations_with_lines_of_the_log(name: str, tmp_path: Path) -> None:
+def test_the_mean_with_log_lines_stays_below_its_ceiling(name: str, tmp_path: Path) -> None:
     # In a process of its own: here, trackers and pytest listen to every line, which costs calls that are not ours.
     [counted] = run_ranks(cost_with_lines, name, str(tmp_path), ranks=1)
     assert_at_most(Cost(*counted), LINES[name][1])
 
 
-def test_a_run_that_is_old_costs_what_a_young_one_does(tmp_path: Path) -> None:
+def test_an_old_run_costs_no_more_than_a_young_one(tmp_path: Path) -> None:
     young = mean_cost_of(engine(default_set(), tmp_path / "young"), 110, 100)
     old = mean_cost_of(engine(default_set(), tmp_path / "old"), 3010, 100)
     assert old.opcodes <= young.opcodes * 1.02
 
 
-def test_an_average_costs_the_same_however_many_small_tensors_there_are(tmp_path: Path) -> None:
+def test_averaging_costs_the_same_for_any_number_of_small_tensors(tmp_path: Path) -> None:
     def cost(count: int) -> Cost:
         trainer = Engine(lambda engine, batch: 0.5)
         model = torch.nn.ParameterList([torch.zeros(8) for _ in range(count)])

@@ -22,7 +22,7 @@ def never_end() -> None:
 
 
 @pytest.mark.slow
-def test_every_rank_takes_part_and_its_result_comes_back_in_order() -> None:
+def test_results_of_all_ranks_come_back_in_order() -> None:
     assert run_ranks(total_of_ranks, 10, ranks=3) == [[0, 33], [1, 33], [2, 33]]
 
 
@@ -32,7 +32,7 @@ def test_a_rank_that_fails_is_shown_with_what_it_printed() -> None:
         run_ranks(fail_on_rank_1)
 
 
-def test_ranks_that_do_not_end_in_time_are_killed_and_nothing_is_left_of_them() -> None:
+def test_ranks_that_overrun_are_killed_without_leftovers() -> None:
     ranks = Ranks(never_end)
     with pytest.raises(AssertionError, match=r"(?s)rank 0, exit -9.*rank 1, exit -9"):
         ranks.results(seconds=0)

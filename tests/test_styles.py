@@ -67,7 +67,7 @@ def test_the_first_specifications_hook_with_a_configuration_and_services(
     assert visualizer.scalars == [("custom/metric", 0.5, 0), ("custom/metric", 0.5, 1)]
 
 
-def test_the_first_specifications_hook_with_a_service_of_the_scripts_own(tmp_path: Path) -> None:
+def test_the_first_specifications_hook_with_a_custom_service(tmp_path: Path) -> None:
     logged: list[tuple[str, float, int]] = []
 
     class Client:

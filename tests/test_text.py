@@ -92,11 +92,11 @@ def test_a_table_has_aligned_columns_and_none_that_is_empty() -> None:
     assert table([]) == ""
 
 
-def test_numbers_stand_to_the_right_and_no_line_ends_with_spaces() -> None:
+def test_numbers_are_right_aligned_and_lines_have_no_trailing_spaces() -> None:
     assert columns([("a", "1", "x"), ("bb", "100", "")], numbers=[1]) == ["a     1  x", "bb  100"]
 
 
-def test_a_table_for_a_notebook_shows_hostile_texts_as_they_are() -> None:
+def test_a_notebook_table_shows_hostile_texts_literally() -> None:
     found = html_table([{"<i>": "<script>", "b": "\u202e"}], wide=["b"])
     assert "<script>" not in found
     assert "<i>" not in found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ignite_hooks.store.manifest import Entry
 
 
-def resume(runner: Runner, wanted: str | Path | bool) -> None:
+def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
     """Continue from a checkpoint; where none was named and nothing was saved, start from the beginning.
 
     Args:

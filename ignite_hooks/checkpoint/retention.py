@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ignite_hooks.store.manifest import Entry, Kind
 
 
-class Rule(Protocol):
+class RetentionRule(Protocol):
     """Chooses what goes, from the files of a folder in the order in which they were saved, the new one included."""
 
     def to_delete(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -116,7 +116,7 @@ def _pattern(name: str) -> str:
     return f"[0-9a-f]{{{HASH_DIGITS}}}".join(re.escape(part) for part in name.split(HASH))
 
 
-def retired_by(rules: Collection[Rule], protected: Collection[str] = ()) -> Retire | None:
+def retired_by(rules: Collection[RetentionRule], protected: Collection[str] = ()) -> Retire | None:
     """Return the rules as the function that a store takes; None where there are none.
 
     Args:
@@ -126,6 +126,6 @@ def retired_by(rules: Collection[Rule], protected: Collection[str] = ()) -> Reti
     return (lambda entries: to_delete(entries, rules, protected)) if rules else None
 
 
-def to_delete(entries: Sequence[Entry], rules: Iterable[Rule], protected: Collection[str] = ()) -> list[Entry]:
+def to_delete(entries: Sequence[Entry], rules: Iterable[RetentionRule], protected: Collection[str] = ()) -> list[Entry]:
     """Return what any of the rules deletes and nothing protects."""
     return [entry for rule in rules for entry in rule.to_delete(entries) if entry.name not in protected]

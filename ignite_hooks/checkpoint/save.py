@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.data_position import PositionTracker
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
-from ignite_hooks.checkpoint.resume import newest, resume
-from ignite_hooks.checkpoint.retention import Replace, Rule, folder_name, retired_by
+from ignite_hooks.checkpoint.resume import newest, resume_run
+from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.wrapping import is_sharded
@@ -30,8 +30,8 @@ OnEnd = Callable[[CheckpointError | None], None]
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to save, under which name, and what follows from it.
+class SaveRequest:
+    """A request to save a checkpoint.
 
     Args:
         name: The file name.
@@ -50,7 +50,7 @@ class Order:
     optimizer: bool = True
     scheduler: bool = True
     background: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RetentionRule, ...] = ()
     on_end: OnEnd | None = None
 
 
@@ -58,7 +58,7 @@ class Order:
 class _Pending:
     """A save that has begun and has not been reported."""
 
-    order: Order
+    request: SaveRequest
     state: dict[str, Any]
     path: Path
     saving: Saving | None = None
@@ -136,20 +136,20 @@ class Checkpoints:
 
     # -- saving -----------------------------------------------------------------------------------------------
 
-    def save(self, order: Order) -> Path:
+    def save(self, request: SaveRequest) -> Path:
         """Save the current state; hooks may edit it before, and learn its path after."""
         runner, ranks = self._runner, world_size()
         # With several ranks, all of them have to learn of a save at the same moment.
         self.settle(wait=ranks > 1)
-        state = capture(runner, optimizer=order.optimizer, scheduler=order.scheduler)
+        state = capture(runner, optimizer=request.optimizer, scheduler=request.scheduler)
         runner.checkpoint = state
         try:
             self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
         finally:
             runner.checkpoint = None
         sharded = is_sharded(runner.model)
-        name = folder_name(order.name) if sharded else order.name
-        new = _Pending(order, state, (order.folder or runner.work_dir) / name)
+        name = folder_name(request.name) if sharded else request.name
+        new = _Pending(request, state, (request.folder or runner.work_dir) / name)
         if sharded or is_main_process():
             try:
                 if sharded:
@@ -159,50 +159,50 @@ class Checkpoints:
             except CheckpointError as failure:
                 new.error = failure
         self._pending.append(new)
-        if sharded or not order.background:
+        if sharded or not request.background:
             self.settle(wait=True)
         return new.path
 
     def save_manually(self, name: str | None = None) -> Path:
         """Save a checkpoint now that no rule deletes, and return when it is there."""
-        return self.save(Order(name or f"iter_{progress_of(self._runner).begun}.pth", "manual"))
+        return self.save(SaveRequest(name or f"iter_{progress_of(self._runner).begun}.pth", "manual"))
 
     def _write_shards(self, new: _Pending) -> None:
         """Write a state of which every rank has a part: all ranks do it together, so the training waits."""
         from ignite_hooks.store.sharded import save_sharded
 
-        store = self.store(new.order.folder)
+        store = self.store(new.request.folder)
         if not isinstance(store, ShardedStore):
             raise CheckpointError(f"{new.path} cannot be saved: {type(store).__name__} takes no sharded models")
         new.path = save_sharded(store, new.path.name, new.state, **self._details(new))
 
     def _hand_over(self, new: _Pending) -> None:
-        order, state, details = new.order, new.state, self._details(new)
-        store = self.store(order.folder).open()
+        request, state, details = new.request, new.state, self._details(new)
+        store = self.store(request.folder).open()
         self.wait_for_staging()
-        if not order.background:
-            new.path = store.save(order.name, state, **details)
+        if not request.background:
+            new.path = store.save(request.name, state, **details)
             return
         runner = self._runner
         # Between two iterations only the optimizer changes weights; at the end of an epoch a script may.
         overlap = runner.state.in_iteration and not self._copy_synchronously and self.watch_steps()
         steady = steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
         new.saving = self._staging = store.begin(
-            order.name, state, **details, steady=steady, done=runner.installation.wake
+            request.name, state, **details, steady=steady, done=runner.installation.wake
         )
 
     def _details(self, new: _Pending) -> dict[str, Any]:
         """Return what the store is given along with a state."""
-        order, state = new.order, new.state
+        request, state = new.request, new.state
         details = {
-            "kind": order.kind,
+            "kind": request.kind,
             "epoch": state["meta"]["epoch"],
             "iteration": state["meta"]["iter"],
             "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
         }
         resumed_from = self._runner.state.resumed_from
         protected = {new.path.name} if resumed_from is None else {new.path.name, resumed_from.name}
-        retire = retired_by(order.rules, protected)
+        retire = retired_by(request.rules, protected)
         return details if retire is None else {**details, "retire": retire}
 
     def publish(self, folder: Path, names: Collection[str], keys: Collection[str]) -> int:
@@ -321,8 +321,8 @@ class Checkpoints:
                 self._runner.installation.call("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
             finally:
                 runner.checkpoint = None
-        if ended.order.on_end is not None:
-            ended.order.on_end(ended.error)
+        if ended.request.on_end is not None:
+            ended.request.on_end(ended.error)
         elif ended.error is not None:
             raise ended.error
 
@@ -348,7 +348,7 @@ class Checkpoints:
 
     def resume(self, wanted: str | Path | bool = "auto") -> None:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
-        resume(self._runner, wanted)
+        resume_run(self._runner, wanted)
 
     def newest(self) -> Path | None:
         """Return the newest intact checkpoint in the folders in which this run saves."""

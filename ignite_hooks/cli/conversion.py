@@ -11,7 +11,7 @@ import yaml
 
 from ignite_hooks.cli.mmengine_reader import MMEngineReader, Unread, parse_module
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.mmengine import NO_COUNTERPART, OF_ITSELF, ORDER, RULES, Drop, Rule
+from ignite_hooks.config.mmengine import NO_COUNTERPART, OF_ITSELF, ORDER, RULES, Drop, HookConversion
 from ignite_hooks.config.read import default_set
 from ignite_hooks.config.validate import validate_value
 from ignite_hooks.errors import ConfigError, Problem
@@ -141,7 +141,7 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
         yield Line(indent, "", f"no type that can be read: {_plainly(type_)}")
         return
     short = type_.rpartition(".")[2]
-    rule = RULES.get(short, Rule())
+    rule = RULES.get(short, HookConversion())
     name = rule.type or short
     if rule.switch and settings.pop(rule.switch, False) is False:
         yield Line(indent, "", f"{short} draws nothing there, as {rule.switch} is not true: left out")
@@ -168,7 +168,7 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
     yield from lines
 
 
-def _settings_of_ours(name: str, rule: Rule, given: Mapping[str, Any], indent: int) -> Iterator[Line]:
+def _settings_of_ours(name: str, rule: HookConversion, given: Mapping[str, Any], indent: int) -> Iterator[Line]:
     known = describe(HOOKS.get(name))
     ours = {setting.name: setting for setting in (*known.common, *known.settings)}
     for key, default in rule.defaults.items():

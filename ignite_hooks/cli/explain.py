@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.cli.text import fits, wrapped
+from ignite_hooks.cli.text import fits_terminal, wrap_paragraph
 from ignite_hooks.cli.validate import print_notes, print_problems, review_file
 from ignite_hooks.text import counted, table
 
@@ -87,7 +87,7 @@ def _print_plan(plan: Plan, calls: list[str]) -> None:
         notes = {name: row.pop(name) for name in ("reads", "writes", "saves")}
         rows.append(row | {"calls": count} | notes)
     text = table(rows) or "no hooks"
-    if fits(text):
+    if fits_terminal(text):
         print(text)
         return
     # Too wide: points become headings, and what hooks read, write and save follows the table.
@@ -109,4 +109,4 @@ def _print_effects(name: str, hook: Any) -> None:
     if effects:
         print(f"\n{name}")
     for word, text in effects.items():
-        print(wrapped(f"{word:<6}  {text}", "  ", 8))
+        print(wrap_paragraph(f"{word:<6}  {text}", "  ", 8))

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.cli.text import as_yaml, one_line_width, wrapped
+from ignite_hooks.cli.text import inline_yaml, one_line_width, wrap_paragraph
 from ignite_hooks.text import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _print_purposes(heading: str, registry: Registry) -> None:
         known = describe(registry.get(name))
         is_other_name = known.name != name and known.name in registry
         purpose = f"Another name of {known.name}." if is_other_name else known.purpose
-        print(wrapped(f"{name:<{wide}}  {purpose}", "  ", wide + 2, width))
+        print(wrap_paragraph(f"{name:<{wide}}  {purpose}", "  ", wide + 2, width))
 
 
 RESTATED = ("name", "priority", "on_error")
@@ -66,7 +66,7 @@ def _print_one(name: str, registry: Registry) -> None:
     known = describe(cls)
     is_hook = registry is HOOKS
     print(name if known.name == name else f"{name}, another name of {known.name}")
-    print(wrapped(known.purpose, "  ") + "\n")
+    print(wrap_paragraph(known.purpose, "  ") + "\n")
     _print_settings([s for s in known.settings if not (is_hook and s.name in RESTATED)], known.closed)
     facts: list[tuple[str, str]] = []
     if is_hook:
@@ -76,7 +76,7 @@ def _print_one(name: str, registry: Registry) -> None:
     facts += [("reads", known.reads), ("writes", known.writes), ("saves", known.saves)]
     for word, text in facts:
         if text:
-            print(wrapped(f"{word:<8}  {text}", "", 10))
+            print(wrap_paragraph(f"{word:<8}  {text}", "", 10))
     for i, line in enumerate(_points(cls, known)):
         print(f"{'' if i else 'points':<8}  {line}")
     print(("\n" if is_hook else "") + f"example\n{textwrap.indent(_example(name, known, is_hook), '  ')}")
@@ -93,7 +93,7 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
 
     from ignite_hooks.config.describe import type_in_words
 
-    rows = [(s.name, "(needed)" if s.required else as_yaml(s.default), s) for s in settings]
+    rows = [(s.name, "(needed)" if s.required else inline_yaml(s.default), s) for s in settings]
     first = max(len("setting"), *(len(name) for name, _, _ in rows))
     second = min(24, max(len("default"), *(len(default) for _, default, _ in rows)))
     indent = first + second + 4
@@ -103,9 +103,9 @@ def _print_settings(settings: Sequence[Setting], closed: bool) -> None:
         if len(default) > second:
             print(left)
             left = ""
-        print(wrapped(f"{left:<{indent - 2}}  {type_in_words(setting.annotation)}", "", indent))
+        print(wrap_paragraph(f"{left:<{indent - 2}}  {type_in_words(setting.annotation)}", "", indent))
         if setting.help:
-            print(wrapped(setting.help.replace("``", ""), " " * indent))
+            print(wrap_paragraph(setting.help.replace("``", ""), " " * indent))
     print()
 
 
@@ -143,15 +143,15 @@ def _points(cls: Any, known: Description) -> Iterator[str]:
 
 def _example(name: str, known: Description, is_hook: bool) -> str:
     """Return a small entry of a configuration: required settings, and a few at their defaults."""
-    from ignite_hooks.config.json_schema import NO_DATA, as_data
+    from ignite_hooks.config.json_schema import NO_DATA, as_json_data
 
     entry: dict[str, Any] = {"type": name}
     entry |= {setting.name: _something(setting) for setting in known.settings if setting.required}
-    defaults = {s.name: as_data(s.default) for s in known.settings if not s.required and s.name not in RESTATED}
+    defaults = {s.name: as_json_data(s.default) for s in known.settings if not s.required and s.name not in RESTATED}
     plain = {key: value for key, value in defaults.items() if value is not None and value is not NO_DATA}
     entry |= {key: value for key, value in plain.items() if value != [] and value != {}}
     entry = dict(list(entry.items())[:4])
-    lines = [f"{key}: {as_yaml(value)}" for key, value in entry.items()]
+    lines = [f"{key}: {inline_yaml(value)}" for key, value in entry.items()]
     return "\n".join(["hooks:" if is_hook else "writers:", f"  - {lines[0]}", *(f"    {line}" for line in lines[1:])])
 
 

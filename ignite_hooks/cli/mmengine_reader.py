@@ -21,8 +21,8 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One hook as it is written there."""
+class ParsedHook:
+    """One hook as it is written in an MMEngine configuration."""
 
     line: int
     settings: dict[str, Any]
@@ -109,7 +109,7 @@ class MMEngineReader:
                 if keyword.arg is not None:
                     yield keyword.arg, keyword.value
 
-    def entry(self, node: ast.expr) -> Entry | None:
+    def entry(self, node: ast.expr) -> ParsedHook | None:
         """Read a hook; return None if the expression is no dictionary."""
         value = self.value(node)
         if not isinstance(value, dict):
@@ -117,7 +117,7 @@ class MMEngineReader:
         type_ = value.get("type")
         if isinstance(type_, Unread) and all(part.isidentifier() for part in type_.text.split(".")):
             value = {**value, "type": self.imported.get(type_.text, type_.text)}
-        return Entry(node.lineno, value)
+        return ParsedHook(node.lineno, value)
 
     def items(self, node: ast.expr) -> Iterator[ast.expr]:
         """Yield the expressions of a list, or of several joined by ``+``; anything else is yielded itself."""

@@ -16,36 +16,36 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def columns() -> int:
+def terminal_columns() -> int:
     """Return the columns of the terminal; for a pipe, the most a line should have."""
     return shutil.get_terminal_size().columns if on_terminal() else WIDEST
 
 
 def one_line_width() -> int:
     """Return the columns of the terminal; for a pipe no limit, so that grep finds whole lines."""
-    return columns() if on_terminal() else sys.maxsize
+    return terminal_columns() if on_terminal() else sys.maxsize
 
 
-def fits(text: str) -> bool:
+def fits_terminal(text: str) -> bool:
     """Return whether the lines of a text fit the terminal; in a pipe every text does."""
-    return not on_terminal() or max(map(len, text.splitlines())) <= columns()
+    return not on_terminal() or max(map(len, text.splitlines())) <= terminal_columns()
 
 
-def wrapped(text: str, indent: str, hanging: int = 0, width: int | None = None) -> str:
+def wrap_paragraph(text: str, indent: str, hanging: int = 0, width: int | None = None) -> str:
     """Wrap a paragraph to the terminal; the first ``hanging`` characters of it stay as they are."""
     head, tail = text[:hanging], text[hanging:]
-    room = (width or min(columns(), WIDEST)) - len(indent) - hanging
+    room = (width or min(terminal_columns(), WIDEST)) - len(indent) - hanging
     first, *rest = textwrap.wrap(tail, max(room, 20), break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join([f"{indent}{head}{first}".rstrip(), *(f"{indent}{' ' * hanging}{line}" for line in rest)])
 
 
-def as_yaml(value: Any) -> str:
+def inline_yaml(value: Any) -> str:
     """Return a value as a YAML configuration would spell it."""
     import yaml
 
-    from ignite_hooks.config.json_schema import NO_DATA, as_data
+    from ignite_hooks.config.json_schema import NO_DATA, as_json_data
 
-    data = as_data(value)
+    data = as_json_data(value)
     if data is NO_DATA:
         return getattr(value, "__name__", type(value).__name__)
     text = yaml.safe_dump(data, default_flow_style=True, width=10_000, allow_unicode=True)

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.cli.text import one_line_width, wrapped
+from ignite_hooks.cli.text import one_line_width, wrap_paragraph
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import counted, nearest, shown
 
 if TYPE_CHECKING:
-    from ignite_hooks.config.read import Entry, Settings
+    from ignite_hooks.config.read import HookEntry, Settings
 
 
 def add_to(commands: Any) -> None:
@@ -95,7 +95,7 @@ def _added(settings: Settings, hooks: Mapping[str, Any]) -> str:
     return f"the trainer adds {', '.join([*added, 'config'])}{remark}"
 
 
-def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+def _known(entries: Sequence[HookEntry]) -> tuple[list[HookEntry], list[str]]:
     """Return the entries of known or misspelt hooks, and notes on hooks that a script may register."""
     from ignite_hooks.config.ignite_handlers import PREFIX
     from ignite_hooks.registry import HOOKS
@@ -113,7 +113,7 @@ def _known(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     return known, notes
 
 
-def _waiting(entries: Sequence[Entry]) -> Iterator[str]:
+def _waiting(entries: Sequence[HookEntry]) -> Iterator[str]:
     """Yield notes on Ignite handlers that need services, which only a script can supply."""
     from ignite_hooks.config.ignite_handlers import PREFIX
 
@@ -200,4 +200,4 @@ def print_problems(review: Review) -> None:
 def print_notes(review: Review) -> None:
     """Print the notes on a file."""
     for note in review.notes:
-        print(wrapped(f"note: {note}", "  ", width=one_line_width()))
+        print(wrap_paragraph(f"note: {note}", "  ", width=one_line_width()))

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.config.mmengine import other_name, translated
-from ignite_hooks.config.read import Entry, Settings, default_set
+from ignite_hooks.config.read import HookEntry, Settings, default_set
 from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.config.validate import convert_value, has_reference, is_reference, validate_settings, validate_value
 from ignite_hooks.errors import ConfigError, Problem, SettingError
@@ -57,11 +57,11 @@ def build_hooks(configs: Sequence[Mapping[str, Any] | str | object]) -> list[Any
     return sorted(hooks, key=lambda hook: hook_priority(hook, ""))
 
 
-def _entry(place: str, config: Mapping[str, Any] | str | object) -> Entry:
+def _entry(place: str, config: Mapping[str, Any] | str | object) -> HookEntry:
     """Return the entry for what a script asks for; its mapping is copied, so that it stays as it is."""
     if isinstance(config, str):
-        return Entry(place, {"type": config})
-    return Entry(place, copy_tree(config) if isinstance(config, Mapping) else config)
+        return HookEntry(place, {"type": config})
+    return HookEntry(place, copy_tree(config) if isinstance(config, Mapping) else config)
 
 
 def get_default_hooks(*, evaluates: bool = True, distributed: bool = False) -> dict[str, Any]:
@@ -71,7 +71,9 @@ def get_default_hooks(*, evaluates: bool = True, distributed: bool = False) -> d
     }
 
 
-def build_entry(entry: Entry, services: Mapping[str, Any], problems: list[Problem], *, complete: bool = True) -> Any:
+def build_entry(
+    entry: HookEntry, services: Mapping[str, Any], problems: list[Problem], *, complete: bool = True
+) -> Any:
     """Build the hook of one entry; if anything is wrong with it, add that to the problems and return None."""
     wanted, place = entry.wanted, entry.place
     found: list[Problem] = []
@@ -260,7 +262,7 @@ def _validate_object(hook: Any, place: str, checked: set[str]) -> list[Problem]:
 
 
 def build_all(
-    entries: Sequence[Entry], services: Mapping[str, Any], situation: Situation
+    entries: Sequence[HookEntry], services: Mapping[str, Any], situation: Situation
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Build every hook of a configuration; return them by name, with what is wrong with each and between them."""
     problems: list[Problem] = []
@@ -296,7 +298,7 @@ def build_all(
 class _Unbuilt:
     """Stands for a hook that could not be built, so that no other hook reports it as missing."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: HookEntry) -> None:
         type_ = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else None
         if isinstance(type_, str) and type_ in HOOKS:
             try:
@@ -356,7 +358,7 @@ def with_record(writers: list[Writer], folder: Path) -> list[Writer]:
     return [record, *(w for w in writers if not (isinstance(w, JsonlWriter) and w.path.resolve() == path))]
 
 
-def validate_writer(entry: Entry, problems: list[Problem]) -> Any:
+def validate_writer(entry: HookEntry, problems: list[Problem]) -> Any:
     """Return the class of a writer; if its name or its settings are wrong, add that to the problems and return None."""
     given = dict(entry.wanted)
     type_ = given.pop("type")
@@ -370,7 +372,7 @@ def validate_writer(entry: Entry, problems: list[Problem]) -> Any:
     return None if wrong else cls
 
 
-def _writer(entry: Entry, folder: Path, problems: list[Problem]) -> Any:
+def _writer(entry: HookEntry, folder: Path, problems: list[Problem]) -> Any:
     cls = validate_writer(entry, problems)
     if cls is None:
         return None

@@ -84,7 +84,7 @@ def configuration_schema() -> Schema:
             "resume": {
                 "type": ["boolean", "string", "null"],
                 "minLength": 1,
-                "description": "true or auto goes on from the newest whole checkpoint, a path from that one",
+                "description": "true or auto resumes from the newest whole checkpoint, a path from that one",
             },
             "seed": {
                 "type": ["integer", "null"],
@@ -109,22 +109,24 @@ def configuration_schema() -> Schema:
     }
 
 
-def as_data(value: Any) -> Any:
+def as_json_data(value: Any) -> Any:
     """Return a value as a file can hold it, or NO_DATA.
 
     Example:
-        >>> as_data((1, Path("a"), Priority.HIGH)), as_data(print) is NO_DATA
+        >>> as_json_data((1, Path("a"), Priority.HIGH)), as_json_data(print) is NO_DATA
         ([1, 'a', 30], True)
     """
     if isinstance(value, Enum):
-        return as_data(value.value)
+        return as_json_data(value.value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        made = {str(key): as_data(item) for key, item in value.items()}
+        made = {str(key): as_json_data(item) for key, item in value.items()}
         return NO_DATA if any(item is NO_DATA for item in made.values()) else made
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [as_data(item) for item in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)]
+        items = [
+            as_json_data(item) for item in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)
+        ]
         return NO_DATA if any(item is NO_DATA for item in items) else items
     return value if value is None or isinstance(value, (bool, int, float, str)) else NO_DATA
 
@@ -161,7 +163,7 @@ def _property(setting: Setting, definitions: dict[str, Schema], *, common: bool)
         made = _or(made, _reference("service"))
     if setting.help:
         made = {"description": setting.help.replace("``", "`"), **made}
-    default = NO_DATA if common or setting.required else as_data(setting.default)
+    default = NO_DATA if common or setting.required else as_json_data(setting.default)
     return made if default is NO_DATA else {**made, "default": default}
 
 

@@ -178,8 +178,8 @@ def _has_types(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How the settings of one of MMEngine's hooks become those of ours.
+class HookConversion:
+    """The conversion of the settings of one MMEngine hook to those of ours.
 
     Args:
         type: Its name here, if another.
@@ -231,15 +231,15 @@ def _mode(value: Any) -> tuple[Any, str]:
 
 
 _STORAGE = "checkpoints and logs are written to the work directory"
-_PICTURES = Rule(
+_PICTURES = HookConversion(
     renamed={"test_out_dir": "out_dir"},
     switch="draw",
     gone={"wait_time": "no window waits here", "backend_args": "images are taken from the batch, not from files"},
     defaults={"interval": 50},
 )
 
-RULES: Mapping[str, Rule] = {
-    "CheckpointHook": Rule(
+RULES: Mapping[str, HookConversion] = {
+    "CheckpointHook": HookConversion(
         renamed={"save_begin": "start", "save_param_scheduler": "save_scheduler"},
         values={"save_best": _best, "rule": _rules, "interval": _periodic},
         gone={
@@ -250,7 +250,7 @@ RULES: Mapping[str, Rule] = {
         },
         defaults={"max_keep_ckpts": -1},
     ),
-    "LoggerHook": Rule(
+    "LoggerHook": HookConversion(
         gone={
             "interval_exp_name": "the name of the run is that of its work directory",
             "out_dir": _STORAGE,
@@ -261,7 +261,7 @@ RULES: Mapping[str, Rule] = {
         },
         defaults={"interval": 10},
     ),
-    "EMAHook": Rule(
+    "EMAHook": HookConversion(
         values={
             "momentum": _momentum,
             "ema_type": lambda value: (
@@ -275,13 +275,13 @@ RULES: Mapping[str, Rule] = {
         },
         defaults={"momentum": 0.0002},
     ),
-    "EarlyStoppingHook": Rule(
+    "EarlyStoppingHook": HookConversion(
         renamed={"rule": "mode"},
         values={"rule": _mode},
         gone={"strict": "a metric that does not exist is always an error"},
         defaults={"min_delta": 0.1, "patience": 5, "restore_best_weights": False},
     ),
-    "ProfilerHook": Rule(
+    "ProfilerHook": HookConversion(
         renamed={"profile_times": "profile_iters"},
         gone={
             "activity_with_cpu": "always",
@@ -292,11 +292,11 @@ RULES: Mapping[str, Rule] = {
     ),
     "DetVisualizationHook": _PICTURES,
     "SegVisualizationHook": _PICTURES,
-    "VisualizationHook": Rule(
+    "VisualizationHook": HookConversion(
         switch="enable",
         gone={"wait_time": "no window waits here", "rescale_factor": "", "resize": ""},
     ),
-    "NaiveVisualizationHook": Rule(type="VisualizationHook"),
+    "NaiveVisualizationHook": HookConversion(type="VisualizationHook"),
 }
 
 NO_COUNTERPART: Mapping[str, str] = {

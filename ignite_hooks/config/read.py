@@ -49,7 +49,7 @@ KNOWN_BESIDES = {"param_scheduler": {"type": "ParamSchedulerHook"}}
 
 
 @dataclass(frozen=True)
-class Entry:
+class HookEntry:
     """One hook or writer that a configuration asks for: a mapping with a type, or a ready object."""
 
     place: str
@@ -61,8 +61,8 @@ class Entry:
 class Settings:
     """A configuration that has been read."""
 
-    entries: tuple[Entry, ...]
-    writers: tuple[Entry, ...] = ()
+    entries: tuple[HookEntry, ...]
+    writers: tuple[HookEntry, ...] = ()
     work_dir: str | None = None
     resume: bool | str | None = None
     seed: int | None = None
@@ -160,7 +160,7 @@ def _nearly_ours(key: object) -> str | None:
 
 def _entries(
     content: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]], problems: list[Problem]
-) -> list[Entry]:
+) -> list[HookEntry]:
     if "hooks" in content and "default_hooks" in content:
         problems.append(Problem("default_hooks", "give either 'hooks' (exactly these) or 'default_hooks', not both"))
     if "hooks" in content:
@@ -170,7 +170,7 @@ def _entries(
     return entries + _listed(content.get("custom_hooks"), "custom_hooks", problems)
 
 
-def _listed(value: Any, place: str, problems: list[Problem]) -> list[Entry]:
+def _listed(value: Any, place: str, problems: list[Problem]) -> list[HookEntry]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -182,11 +182,11 @@ def _listed(value: Any, place: str, problems: list[Problem]) -> list[Entry]:
         if isinstance(wanted, str):
             wanted = {"type": wanted}
         if _is_entry(wanted, at, problems):
-            entries.append(Entry(at, wanted))
+            entries.append(HookEntry(at, wanted))
     return entries
 
 
-def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: list[Problem]) -> list[Entry]:
+def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: list[Problem]) -> list[HookEntry]:
     if value is not None and not isinstance(value, dict):
         message = f"a mapping of names to hooks is needed, not {_kind(value)}"
         problems.append(Problem("default_hooks", message))
@@ -212,7 +212,7 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
     for name, entry in wanted.items():
         place = below("default_hooks", name)
         if _is_entry(entry, place, problems):
-            entries.append(Entry(place, entry, name))
+            entries.append(HookEntry(place, entry, name))
     return entries
 
 
@@ -238,7 +238,7 @@ def _has_type(wanted: dict[str, Any], place: str, what: str, problems: list[Prob
     return False
 
 
-def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[Entry]:
+def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[HookEntry]:
     if "writers" in content and "writer" in content:
         problems.append(Problem("writer", "another name for 'writers': give one of them"))
     value = content.get("writers", content.get("writer"))
@@ -258,7 +258,7 @@ def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[Entry]
                 message = f"a mapping with 'type' or a writer object is needed, not {_kind(wanted)}"
                 problems.append(Problem(place, message))
         if fits:
-            found.append(Entry(place, wanted))
+            found.append(HookEntry(place, wanted))
     return found
 
 

@@ -248,7 +248,7 @@ def argument_problems(services: Mapping[str, Any], engines: Mapping[Any, Any], t
     from ignite.engine import Engine
 
     problems = [
-        Problem(name, "is a service of every run and cannot be given") for name in ALWAYS_THERE if name in services
+        Problem(name, "is a service of every run: choose another name") for name in ALWAYS_THERE if name in services
     ]
     for name, engine in engines.items():
         place = below("evaluators", name)
@@ -257,7 +257,7 @@ def argument_problems(services: Mapping[str, Any], engines: Mapping[Any, Any], t
         if not isinstance(engine, Engine):
             problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
         elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: an evaluator is another engine"))
+            problems.append(Problem(place, "is the trainer: pass a separate engine to evaluate with"))
         elif sum(engine is other for other in engines.values()) > 1:
-            problems.append(Problem(place, "is the engine of another name too: give each its own"))
+            problems.append(Problem(place, "is the engine of another name too: pass a separate engine for each name"))
     return problems

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ignite.metrics import Metric
 
 
-def merged(states: Sequence[Mapping[str, Any]], operations: Mapping[str, Operation]) -> dict[str, Any]:
+def merged_states(states: Sequence[Mapping[str, Any]], operations: Mapping[str, Operation]) -> dict[str, Any]:
     """Return the states of one metric on all ranks as the state of a process that has seen all data.
 
     A rank without data may have numbers where the others have tensors.
 
     Example:
-        >>> merged([{"n": 2, "seen": True}, {"n": 3, "seen": False}], {"n": "SUM", "seen": "ANY"})
+        >>> merged_states([{"n": 2, "seen": True}, {"n": 3, "seen": False}], {"n": "SUM", "seen": "ANY"})
         {'n': 5, 'seen': True}
     """
     return {name: _reduced([state[name] for state in states], how) for name, how in operations.items()}
@@ -81,7 +81,7 @@ class SharedEvaluation:
         gathered = all_gather(mine)
         for place, (index, merge) in enumerate(self._known.items()):
             metric = self.metrics[index]
-            found = _on_device_of(metric, merged([states[place] for states in gathered], merge.operations))
+            found = _on_device_of(metric, merged_states([states[place] for states in gathered], merge.operations))
             if "_result" in vars(metric):
                 found["_result"] = None
             self._own.append((metric, {name: vars(metric)[name] for name in found}))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import ConfigError, HookError, Problem
-from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match
+from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match_arguments
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
@@ -151,7 +151,7 @@ class Dispatcher:
             if slot.hook in self.disabled and point != "cleanup":
                 continue
             try:
-                function, sources = match(slot.call, available, f"{slot.hook}.{slot.method}")
+                function, sources = match_arguments(slot.call, available, f"{slot.hook}.{slot.method}")
             except CannotSupply as error:
                 problems.append(Problem("", str(error)))
                 continue

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 
-class Evaluation:
+class EvaluationRun:
     """One evaluation. It exists for as long as the evaluator runs.
 
     Args:
@@ -137,10 +137,10 @@ class Evaluation:
 
 
 EVALUATION = (
-    (Events.STARTED, Place.FIRST, Evaluation.start),
-    (Events.EPOCH_STARTED, Place.FIRST, Evaluation.start_epoch),
-    (Events.EPOCH_COMPLETED, Place.LAST, Evaluation.end_epoch),
-    (Events.COMPLETED, Place.LAST, Evaluation.finish),
+    (Events.STARTED, Place.FIRST, EvaluationRun.start),
+    (Events.EPOCH_STARTED, Place.FIRST, EvaluationRun.start_epoch),
+    (Events.EPOCH_COMPLETED, Place.LAST, EvaluationRun.end_epoch),
+    (Events.COMPLETED, Place.LAST, EvaluationRun.finish),
 )
 """Each row: an event of the evaluator, the place among the script's handlers, and what to call."""
 
@@ -203,7 +203,7 @@ class Evaluations:
     def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:
         state, shared = runner.state, _shared_by(engine, runner)
         with self._dispatcher.ready(runner):
-            evaluation = Evaluation(name, engine, runner, self._dispatcher, self._stopping, self._boxes, shared)
+            evaluation = EvaluationRun(name, engine, runner, self._dispatcher, self._stopping, self._boxes, shared)
             self.count += 1
             outer = state.evaluating, state.in_iteration
             state.evaluating, state.in_iteration = name, False

@@ -1,4 +1,4 @@
-"""The hooks, one file each. What they have in common is ``base_hook``; what builds them is ``builder``."""
+"""The hooks, one file each. Their base class is in ``base_hook``; ``builder`` builds them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for: a hook's own module must not depend on what stands above it.
+    # Loaded on demand, because the module of a hook must not depend on the builder, which is in a higher layer.
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     registry = importlib.import_module("ignite_hooks.registry")

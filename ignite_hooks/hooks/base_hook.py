@@ -1,4 +1,4 @@
-"""BaseHook: what every hook is, and ``@settings``, which makes a hook of typed fields."""
+"""BaseHook, the base class of all hooks, and ``@settings``, which turns typed fields into settings."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ PriorityLike = int | str | Mapping[str, int | str]
 Made = TypeVar("Made", bound="BaseHook")
 
 COMMON_SETTINGS = ("name", "priority", "on_error", *SCHEDULE_WORDS)
-"""The settings that every entry of a configuration may have, whatever its hook."""
+"""The settings that every hook accepts in a configuration."""
 
 OPTIONAL = ("evaluates", "evaluate", "loader", "out_dir")
-"""Attributes of every hook that are settings only where a hook says so."""
+"""Attributes of BaseHook that are settings only if a hook declares them as fields."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """The surroundings of a hook when its settings are checked, before anything is attached."""
+    """The context in which the settings of a hook are checked, before anything is attached."""
 
     evaluators: frozenset[str] = frozenset()
     services: frozenset[str] = frozenset()
     hooks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     complete: bool = True
-    """False where only a file is seen, so that a script could still supply what is missing."""
+    """False if only a file is known, so that a script may still supply what is missing."""
 
     @property
     def evaluates(self) -> bool:
@@ -69,32 +69,32 @@ class BaseHook:
 
     name: str | None = None
     default_name: str | None = None
-    """The name where nothing else gives one; by default that of the class."""
+    """The default name; the name of the class if empty."""
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "raise"
     point_priority: ClassVar[Mapping[str, int]] = {}
-    """Priorities at single points, where they differ from ``priority``."""
+    """Priorities at single points, if they differ from ``priority``."""
 
     may_end_a_run: ClassVar[bool | None] = None
-    """Whether it may end a run, or acts when one ends early: the ranks of a run then vote on the end.
-    By default all hooks do but those that only observe (``on_error`` is ``warn``)."""
+    """Whether the hook may end a run, or acts when one ends early, so that the ranks of a run vote on its end.
+    By default true of all hooks except those that only observe (``on_error`` is ``warn``)."""
     collective: ClassVar[bool] = False
-    """Whether its methods talk to those of the same hook on other ranks, so that it cannot be left out on one alone."""
+    """Whether its methods use collectives, so that it must run on every rank."""
 
     changes_training: ClassVar[bool] = False
-    """Whether a run with this hook has other weights than one without it; ``check_hook`` expects the same otherwise."""
+    """Whether the hook changes the weights that a run ends with; ``check_hook`` expects the same weights otherwise."""
 
     evaluates: str | None = None
-    """The name under which it evaluates, such as ``val``; None where it does not."""
+    """The name under which the hook evaluates, such as ``val``; None if it does not evaluate."""
     evaluate: Any = None
-    """The method that evaluates now, given the runner, where ``evaluates`` has a name; elsewhere free for settings."""
+    """The method that evaluates now, given the runner, if ``evaluates`` is set; other hooks may use the name freely."""
     loader: Any = None
-    """The data on which it evaluates, where its settings say."""
+    """The data to evaluate on, if its settings name any."""
     out_dir: str | Path | None = None
-    """The folder of its files, where its settings say."""
+    """The folder of its files, if its settings name one."""
 
     given: frozenset[str] = frozenset()
-    """The names of the settings that were mentioned, as opposed to left at their defaults."""
+    """The names of the settings that were given rather than left at their defaults."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         self.config = {**(config or {}), **settings}
@@ -102,88 +102,88 @@ class BaseHook:
             if word in self.config:
                 setattr(self, word, self.config[word])
 
-    # -- the points, in the order in which a run meets them ---------------------------------------------------
+    # -- the points, in the order of a run --------------------------------------------------------------------
 
     def before_run(self, *args: Any, **kwargs: Any) -> None:
-        """Before anything else of the run."""
+        """Called before anything else in a run."""
 
     def before_train(self, *args: Any, **kwargs: Any) -> None:
-        """Before the first epoch, after a checkpoint has been loaded."""
+        """Called before the first epoch, after a checkpoint has been loaded."""
 
     def before_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Before an epoch."""
+        """Called before an epoch."""
 
     def before_train_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Before the training part of an epoch."""
+        """Called before the training part of an epoch."""
 
     def before_train_iter(self, *args: Any, **kwargs: Any) -> None:
-        """Before the step; the batch is loaded."""
+        """Called before the step; the batch is loaded."""
 
     def after_train_iter(self, *args: Any, **kwargs: Any) -> None:
-        """After the step."""
+        """Called after the step."""
 
     def after_train_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """After the training part of an epoch, before the script's own evaluation."""
+        """Called after the training part of an epoch, before the script's own evaluation."""
 
     def before_val(self, *args: Any, **kwargs: Any) -> None:
-        """Before an evaluation."""
+        """Called before an evaluation."""
 
     def before_val_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Before the data of an evaluation is gone through."""
+        """Called before the first batch of an evaluation."""
 
     def before_val_iter(self, *args: Any, **kwargs: Any) -> None:
-        """Before a step of an evaluation."""
+        """Called before a step of an evaluation."""
 
     def after_val_iter(self, *args: Any, **kwargs: Any) -> None:
-        """After a step of an evaluation."""
+        """Called after a step of an evaluation."""
 
     def after_val_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """After an evaluation has published its metrics."""
+        """Called after an evaluation has published its metrics."""
 
     def after_val(self, *args: Any, **kwargs: Any) -> None:
-        """At the end of an evaluation, however it ended."""
+        """Called at the end of an evaluation, however it ended."""
 
     def before_test(self, *args: Any, **kwargs: Any) -> None:
-        """Before a test."""
+        """Called before a test."""
 
     def before_test_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Before the data of a test is gone through."""
+        """Called before the first batch of a test."""
 
     def before_test_iter(self, *args: Any, **kwargs: Any) -> None:
-        """Before a step of a test."""
+        """Called before a step of a test."""
 
     def after_test_iter(self, *args: Any, **kwargs: Any) -> None:
-        """After a step of a test."""
+        """Called after a step of a test."""
 
     def after_test_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """After a test has published its metrics."""
+        """Called after a test has published its metrics."""
 
     def after_test(self, *args: Any, **kwargs: Any) -> None:
-        """At the end of a test, however it ended."""
+        """Called at the end of a test, however it ended."""
 
     def after_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """After an epoch and its evaluation."""
+        """Called after an epoch and its evaluation."""
 
     def before_save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """Before a checkpoint is written; ``checkpoint`` may be edited."""
+        """Called before a checkpoint is written; ``checkpoint`` may be edited."""
 
     def after_save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """After a checkpoint has been written to ``path``."""
+        """Called after a checkpoint has been written to ``path``."""
 
     def after_load_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """After a checkpoint has been loaded."""
+        """Called after a checkpoint has been loaded."""
 
     def after_train(self, *args: Any, **kwargs: Any) -> None:
-        """After the last epoch."""
+        """Called after the last epoch."""
 
     def after_run(self, *args: Any, **kwargs: Any) -> None:
-        """After everything else of a run that ended well."""
+        """Called after everything else in a run that did not fail."""
 
     def on_exception(self, *args: Any, **kwargs: Any) -> None:
-        """When an exception ends the run, or would have."""
+        """Called when an exception ends the run."""
 
     def cleanup(self, *args: Any, **kwargs: Any) -> None:
-        """Exactly once at the end of a run, whatever ended it."""
+        """Called exactly once at the end of a run, whatever ended it."""
 
     # -- the run ----------------------------------------------------------------------------------------------
 
@@ -198,28 +198,28 @@ class BaseHook:
 
     @runner.setter
     def runner(self, runner: Runner | None) -> None:
-        # Weak, or engine -> hook -> runner -> engine would keep each other alive.
+        # Weak, because engine -> hook -> runner -> engine would keep each other alive.
         self._runner = None if runner is None else weakref.ref(runner)
 
-    # -- what the run asks a hook -----------------------------------------------------------------------------
+    # -- the protocol between a run and its hooks -------------------------------------------------------------
 
     def attached(self) -> None:
-        """Prepare for a run: called once when the hook joins a runner, before anything is trained."""
+        """Prepare for runs; called once, when the hook is added to a runner."""
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the settings in this situation, as (setting, message)."""
+        """Yield the problems of the settings in this situation, as (setting, message)."""
         yield from ()
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the methods that answer points, by their names."""
+        """Return the methods that answer points, by name."""
         return {answer.method: getattr(self, answer.method) for answer in class_answers(type(self))}
 
     def how_often(self, method: str) -> str | None:
-        """Return what the plan says of a method that is not marked ``@scheduled`` and still does not act always."""
+        """Return the frequency, in words for the plan, of a method without ``@scheduled`` that does not always act."""
         return None
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> Sequence[str]:
-        """Return what a call of a method leads to in a simulated run: points, ``val`` or ``test``."""
+        """Return what a call of a method triggers in a simulated run: points, ``val`` or ``test``."""
         return ()
 
     def monitors(self) -> Mapping[str, str]:
@@ -227,18 +227,18 @@ class BaseHook:
         return {}
 
     def weights(self) -> Mapping[str, Any]:
-        """Return the weights held beside the model, by their key in a checkpoint; they are not copied."""
+        """Return the weights that the hook holds beside the model, by their key in a checkpoint, without copies."""
         return {}
 
     def load_weights(self, found: Mapping[str, Any]) -> None:
-        """Take back what ``weights`` returned."""
+        """Load weights that ``weights`` returned."""
 
     def steady_tensors(self) -> Sequence[Tensor]:
-        """Return the tensors in checkpoints that do not change between one optimizer step and the next."""
+        """Return the tensors in checkpoints that change only in optimizer steps."""
         return ()
 
     def findings(self) -> list[str]:
-        """Return what stands out in this run so far, in words; the report shows it."""
+        """Return what stands out in this run so far, as sentences for the report."""
         return []
 
     # -- helpers ----------------------------------------------------------------------------------------------
@@ -249,25 +249,25 @@ class BaseHook:
 
     @property
     def when(self) -> When:
-        """How often the governed methods of this hook fire."""
+        """The schedule of the governed methods of this hook."""
         return schedule_of(self)
 
     def should_trigger(self, step: int) -> bool:
-        """Return whether the hook fires at this step, counted from 0; override it and it decides alone."""
+        """Return whether the hook fires at this 0-based step; an override replaces the schedule."""
         return self.when.due(step + 1)
 
     def every_n_epochs(self, runner: Runner, n: int, start: int = 0) -> bool:
-        """Return whether the epoch that ends is one of every n."""
+        """Return whether the hook is due at the end of this epoch, when it acts every n epochs."""
         return n > 0 and When(n, "epoch", start).due(runner.epoch + 1)
 
     def every_n_iters(self, runner: Runner, n: int, start: int = 0) -> bool:
-        """Return whether the iteration that ends is one of every n."""
+        """Return whether the hook is due at the end of this iteration, when it acts every n iterations."""
         return n > 0 and When(n, "iter", start).due(runner.iter + 1)
 
     every_n_train_iters = every_n_iters
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Return whether this batch of the epoch is one of every n."""
+        """Return whether the hook is due at this batch of the epoch, when it acts every n batches."""
         return n > 0 and (batch_idx + 1) % n == 0
 
     def is_last_epoch(self, runner: Runner) -> bool:
@@ -321,7 +321,7 @@ def settings(cls: type[Made]) -> type[Made]:
     for name in vars(cls).get("__annotations__", {}):
         inherited = next((base for base in cls.__mro__ if name in vars(base)), None)
         if inherited is BaseHook and (name in OPTIONAL or callable(vars(BaseHook)[name])):
-            # A setting without a default: the dataclass would take what BaseHook has by this name for one.
+            # A setting without a default: the dataclass would use the attribute of BaseHook as its default.
             setattr(cls, name, dataclasses.field())
     made: Any = dataclasses.dataclass(kw_only=True, eq=False)(cls)
     fields = {field.name for field in dataclasses.fields(made) if field.init}
@@ -344,4 +344,4 @@ def settings(cls: type[Made]) -> type[Made]:
 
 
 SPELLINGS = {"frequency": "interval", "interval": "frequency", "begin": "start", "start": "begin"}
-"""The two names of one setting; a hook with a field for one takes the other for it."""
+"""Two names for one setting; a hook with a field of one name also accepts the other."""

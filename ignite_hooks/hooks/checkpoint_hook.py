@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, Rule
-from ignite_hooks.checkpoint.save import Order
+from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, RetentionRule
+from ignite_hooks.checkpoint.save import SaveRequest
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
-    """What this hook saves in checkpoints."""
+class CheckpointProgress:
+    """The progress of this hook, which checkpoints hold."""
 
     best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """For each metric the files that hold its best, the best first: name, score and step."""
@@ -60,7 +60,7 @@ class CheckpointHook(BaseHook):
         rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
         save_on_exception: Whether the last good state is saved when the run fails.
         published_keys: What the slim copies of the last and the best hold that are made at the end, if any.
-        async_save: Whether the training goes on while a checkpoint is written.
+        async_save: Whether the training continues while a checkpoint is written.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
 
@@ -86,7 +86,7 @@ class CheckpointHook(BaseHook):
     out_dir: str | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
-    state: Progress = field(init=False, default_factory=Progress)
+    state: CheckpointProgress = field(init=False, default_factory=CheckpointProgress)
 
     collective: ClassVar[bool] = True
 
@@ -137,7 +137,7 @@ class CheckpointHook(BaseHook):
         self._save_deferred_to_epoch_end = False
         is_new_run = runner.global_step == 0
         if is_new_run:
-            self.state = Progress()
+            self.state = CheckpointProgress()
         if is_main_process():
             # Now: a folder that cannot be written is found out before the training, not after.
             folder = runner.work_dir / (self.out_dir or "")
@@ -184,7 +184,7 @@ class CheckpointHook(BaseHook):
             runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.save_last:
             self.state.saved_at = runner.global_step
-            runner.checkpoints.save(self._order(runner, "last.pth", "last", DropFailures()))
+            runner.checkpoints.save(self._save_request(runner, "last.pth", "last", DropFailures()))
         if self.published_keys is not None and is_main_process():
             best = {file["name"] for files in self.state.best.values() for file in files}
             names = {*best, runner.checkpoints.name_for("last.pth")}
@@ -258,7 +258,9 @@ class CheckpointHook(BaseHook):
         keep = KeepLast(self.max_keep_ckpts, self.filename_tmpl, by_epoch=self.counts_epochs)
         self._try_to_save(runner, self.filename_tmpl.format(number), "periodic", keep, DropFailures())
 
-    def _try_to_save(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> None:
+    def _try_to_save(
+        self, runner: Runner, name: str, kind: Kind, *rules: RetentionRule, on_end: OnEnd | None = None
+    ) -> None:
         """Save without stopping the run if that fails: a failure is logged, and the end says how many there were."""
         saved_before = self.state.saved_at
 
@@ -272,11 +274,13 @@ class CheckpointHook(BaseHook):
 
         if kind != "best":
             self.state.saved_at = finished_iterations(runner)
-        runner.checkpoints.save(self._order(runner, name, kind, *rules, on_end=report))
+        runner.checkpoints.save(self._save_request(runner, name, kind, *rules, on_end=report))
 
-    def _order(self, runner: Runner, name: str, kind: Kind, *rules: Rule, on_end: OnEnd | None = None) -> Order:
-        """Return an order for this hook's folder; the last file and that of a failed run are waited for."""
-        return Order(
+    def _save_request(
+        self, runner: Runner, name: str, kind: Kind, *rules: RetentionRule, on_end: OnEnd | None = None
+    ) -> SaveRequest:
+        """Return a request for this hook's folder; the last file and that of a failed run are waited for."""
+        return SaveRequest(
             name,
             kind,
             folder=runner.work_dir / (self.out_dir or ""),

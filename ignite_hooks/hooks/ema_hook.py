@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class AverageProgress:
     """The progress of the average, which checkpoints hold."""
 
     began_at: int | None = None
@@ -164,7 +164,7 @@ class EMAHook(BaseHook):
     sync_interval: Annotated[int, Ge(0)] = 0
     overlap: bool = False
     priority: PriorityLike = Priority.ABOVE_NORMAL
-    state: Progress = field(init=False, default_factory=Progress)
+    state: AverageProgress = field(init=False, default_factory=AverageProgress)
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
@@ -200,7 +200,7 @@ class EMAHook(BaseHook):
             raise RuntimeError("the averages are in the model: leave swap() before the training begins")
         self._step_hooks.optimizer, self._run.warned = runner.optimizer, False
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
-            self.state, self._averages = Progress(), None
+            self.state, self._averages = AverageProgress(), None
         if self.evaluate == "both":
             runner.evaluation_options.extra["raw"] = contextlib.nullcontext
 
@@ -233,7 +233,7 @@ class EMAHook(BaseHook):
             return
         runner.checkpoints.wait_for_staging()
         if averages.swapped:
-            raise RuntimeError("the averages are in the model: leave swap() before the training goes on")
+            raise RuntimeError("the averages are in the model: leave swap() before the training continues")
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up)
@@ -283,12 +283,12 @@ class EMAHook(BaseHook):
         found = checkpoint.get("ema_state_dict")
         if found is None:
             runner.logger.warning("the checkpoint holds no averages: they begin as its weights")
-            self.state = Progress()
+            self.state = AverageProgress()
             if self._may_begin(runner):
                 self._begin(runner)
         elif not restored:
             self._begin(runner, found)
-            self.state = Progress(began_at=runner.global_step, warmed_up=True)
+            self.state = AverageProgress(began_at=runner.global_step, warmed_up=True)
         elif self.state.began_at is not None:
             began_at = self.state.began_at
             self._begin(runner, found if began_with is None else began_with)
@@ -350,7 +350,7 @@ class EMAHook(BaseHook):
         """Return the tensors that change only after `runner.checkpoints.wait_for_staging`."""
         return [] if self._averages is None else self._averages.tensors()
 
-    def state_now(self, runner: Runner | None = None) -> Progress:
+    def state_now(self, runner: Runner | None = None) -> AverageProgress:
         """Return the progress, with the updates of the thread and those counted by a device."""
         self._catch_up(runner)
         if self._averages is not None:
@@ -412,7 +412,9 @@ class EMAHook(BaseHook):
         if skipped and not self._run.warned:
             self._run.warned, runner = True, runner or self.runner
             iteration = runner.global_step if iteration is None else iteration
-            runner.logger.warning("weights are not finite: the average goes on without them (iteration %d)", iteration)
+            runner.logger.warning(
+                "weights are not finite: the average continues without them (iteration %d)", iteration
+            )
 
     def _swap_in(self) -> bool:
         """Put the averages into the model; return whether they were not in it before."""

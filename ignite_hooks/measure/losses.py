@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PLAIN = frozenset((int, float))
 INTERVALS_KEPT = 16
-"""The intervals for which losses wait for a reporter that does not come: its hook may have been switched off."""
+"""The intervals for which losses are kept for a late reporter, whose hook may have been disabled."""
 
 
 # -- losses -----------------------------------------------------------------------------------------------------
@@ -26,8 +26,8 @@ def losses_of(output: Any, *names: str, detached: bool = False) -> dict[str, Any
 
     Args:
         output: What a training step returned.
-        *names: The losses that are wanted; all by default.
-        detached: Whether tensors leave their graph, which would keep the memory of a whole iteration.
+        *names: The losses to return; all by default.
+        detached: Whether tensors are detached from their graph, which would keep the memory of a whole iteration.
 
     Example:
         >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
@@ -45,7 +45,7 @@ def losses_of(output: Any, *names: str, detached: bool = False) -> dict[str, Any
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is one number, as such or as a tensor of one element.
+    """Return whether a value is one number, plain or as a tensor of one element.
 
     Example:
         >>> is_number(1), is_number(0.5), is_number(True), is_number("1"), is_number([1])
@@ -55,7 +55,7 @@ def is_number(value: Any) -> bool:
 
 
 class Window:
-    """The latest losses of a run. Until ``means`` is called, nothing waits for a device.
+    """The latest losses of a run. Nothing waits for a device until ``means`` is called.
 
     Example:
         >>> window = Window()
@@ -67,14 +67,14 @@ class Window:
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        """One for each iteration: a float, or the losses by name."""
+        """One row per iteration: a float, or the losses by name."""
         self.dropped = 0
         """The number of rows that were dropped."""
         self._means: tuple[tuple[int, int], dict[str, float]] = (0, 0), {}
 
     @property
     def count(self) -> int:
-        """The number of iterations that were recorded."""
+        """The number of recorded iterations."""
         return self.dropped + len(self.rows)
 
     def add(self, outputs: Any) -> None:
@@ -82,7 +82,7 @@ class Window:
         self.rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
 
     def means(self, since: int = 0) -> dict[str, float]:
-        """Return the mean of each loss after the first ``since`` iterations, all fetched together."""
+        """Return the mean of each loss after the first ``since`` iterations, fetched in one transfer."""
         span = since, self.count
         if self._means[0] != span:
             self._means = span, means_of(self.rows[max(0, since - self.dropped) :])
@@ -96,7 +96,7 @@ class Window:
 
 
 class Measured(NamedTuple):
-    """One line of the log in numbers."""
+    """The numbers of one line of the log."""
 
     step: int
     epoch: int
@@ -108,11 +108,11 @@ class Measured(NamedTuple):
     """The learning rates."""
     memory: dict[str, float]
     scalars: dict[str, float]
-    """All of these."""
+    """All of these numbers by name."""
 
 
 class LossReporter:
-    """Reports to one hook the mean losses of a run since its last report.
+    """Reports the mean losses of a run to one hook, each time since its last report.
 
     All reporters of a run share one window. One of them records the losses; each only remembers where its next mean
     begins, so every hook may have its own interval.
@@ -124,13 +124,13 @@ class LossReporter:
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self.since = 0
-        """The number of recorded iterations before its next mean."""
+        """The number of recorded iterations before the next mean."""
         self.records = False
-        """Whether this is the reporter that records the losses of the run."""
+        """Whether this reporter records the losses of the run."""
         self._share(_Shared())
 
     def begin(self, runner: Runner) -> None:
-        """Begin a run: share the window of its other reporters."""
+        """Begin a run, and share one window with its other reporters."""
         shared = _SHARED.get(runner)
         if shared is None or not shared.reporters or self in shared.reporters:
             shared = _SHARED[runner] = _Shared(runner.trainer.state)
@@ -152,7 +152,7 @@ class LossReporter:
     def add(self, outputs: Any) -> None:
         """Record the output of an iteration, unless another reporter does."""
         if self.records:
-            # What `Window.add` does, without another call in every iteration.
+            # The body of `Window.add`, to save a call in every iteration.
             self._rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
         elif self._shared.recorder is None:
             self._shared.record_by(self, outputs)
@@ -163,12 +163,12 @@ class LossReporter:
         self._shared.drop_old(count)
 
     def report(self, runner: Runner, optimizer: Any = None) -> Measured | None:
-        """Return what was measured since the last report, or None if this iteration was reported already."""
+        """Return the numbers since the last report, or None if this iteration has been reported already."""
         shared = self._shared
         state = shared.state or runner.trainer.state
         step = int(state.iteration)
         if not self.records and shared.is_behind():
-            # The hook that recorded was switched off, or has its turn after this one.
+            # The recording hook was disabled, or is called after this one.
             shared.record_by(self, state.output)
         losses = self._window.means(self.since) if step != self._reported_at else None
         self.restart()
@@ -181,7 +181,7 @@ class LossReporter:
 
 
 class _Shared:
-    """The window of a run, the reporters that read it and the one that records it."""
+    """The window of a run, its reporters, and the one that records."""
 
     def __init__(self, state: State | None = None) -> None:
         self.window = Window()
@@ -230,7 +230,7 @@ _SHARED: WeakKeyDictionary[Runner, _Shared] = WeakKeyDictionary()
 
 
 def means_of(rows: list[Any]) -> dict[str, float]:
-    """Return the mean of each loss in the rows of a window, fetched together."""
+    """Return the mean of each loss in the rows of a window, fetched in one transfer."""
     values: dict[str, list[Any]] = {}
     if set(map(type, rows)) == {float}:
         values["loss"] = rows
@@ -250,7 +250,7 @@ def means_of(rows: list[Any]) -> dict[str, float]:
 
 
 def mean(values: list[Any]) -> Any:
-    """Return the mean of numbers, or that of tensors as a tensor on their device."""
+    """Return the mean of numbers, or of tensors as a tensor on their device."""
     if set(map(type, values)) <= PLAIN or all(isinstance(value, (int, float)) for value in values):
         return sum(values) / len(values)
     import torch

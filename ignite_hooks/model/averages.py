@@ -19,35 +19,35 @@ from ignite_hooks.model.averaging_kernels import (
     Deferred,
     Layout,
     LayoutChanged,
-    Place,
     SkipCounter,
+    TensorPlace,
     only_pack_of,
     strategy_for,
 )
 from ignite_hooks.model.wrapping import is_dtensor, local_part
 
 
-def parameters(model: Module) -> Iterator[Place]:
+def parameters(model: Module) -> Iterator[TensorPlace]:
     """Yield the parameters that can be averaged; shared ones come once."""
     return _places((prefix, module._parameters) for prefix, module in model.named_modules())
 
 
-def floating_buffers(model: Module) -> Iterator[Place]:
+def floating_buffers(model: Module) -> Iterator[TensorPlace]:
     """Yield the saved buffers that can be averaged: a mask of minus infinity cannot."""
     for prefix, module in model.named_modules():
         saved = {k: b for k, b in module._buffers.items() if k not in module._non_persistent_buffers_set}
         for place in _places([(prefix, saved)]):
             if bool(torch.isfinite(saved[place.key]).all()):
-                yield Place(place.name, module._buffers, place.key)
+                yield TensorPlace(place.name, module._buffers, place.key)
 
 
-def _places(tables: Any) -> Iterator[Place]:
+def _places(tables: Any) -> Iterator[TensorPlace]:
     seen: set[int] = set()
     for prefix, table in tables:
         for key, tensor in table.items():
             if tensor is not None and id(tensor) not in seen and tensor.dtype in AVERAGED:
                 seen.add(id(tensor))
-                yield Place(f"{prefix}.{key}" if prefix else key, table, key)
+                yield TensorPlace(f"{prefix}.{key}" if prefix else key, table, key)
 
 
 class TensorAverages:
@@ -59,7 +59,9 @@ class TensorAverages:
         deferrable: Whether the updates of a small model may be deferred until `catch_up`.
     """
 
-    def __init__(self, find: Callable[[], Iterator[Place]], *, copied: bool = False, deferrable: bool = False) -> None:
+    def __init__(
+        self, find: Callable[[], Iterator[TensorPlace]], *, copied: bool = False, deferrable: bool = False
+    ) -> None:
         self._find, self._copied, self._deferrable = find, copied, deferrable
         self.deferred: Deferred | None = None
         """Records updates that are made later; None where they are made at once."""

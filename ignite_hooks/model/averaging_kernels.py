@@ -27,7 +27,7 @@ AVERAGED = (*HALF, torch.float32, torch.float64, torch.complex64, torch.complex1
 """Tensors of any other type are not averaged but taken from the model."""
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """The place of a tensor in the model: ``table[key]`` is the tensor even after it has been replaced."""
 
     name: str
@@ -50,7 +50,7 @@ class Pack:
         views: Flat views of them; None if they are flat themselves and are looked up each time.
     """
 
-    places: list[Place]
+    places: list[TensorPlace]
     flat: Tensor
     dtype: torch.dtype
     views: list[Tensor] | None
@@ -79,7 +79,7 @@ class Layout:
         is_on_device: Whether some are elsewhere than in the memory of the CPU.
     """
 
-    places: list[Place]
+    places: list[TensorPlace]
     is_sharded: bool = False
     is_on_device: bool = False
     values: dict[str, Tensor] = field(default_factory=dict)
@@ -93,11 +93,11 @@ class Layout:
     """What is summed up to find out whether tensors are finite: reading two halves at a time is faster."""
     whole: list[Tensor] = field(default_factory=list)
     """Tensors that are summed up in one piece."""
-    watched: list[tuple[Place, Tensor]] = field(default_factory=list)
+    watched: list[tuple[TensorPlace, Tensor]] = field(default_factory=list)
     """Tensors whose address is compared; keeping them keeps other tensors from getting their memory."""
 
     @classmethod
-    def of(cls, places: list[Place]) -> Layout:
+    def of(cls, places: list[TensorPlace]) -> Layout:
         """Lay out averages for the tensors of a model; their values are not set."""
         sources = [local_part(place.table[place.key]).detach() for place in places]
         layout = cls(
@@ -132,7 +132,7 @@ class Layout:
         return found
 
     def _add_pack(
-        self, dtype: torch.dtype, device: torch.device, plain: bool, packed: Sequence[tuple[Place, Tensor]]
+        self, dtype: torch.dtype, device: torch.device, plain: bool, packed: Sequence[tuple[TensorPlace, Tensor]]
     ) -> None:
         flat = torch.empty(sum(source.numel() for _, source in packed), dtype=average_dtype(dtype), device=device)
         at = 0
@@ -144,7 +144,7 @@ class Layout:
         views = None if plain else [_flat(source) for _, source in packed]
         self.packs.append(Pack([place for place, _ in packed], flat, dtype, views))
 
-    def _add_single(self, place: Place, source: Tensor) -> None:
+    def _add_single(self, place: TensorPlace, source: Tensor) -> None:
         value = self.values[place.name] = torch.empty_like(source, dtype=average_dtype(source.dtype))
         self.watched.append((place, source))
         if value.dtype == source.dtype:

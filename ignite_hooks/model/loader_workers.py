@@ -135,7 +135,7 @@ def copy_of_loader(loader: Any) -> Any:
 
 
 class ShieldedWorkers:
-    """Make data loader workers ignore SIGINT and SIGTERM for as long as a run goes on.
+    """Make data loader workers ignore SIGINT and SIGTERM for the duration of a run.
 
     A signal to the whole process group would end the workers first, and the run would fail for want of data
     instead of finishing its iteration and saving.

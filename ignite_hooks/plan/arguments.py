@@ -51,7 +51,7 @@ def parameters_of(method: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(method).parameters.values())
 
 
-def match(
+def match_arguments(
     method: Callable[..., Any], available: Available, place: str
 ) -> tuple[Callable[..., Any], tuple[Source, ...]]:
     """Return a function and the sources of its positional arguments, so that calling it needs no names.

@@ -12,11 +12,11 @@ _INCOMPARABLE = object()
 
 
 def settings_of_hooks(hooks: Mapping[str, object]) -> dict[str, dict[str, Any]]:
-    """Return `settings_of` each hook, by the hook's name."""
-    return {name: settings_of(hook) for name, hook in hooks.items()}
+    """Return the `comparable_settings` of each hook, by the hook's name."""
+    return {name: comparable_settings(hook) for name, hook in hooks.items()}
 
 
-def settings_of(hook: object) -> dict[str, Any]:
+def comparable_settings(hook: object) -> dict[str, Any]:
     """Return the settings of a hook that can be compared later; of a text only a digest, as it may be a secret."""
     fields = [f.name for f in dataclasses.fields(hook) if f.init] if dataclasses.is_dataclass(hook) else []
     values = {name: getattr(hook, name) for name in fields} or dict(getattr(hook, "config", None) or {})

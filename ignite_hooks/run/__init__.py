@@ -1,1 +1,1 @@
-"""What a hook sees: the runner, its services, metrics and best values."""
+"""The run as a hook sees it: the runner, its services, metrics and best values."""

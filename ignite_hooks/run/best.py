@@ -1,4 +1,4 @@
-"""Is this score better? And the one record of best."""
+"""Rules for comparing scores, and the record of the best score of each metric."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Rule = Literal["greater", "less"]
 
 SPELLINGS: dict[str, Rule] = {"greater": "greater", "max": "greater", "less": "less", "min": "less"}
-# What to propose to a user whose setting has that name.
+# The values to propose, by the name of the setting.
 PROPOSALS = {"mode": "'max' or 'min'", "rule": "'greater' or 'less'"}
 
 
@@ -44,16 +44,16 @@ GREATER = _table(
     reward elbo throughput fps
     """
 )
-# Says greater only where no other word decides: an `fid_score` is still a distance.
+# Means greater only if no other word decides: an `fid_score` is still a distance.
 WEAKLY_GREATER = _table("score scores")
-# Turn the meaning around or remove it: `neg_mean_squared_error`, `accuracy_drop`, `loss_std`.
+# These words reverse or remove the meaning: `neg_mean_squared_error`, `accuracy_drop`, `loss_std`.
 UNDECIDED = _table("neg negative negated minus inverse drop gap reduction std variance")
 
 _PIECE = re.compile(r"IoU\d*|[A-Z]+(?![^\W\d_A-Z])\d*|[A-Z]?[^\W\d_A-Z]+\d*|\d+")
 
 
 def rule_for(metric: str, rule: str = "auto", *, setting: Literal["mode", "rule"] = "mode") -> Rule:
-    """Whether more or less of `metric` is better; `setting` is what the user would have to set.
+    """Return whether greater or less is better for `metric`; messages name `setting` as the one to set.
 
     >>> rule_for("val_loss"), rule_for("val/mAP50"), rule_for("top1_error"), rule_for("reach", "max")
     ('less', 'greater', 'less', 'greater')
@@ -72,7 +72,7 @@ def rule_for(metric: str, rule: str = "auto", *, setting: Literal["mode", "rule"
 
 
 def is_better(score: float, best: float | None, rule: Rule, min_delta: float = 0.0) -> bool:
-    """Whether `score` improves on `best` by more than `min_delta`; NaN and infinities never do.
+    """Return whether `score` improves on `best` by more than `min_delta`; NaN and infinities never do.
 
     >>> is_better(0.0, None, "greater"), is_better(0.5, 0.5, "less"), is_better(0.8, 0.7, "greater", 0.1)
     (True, False, False)
@@ -84,13 +84,13 @@ def is_better(score: float, best: float | None, rule: Rule, min_delta: float = 0
     gain = score - best if rule == "greater" else best - score
     if min_delta == 0.0:
         return gain > 0.0
-    # In floating point 0.8 - 0.7 is a hair more than 0.1, and an improvement of exactly min_delta is none.
+    # In floating point 0.8 - 0.7 is slightly more than 0.1, and an improvement of exactly min_delta does not count.
     rounding = 2 * sys.float_info.epsilon * max(abs(score), abs(best))
     return gain > min_delta + rounding
 
 
 def among_best(score: float, others: Sequence[float], keep: int, rule: Rule) -> bool:
-    """Whether `score` belongs to the best `keep` beside these others; what equals the last of them came too late.
+    """Return whether `score` is among the best `keep` of these scores; one that only equals the last of them is not.
 
     >>> among_best(7.0, [9.0, 5.0, 3.0], 3, "greater"), among_best(3.0, [9.0, 5.0, 3.0], 3, "greater")
     (True, False)
@@ -126,13 +126,13 @@ class Best(Mapping[str, Record]):
         self._rules: dict[str, Rule] = {}
 
     def watch(self, metric: str, rule: Rule) -> None:
-        """Declare the rule of a metric; the opposite of one already declared is an error."""
+        """Declare the rule of a metric; raise an error if the opposite has been declared."""
         declared = self._rules.setdefault(metric, rule)
         if declared != rule:
             raise ValueError(f"metric {metric!r} is ranked by {declared!r} and {rule!r}: choose one")
 
     def offer(self, metric: str, score: float, *, step: int, epoch: int, rule: Rule) -> bool:
-        """Rank a score; True when the record of this metric now belongs to this step, whoever offered it."""
+        """Rank a score; return whether the record of this metric now belongs to this step, whoever offered it."""
         self.watch(metric, rule)
         record = self._records.get(metric)
         if is_better(float(score), record.score if record else None, rule):
@@ -140,7 +140,7 @@ class Best(Mapping[str, Record]):
         return record is not None and record.step == step
 
     def name_file(self, metric: str, file: str | None) -> None:
-        """Say which checkpoint holds the best of `metric`."""
+        """Record the checkpoint that holds the best of `metric`."""
         self._records[metric] = replace(self._records[metric], file=file)
 
     def rule(self, metric: str) -> Rule:
@@ -151,7 +151,7 @@ class Best(Mapping[str, Record]):
         return {metric: {"rule": rule, "record": records.get(metric)} for metric, rule in self._rules.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up the records; one that was ranked by the opposite of a rule declared here is left out."""
+        """Load the records; leave out those that were ranked by the opposite of a rule declared here."""
         self._records = {}
         for metric, entry in state.items():
             if self._rules.setdefault(metric, entry["rule"]) == entry["rule"] and entry["record"]:
@@ -172,7 +172,7 @@ class Best(Mapping[str, Record]):
 
 
 def _words(metric: str) -> list[str]:
-    """`valLoss` -> val, loss; `bbox_mAP50` -> bbox, m, ap; the digit of `f1` is part of the word."""
+    """Split a name: `valLoss` -> val, loss; `bbox_mAP50` -> bbox, m, ap; the digit of `f1` is part of the word."""
     pieces = (piece.lower() for piece in _PIECE.findall(metric))
     words = (piece if piece in GREATER else piece.rstrip("0123456789") for piece in pieces)
     return [word for word in words if word]
@@ -186,8 +186,8 @@ def _decide(words: list[str]) -> Rule | None:
         if word in LESS or f"{before}_{word}" in LESS:
             decision = "less"
         elif word in GREATER:
-            # Names end in what they are (`map_loss`), but mmdet's losses begin with it (`loss_iou`): where
-            # a loss ends in the other side, the user decides.
+            # Names usually end in what they are (`map_loss`), but mmdet's losses begin with it (`loss_iou`): if a loss
+            # ends in a word of the other side, the user decides.
             decision = None if {"loss", "losses"}.intersection(words) else "greater"
     if decision is None and WEAKLY_GREATER.intersection(words) and not LESS.intersection(words):
         return "greater"
@@ -195,10 +195,9 @@ def _decide(words: list[str]) -> Rule | None:
 
 
 def fresh_score(runner: Runner, metric: str) -> float | None:
-    """Return the number of a metric if it was published at this step of a run; the same on every rank.
+    """Return the number of a metric if it was published at this step of the run, the same on every rank.
 
-    A missing metric is an error, but not before the evaluator it belongs to has run: ``val_hard`` may run before
-    ``val``.
+    A missing metric is an error only once the evaluator it belongs to has run: ``val_hard`` may run before ``val``.
     """
     if not runner.state.running:
         return None
@@ -209,7 +208,7 @@ def fresh_score(runner: Runner, metric: str) -> float | None:
         if evaluating is None or evaluating == _evaluator_of(metric, runner.evaluators):
             raise
         return None
-    # Each rank may have measured another value, and they must decide alike.
+    # Each rank may have measured another value, but all must decide alike.
     return broadcast_object(score) if world_size() > 1 else score
 
 

@@ -1,4 +1,4 @@
-"""The logger of a run, which also writes numbers."""
+"""The logger of a run, which also has the methods of its writer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class RunLogger(logging.Logger):
         self.addFilter(MASKING)
 
     def isEnabledFor(self, level: int) -> bool:
-        """Return whether a level is logged, never from the cache.
+        """Return whether a level is logged, without the cache.
 
-        Python clears the caches of the loggers in its own table only, and this one is not in it.
+        Python clears only the caches of loggers in its own table, and this one is not in it.
         """
         self._cache.clear()
         return super().isEnabledFor(level)

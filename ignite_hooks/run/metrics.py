@@ -14,15 +14,15 @@ from ignite_hooks.text import nearest
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
-# A message that lists a thousand names helps nobody.
+# The largest number of names in a message.
 NAMES_SHOWN = 20
 
 
 class Metrics(Mapping[str, Any]):
-    """The latest value of every name, with the step it belongs to.
+    """The latest value of every metric, with the step it belongs to.
 
-    Publishing never waits for a device: a one-element tensor becomes a Python number when it is first read.
-    A published tensor must not be changed in place before that.
+    Publishing never waits for a device: a one-element tensor becomes a Python number when it is first read,
+    and must not be changed in place before that.
 
     >>> metrics = Metrics()
     >>> metrics.publish({"val/loss": 0.25}, step=100)
@@ -35,7 +35,7 @@ class Metrics(Mapping[str, Any]):
         self._steps: dict[str, int] = {}
 
     def publish(self, values: Mapping[str, Any], step: int) -> None:
-        """Replace these values; the others stay, with the step they belong to."""
+        """Replace these values; the others keep their step."""
         for name, value in values.items():
             # A loss keeps the whole graph of its iteration alive until it is detached.
             self._values[name] = value.detach() if _is_tensor(value) else value
@@ -50,13 +50,13 @@ class Metrics(Mapping[str, Any]):
         first: bool,
         taken: Collection[str],
     ) -> None:
-        """Publish `<evaluator>_<name>`; from the first evaluator plain `<name>` too, unless it is taken."""
+        """Publish `<evaluator>_<name>`; for the first evaluator also plain `<name>`, unless it is taken."""
         plain = {name: value for name, value in values.items() if first and name not in taken}
         prefixed = {f"{evaluator_name}_{name}": value for name, value in values.items()}
         self.publish(plain | prefixed, step)
 
     def find(self, name: str) -> str:
-        """The published name that `name` means: the same, or the same with `/` and `_` exchanged."""
+        """Return the published name that `name` means: the same, or the same with `/` and `_` exchanged."""
         if name in self._values:
             return name
         alike = [known for known in self._values if known.replace("/", "_") == name.replace("/", "_")]
@@ -67,11 +67,11 @@ class Metrics(Mapping[str, Any]):
         raise MetricError(f"no metric {name!r}: {self._what_exists(name)}")
 
     def step(self, name: str) -> int:
-        """The step the value of `name` belongs to."""
+        """Return the step that the value of `name` belongs to."""
         return self._steps[self.find(name)]
 
     def number(self, name: str) -> float:
-        """The value of `name` as a float; a missing one or one that is no number is a `MetricError`."""
+        """Return the value of `name` as a float; raise a `MetricError` if it is missing or not a number."""
         found = self.find(name)
         value = self[found]
         if not isinstance(value, Real):
@@ -79,7 +79,7 @@ class Metrics(Mapping[str, Any]):
         return float(value)
 
     def fresh(self, name: str, step: int) -> float | None:
-        """The number if it belongs to `step`, None if it is from another one."""
+        """Return the number if it belongs to `step`, else None."""
         return self.number(name) if self.step(name) == step else None
 
     def clear(self) -> None:
@@ -87,7 +87,7 @@ class Metrics(Mapping[str, Any]):
         self._steps.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers and their steps; what is no number is not saved."""
+        """Return the numbers and their steps; other values are not saved."""
         return {
             name: {"value": value, "step": self._steps[name]}
             for name, value in self.items()
@@ -128,7 +128,7 @@ class Metrics(Mapping[str, Any]):
 
 
 class TrainerMetrics:
-    """The metrics of a run, taken from the trainer's state when somebody reads them."""
+    """The metrics of a run, updated from the trainer's state whenever they are read."""
 
     def __init__(self) -> None:
         self.latest = Metrics()
@@ -142,7 +142,7 @@ class TrainerMetrics:
         if self._loss_of != iteration and state.output is not None:
             self._loss_of = iteration
             self.latest.publish(losses_of(state.output, "loss"), iteration)
-        # A value that is the same object as before was not computed again and keeps its step.
+        # A value that is the same object as before was not computed again, so it keeps its step.
         current = state.metrics or {}
         new = {name: value for name, value in current.items() if self._seen.get(name, self) is not value}
         if new:
@@ -151,13 +151,13 @@ class TrainerMetrics:
         return self.latest
 
     def forget_seen(self) -> None:
-        """Publish the values of the trainer again when they are read next, even where they did not change."""
+        """Publish the trainer's values at the next reading even if they have not changed."""
         self._seen.clear()
         self._loss_of = -1
 
 
 def _is_tensor(value: Any) -> bool:
-    # Not by `detach`, which an Ignite `Metric` has too; and by the class, as its instances answer any name.
+    # Not by `detach`, which an Ignite `Metric` also has; and by the class, because its instances answer any name.
     return hasattr(type(value), "numel")
 
 

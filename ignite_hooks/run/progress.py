@@ -1,4 +1,4 @@
-"""How far a run has come: finished iterations and epochs."""
+"""The progress of a run: finished iterations and epochs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class Progress(NamedTuple):
-    """How far a run has come at one moment."""
+    """The progress of a run at one moment."""
 
     begun: int
     """The iterations that have begun."""
     iteration: int
     """The iterations whose effect on the weights is complete."""
     epoch: int
-    """The epochs whose effect on the weights is complete; the epoch that is ending counts."""
+    """The epochs whose effect on the weights is complete, including one that is just ending."""
     in_step: bool
-    """Whether an iteration has begun that has not ended."""
+    """Whether an iteration is in progress."""
 
 
 def progress_of(runner: Runner) -> Progress:
-    """Return how far a run has come."""
+    """Return the progress of a run."""
     trainer = runner.trainer
     state, in_step = trainer.state, str(getattr(trainer.last_event_name, "name", "")) == "ITERATION_STARTED"
     iteration, length = int(state.iteration) - in_step, state.epoch_length
@@ -32,17 +32,17 @@ def progress_of(runner: Runner) -> Progress:
 
 
 def finished_iterations(runner: Runner) -> int:
-    """Return how many iterations have had their whole effect on the weights."""
+    """Return the number of iterations whose effect on the weights is complete."""
     return progress_of(runner).iteration
 
 
 def finished_epochs(runner: Runner) -> int:
-    """Return how many epochs have had their whole effect on the weights."""
+    """Return the number of epochs whose effect on the weights is complete."""
     return progress_of(runner).epoch
 
 
 def planned_epochs(runner: Runner) -> int | None:
-    """Return how many epochs the run will begin; None where that is not known."""
+    """Return the number of epochs that the run will begin; None if unknown."""
     length = runner.trainer_state.epoch_length
     if runner.max_epochs is not None or runner.max_iters is None or not length:
         return runner.max_epochs

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from ignite_hooks.text import escaped, table
 
 STEPS_PER_DOUBLING = 8
-"""How finely times are sorted: a percentile is at most a ninth too large."""
+"""The buckets of times per doubling: a percentile is at most a ninth too large."""
 
 
 @dataclass
 class Tally:
-    """The record of one slot. Calls are counted all, timed only now and then where they come every iteration."""
+    """The calls of one slot. All are counted; those made in every iteration are only timed now and then."""
 
     calls: int = 0
     timed: int = 0
@@ -23,10 +23,10 @@ class Tally:
     first: float = 0.0
     """The first of the timed calls: it may load and allocate what no other has to."""
     lengths: dict[int, int] = field(default_factory=dict)
-    """How many calls took about as long as each other, by the logarithm of their time."""
+    """The number of calls of about the same duration, by the logarithm of that duration."""
 
     def time(self, seconds: float) -> None:
-        """Note how long one call took."""
+        """Record the duration of one call."""
         if self.timed == 0:
             self.first = seconds
         self.timed += 1
@@ -36,7 +36,7 @@ class Tally:
         self.lengths[size] = self.lengths.get(size, 0) + 1
 
     def percentile(self, share: float) -> float:
-        """The seconds that this share of the timed calls did not exceed, at most a ninth too many.
+        """Return the seconds that this share of the timed calls did not exceed, at most a ninth too many.
 
         Example:
             >>> tally = Tally()
@@ -54,10 +54,10 @@ class Tally:
 
     @classmethod
     def together(cls, tallies: Iterable[Tally]) -> Tally:
-        """Several as one; its total is the sum of theirs."""
+        """Return several tallies as one, whose total is the sum of theirs."""
         whole = cls()
         for tally in tallies:
-            # Each timed call stands for as many as were made for it.
+            # Each timed call represents the untimed calls made for it.
             weight = tally.calls / tally.timed if tally.timed else 0.0
             whole.calls += tally.calls
             whole.timed += tally.calls
@@ -74,9 +74,9 @@ class Tally:
 
     @property
     def total(self) -> float:
-        """Seconds of all calls; those that were not timed took as long as those that were.
+        """The estimated seconds of all calls, assuming that untimed calls took as long as timed ones.
 
-        Only the first and the longest stand for themselves alone: else one long wait would be taken for hundreds.
+        The first and the longest call are not extrapolated: one long wait would be counted hundreds of times.
         """
         if not self.timed:
             return 0.0
@@ -88,7 +88,7 @@ class Tally:
 
 @dataclass
 class Failures:
-    """The record of one hook's failures."""
+    """The failures of one hook."""
 
     count: int = 0
     in_a_row: int = 0
@@ -99,27 +99,27 @@ class Failures:
 
 @dataclass
 class Report:
-    """What ``runner.report()`` returns; print it, or look into ``tallies`` and ``failures``."""
+    """The report that ``runner.report()`` returns; print it, or read ``tallies`` and ``failures``."""
 
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    """By hook and method."""
+    """The calls, by hook and method."""
     failures: dict[str, Failures] = field(default_factory=dict)
-    """By hook; hooks that never failed are not in it."""
+    """The failures by hook; hooks that never failed are not in it."""
     seconds: float = 0.0
-    """How long the run took."""
+    """The duration of the run."""
     findings: dict[str, list[str]] = field(default_factory=dict)
-    """What stands out, in words, by the hook that found it."""
+    """What stands out in the run, as sentences, by the hook that found it."""
     slowed: dict[str, str] = field(default_factory=dict)
-    """The hooks that took more of the time than ``overhead_budget`` allows, and what became of them."""
+    """The hooks that went over ``overhead_budget``, and their new intervals."""
 
     def hooks(self) -> dict[str, Tally]:
-        """What each hook cost in all, the most expensive first."""
+        """Return the total cost of each hook, the most expensive first."""
         names = dict.fromkeys(hook for hook, _ in self.tallies)
         whole = {name: Tally.together(t for (hook, _), t in self.tallies.items() if hook == name) for name in names}
         return dict(sorted(whole.items(), key=lambda item: -item[1].total))
 
     def costs(self) -> list[dict[str, str]]:
-        """What each hook cost in all, as a table."""
+        """Return the total cost of each hook as rows of a table."""
         return [{"hook": hook, **self._cost(tally)} for hook, tally in self.hooks().items() if tally.calls]
 
     def _cost(self, tally: Tally) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Report:
         }
 
     def rows(self) -> list[dict[str, str]]:
-        """The tallies as a table, the most expensive first."""
+        """Return the tallies as rows of a table, the most expensive first."""
         called = [(key, tally) for key, tally in self.tallies.items() if tally.calls]
         return [
             {"hook": hook, "point": point, **self._cost(tally)}
@@ -141,7 +141,7 @@ class Report:
         ]
 
     def failure_lines(self) -> list[str]:
-        """A line for each hook that failed."""
+        """Return a line for each hook that failed."""
         lines = []
         for hook, record in self.failures.items():
             times = "once" if record.count == 1 else f"{record.count} times"
@@ -149,14 +149,14 @@ class Report:
         return lines
 
     def finding_lines(self) -> list[str]:
-        """A line for each thing that stands out."""
+        """Return a line for each thing that stands out."""
         found = [f"{hook}: {text}" for hook, texts in self.findings.items() for text in texts]
         return found + [f"{hook} {text}" for hook, text in self.slowed.items()]
 
     def brief(self) -> str:
-        """What each hook cost, without a row for every point, and what failed or stands out."""
-        told = [*self.failure_lines(), *self.finding_lines()]
-        return "\n".join([table(self.costs()) or "no hook was called", *told])
+        """Return the cost of each hook, without a row for every point, then what failed or stands out."""
+        lines = [*self.failure_lines(), *self.finding_lines()]
+        return "\n".join([table(self.costs()) or "no hook was called", *lines])
 
     def __str__(self) -> str:
         parts = [table(self.rows()) or "no hook was called", *self.failure_lines(), *self.finding_lines()]

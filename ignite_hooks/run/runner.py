@@ -1,4 +1,4 @@
-"""What a hook may see and do: a narrow view of the run."""
+"""The runner: a narrow view of the run, with everything that a hook may see and do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Hooks(Mapping[str, Any]):
-    """The hooks by name; a hook that is the only one of its class is also found by the name of the class."""
+    """The hooks by name; the only hook of its class is also found by the name of the class."""
 
     def __init__(self) -> None:
         self.registered: dict[str, Any] = {}
@@ -58,14 +58,14 @@ class Hooks(Mapping[str, Any]):
 class Runner:
     """The run as a hook sees it. ``attach_hooks`` returns it.
 
-    ``epoch`` and ``iter`` count from 0 what has finished; ``global_step`` is the iteration counted from 1. The runner
-    outlives its trainer: plan, report, metrics and best values can be read afterwards.
+    ``epoch`` and ``iter`` count finished ones, from 0; ``global_step`` is the iteration, from 1. It outlives its
+    trainer: plan, report, metrics and best values can still be read.
     """
 
     installation: Installation
     """The hooks on their engines; ``attach_hooks`` sets it."""
     checkpoints: Checkpoints
-    """Save, load and resume; ``attach_hooks`` sets it."""
+    """Saves, loads and resumes; ``attach_hooks`` sets it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Runner:
         self.masks = Masks()
         """The secrets of the configuration, which no log, file or tracker may show."""
         self.plan: Plan
-        """Which hook runs where, in which order and how often; print it."""
+        """The plan: which hook runs at which point, in which order and how often; print it."""
         self._services = Services(services, work_dir)
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
@@ -107,7 +107,7 @@ class Runner:
 
     @property
     def trainer_state(self) -> State:
-        """The trainer's state; the last one that was seen where the trainer no longer exists."""
+        """The trainer's state; the last one if the trainer no longer exists."""
         trainer = self._trainer()
         if trainer is not None:
             self._last_state = trainer.state
@@ -121,13 +121,13 @@ class Runner:
 
     @property
     def epoch(self) -> int:
-        """The number of finished epochs; the index of the running one."""
+        """The number of finished epochs, which is the index of the running one."""
         state = self.state
         return max(0, self.trainer_state.epoch - (state.in_epoch or not state.epoch_complete))
 
     @property
     def iter(self) -> int:
-        """The number of finished iterations; the index of the running one."""
+        """The number of finished iterations, which is the index of the running one."""
         trainer = self._trainer()
         last_event = "" if trainer is None else str(getattr(trainer.last_event_name, "name", ""))
         running = self.state.in_iteration or last_event in _IN_ITERATION
@@ -135,7 +135,7 @@ class Runner:
 
     @property
     def step(self) -> int:
-        """The 0-based step, as ``should_trigger`` counts."""
+        """The 0-based step that ``should_trigger`` receives."""
         return self.iter
 
     @property
@@ -145,12 +145,12 @@ class Runner:
 
     @property
     def max_epochs(self) -> int | None:
-        """The number of epochs that were asked for."""
+        """The requested number of epochs."""
         return self.trainer_state.max_epochs
 
     @property
     def max_iters(self) -> int | None:
-        """The number of iterations that were asked for, where it is known."""
+        """The requested number of iterations, if known."""
         state = self.trainer_state
         if state.max_iters is not None:
             return int(state.max_iters)
@@ -175,12 +175,12 @@ class Runner:
 
     @property
     def loss_dict(self) -> dict[str, Any]:
-        """The losses of the last training step by name, as they are, on their device."""
+        """The losses of the last training step by name, unchanged and on their device."""
         return losses_of(self.trainer_state.output)
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the run was stopped before its end."""
+        """The reason why the run was stopped before its end."""
         return self.state.stop_reason
 
     @property
@@ -201,11 +201,11 @@ class Runner:
         return self._services.all(logger=self.logger, trainer=self._trainer(), runner=self)
 
     def get_service(self, name: str, default: Any = None) -> Any:
-        """Return the named object, or the default where there is none."""
+        """Return the named object, or the default if there is none."""
         return self.services.get(name, default)
 
     def register_service(self, name: str, thing: Any) -> None:
-        """Give hooks a named object."""
+        """Register a named object for hooks."""
         self._services.register(name, thing)
         if name == "logger" and isinstance(thing, logging.Logger):
             self.logger = RunLogger(thing, self.writer)
@@ -249,11 +249,11 @@ class Runner:
         return self.installation.report()
 
     def detach(self) -> None:
-        """Remove every hook from the engines and leave these as they were."""
+        """Remove every hook from the engines, which are then as they were before."""
         self.installation.detach()
 
     def close(self) -> None:
-        """End a run that was interrupted and will not go on: clean up the hooks."""
+        """End a run that was interrupted and will not continue, and clean up the hooks."""
         self.installation.close()
 
     def validate(self, name: str = "val") -> dict[str, Any]:
@@ -271,7 +271,7 @@ class Runner:
         return self.checkpoints.store(folder)
 
     def save_checkpoint(self, name: str | None = None) -> Path:
-        """Write a checkpoint now, and return its path when it is there."""
+        """Write a checkpoint now, wait for it and return its path."""
         return self.installation.save_checkpoint(name)
 
     def load_checkpoint(self, path: str | Path) -> None:
@@ -279,7 +279,7 @@ class Runner:
         self.checkpoints.load(path)
 
     def resume(self, path: str | Path = "auto") -> None:
-        """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest that is whole."""
+        """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest whole one."""
         self.checkpoints.resume_at_start(path)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The named objects that hooks may ask for, and those that are found in the trainer's step."""
+"""Services: named objects that hooks may ask for, and those found in the trainer's step."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ KNOWN_SERVICES = (
     "visualizer",
     "config",
 )
-"""The services a script may give under a name of ours."""
+"""The services with known names that a script may pass."""
 
 ALWAYS_THERE = ("trainer", "runner", "experiment_dir", "checkpoints_dir", "logs_dir", "visualization_dir")
-"""The services every run has."""
+"""The services that every run has."""
 
 LIVE = ("epoch", "iter", "step", "global_step", "metrics", "outputs", "data_batch", "batch_idx", "loss_dict")
-"""What changes during a run and can be a parameter of any method, besides the services."""
+"""The values that change during a run and can be parameters of any method, besides the services."""
 
 _IN_STEPS_OF_IGNITE = {"model": "model", "optimizer": "optimizer", "loss_fn": "criterion", "device": "device"}
 
 
 class Services:
-    """The objects a script has given, and the directories of the run.
+    """The objects that a script has passed, and the directories of the run.
 
     Args:
-        given: The objects by name; None counts as not given.
+        given: The objects by name; None counts as missing.
         work_dir: The work directory.
     """
 
@@ -57,13 +57,13 @@ class Services:
     def register(self, name: str, thing: Any) -> None:
         """Add or replace a named object."""
         if name in ALWAYS_THERE:
-            raise ValueError(f"{name!r} is a service of every run and cannot be replaced")
+            raise ValueError(f"{name!r} is a service of every run and cannot be replaced: choose another name")
         if not name.isidentifier():
-            raise ValueError(f"a service is asked for by parameter name, and {name!r} cannot be one")
+            raise ValueError(f"{name!r} cannot be the name of a service: choose a valid Python identifier")
         self.given[name] = thing
 
     def all(self, **always: Any) -> dict[str, Any]:
-        """Return every named object, with the ones of the run itself; None is left out."""
+        """Return every named object, including those of the run itself, without None."""
         found = {**self._directories, **self.given, **always}
         return {name: thing for name, thing in found.items() if thing is not None}
 
@@ -71,8 +71,8 @@ class Services:
 def discover(trainer: Engine, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given services, and those found in the closure of the trainer's step.
 
-    Only steps made by ``create_supervised_trainer`` are searched: in any other function a variable called ``model``
-    could be anything.
+    Only steps made by ``create_supervised_trainer`` are searched: in other functions a variable called ``model`` could
+    be anything.
     """
     services = dict(given)
     step = trainer._process_function

@@ -1,4 +1,4 @@
-"""Where a run is: what the engine writes down as it goes, and everybody else reads."""
+"""The state of a run, which only the engine and checkpoints assign and everything else reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Phase(enum.Enum):
     IDLE = "idle"
     RUNNING = "running"
     REQUESTED = "requested"
-    """This rank has asked for the end of the run, the others have not heard of it."""
+    """This rank has requested the end of the run, and the others do not know yet."""
     AGREED = "agreed"
     """All ranks end the run after the running iteration."""
     CLOSING = "closing"
@@ -37,23 +37,23 @@ class RunState:
     """Whether the hooks of an iteration are being called."""
     in_epoch: bool = False
     epoch_complete: bool = True
-    """Whether the last epoch came to its end: False within one, and where a run was stopped within one."""
+    """Whether the last epoch was completed: False within an epoch, and after a run that was stopped within one."""
     epoch_began_at: int = 0
     """The number of iterations before the running epoch."""
     stop_reason: str | None = None
-    """Why the run was stopped before its end."""
+    """The reason why the run was stopped before its end."""
     aborting: bool = False
-    """Whether a signal ends the run, which then has no time for anything but saving."""
+    """Whether a signal ends the run, which leaves time only for saving."""
     resume_from: Path | str | bool | None = None
     """The checkpoint to resume from at the start of the next run."""
     resumed_from: Path | None = None
     """The checkpoint this run was resumed from."""
     waited_for_ranks: float = 0.0
-    """Seconds spent in votes after iterations, until the slowest rank took part."""
+    """The seconds spent in votes after iterations, waiting for the slowest rank."""
 
     @property
     def running(self) -> bool:
-        """Whether a run has begun that has not ended."""
+        """Whether a run is in progress."""
         return self.phase in _RUNNING
 
 
@@ -62,9 +62,9 @@ _RUNNING = (Phase.RUNNING, Phase.REQUESTED, Phase.AGREED)
 
 @dataclass
 class EvaluationOptions:
-    """How hooks want evaluations to be run."""
+    """Options for evaluations, set by hooks."""
 
     extra: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
-    """The extra evaluations before each: the suffix of the name, and the context to run it in."""
+    """The extra evaluations before each evaluation: the suffix of the name, and the context to run it in."""
     shared: SharedEvaluation | None = None
-    """How the ranks share the evaluation that is about to begin; None where each rank runs all of it."""
+    """How the ranks share the next evaluation; None if each rank runs all of it."""

@@ -157,14 +157,14 @@ def has_plain_state_that_comes_back(subject: Subject) -> None:
     """Load the state of a run into a new hook, at the point where a resume does, and compare."""
     with subject.attached(Script()) as scene:
         scene.train()
-        state = state_of(subject, scene.hook)
+        state = saved_state_of(subject, scene.hook)
     back: list[Any] = []
     script = Script()
 
     def load() -> None:
         if state:
             loading.hook.load_state_dict(copy.deepcopy(state))
-        back.append(state_of(subject, loading.hook))
+        back.append(saved_state_of(subject, loading.hook))
 
     with subject.attached(script, call_last_at("before_run", load)) as loading:
         loading.train()
@@ -177,7 +177,7 @@ def makes_a_second_run_as_the_first(subject: Subject) -> None:
     calls: list[tuple[str, str, int, int]] = []
     states: list[Any] = []
     script = Script()
-    watch = call_last_at("before_train", lambda: states.append(state_of(subject, scene.hook)))
+    watch = call_last_at("before_train", lambda: states.append(saved_state_of(subject, scene.hook)))
     # A background save ends at no fixed point.
     points = [point for point in POINTS if point != "after_save_checkpoint"]
     recorder = RecordingHook(name="check_hook's recorder", log=calls, points=points)
@@ -328,7 +328,7 @@ def _almost_never(subject: Subject) -> dict[str, Any]:
     return {**others, "interval": 10**6}
 
 
-def state_of(subject: Subject, hook: Any) -> Any:
+def saved_state_of(subject: Subject, hook: Any) -> Any:
     try:
         return to_plain(dict(hook_state(hook)), clone=True)
     except CheckpointError as error:

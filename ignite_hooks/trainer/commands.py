@@ -56,7 +56,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
                 run()
             except ConfigError as error:
                 if is_main_process():
-                    print_problems(error)
+                    print_config_error(error)
                 return WRONG
     except KeyboardInterrupt:
         print("ignite-hooks: interrupted", file=sys.stderr)
@@ -69,7 +69,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
     return 0
 
 
-def print_problems(error: ConfigError) -> None:
+def print_config_error(error: ConfigError) -> None:
     """Print every problem on a separate line that begins with the file, for people and for grep."""
     sys.stdout.flush()
     source = f"{error.source}: " if error.source else ""
@@ -198,17 +198,17 @@ def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
     trainer.train()
     _say_result(trainer)
     report = trainer.runner.work_dir / REPORT
-    if show and is_main_process() and report.exists() and has_display(os.environ):
+    if show and is_main_process() and report.exists() and can_open_browser(os.environ):
         webbrowser.open(report.absolute().as_uri())
 
 
-def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+def can_open_browser(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
     """Return whether a browser can be opened for somebody at a screen.
 
     Example:
-        >>> has_display({"DISPLAY": ":0"}, "linux"), has_display({"DISPLAY": ":0", "CI": "true"}, "linux")
+        >>> can_open_browser({"DISPLAY": ":0"}, "linux"), can_open_browser({"DISPLAY": ":0", "CI": "true"}, "linux")
         (True, False)
-        >>> has_display({}, "linux"), has_display({"SSH_CONNECTION": "..."}, "darwin")
+        >>> can_open_browser({}, "linux"), can_open_browser({"SSH_CONNECTION": "..."}, "darwin")
         (False, False)
     """
     if environment.get("CI") or environment.get("SSH_CONNECTION"):

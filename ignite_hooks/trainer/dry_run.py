@@ -8,7 +8,7 @@ from typing import Any
 
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.describe import Setting, describe
-from ignite_hooks.config.read import Entry, default_set, read_config
+from ignite_hooks.config.read import HookEntry, default_set, read_config
 from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.base_hook import Situation
@@ -69,7 +69,7 @@ def _short(training: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, **{name: value for name, value in short.items() if f"training.{name}" not in wrong}}
 
 
-def _eager(registry: Registry, entry: Entry) -> Any:
+def _eager(registry: Registry, entry: HookEntry) -> Any:
     """Return an entry whose hook does at once what it would do later."""
     wanted = entry.wanted
     if not isinstance(wanted, Mapping):
@@ -104,7 +104,7 @@ def _eager(registry: Registry, entry: Entry) -> Any:
     return changed
 
 
-def _is_wrong(registry: Registry, entry: Entry) -> bool:
+def _is_wrong(registry: Registry, entry: HookEntry) -> bool:
     if registry is HOOKS:
         return bool(build_all([entry], {}, Situation(complete=False))[1])
     given = {name: value for name, value in entry.wanted.items() if name != "type"}

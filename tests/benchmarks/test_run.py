@@ -55,13 +55,13 @@ ON = {
 }
 
 
-def test_the_page_says_what_was_reached_and_what_was_missed_and_why(run: Any) -> None:
+def test_the_page_names_targets_reached_and_missed_with_reasons(run: Any) -> None:
     text = run.page({"dispatch": result()}, ON, False)
     assert "| Calling hooks | one | ≤ 3 µs | 2.00 µs | 1.80 … 2.20 | reached |" in text
     assert "- **one: twice**: 5.00 µs, not ≤ 3 µs: it waits for the disk." in text
 
 
-def test_the_page_names_who_is_ahead_of_us_and_nobody_else(run: Any) -> None:
+def test_the_page_names_only_peers_that_are_ahead(run: Any) -> None:
     lost = "\n".join(run.lost({"dispatch": result()}))
     assert "Faster takes 1.00 against our 2.00 µs" in lost
     assert "Slower" not in lost
@@ -90,7 +90,7 @@ def test_a_reason_is_told_once(run: Any) -> None:
     ]
 
 
-def test_the_table_of_costs_has_the_first_bars_and_keeps_the_rest(run: Any, tmp_path: Path) -> None:
+def test_the_table_of_costs_gets_the_first_bars(run: Any, tmp_path: Path) -> None:
     bars = {"ours": bar(2.0), "ours, late": bar(9.0), "Ignite handlers": bar(30.0), "Lightning async": bar(400.0)}
     chart = {"name": "default_set", "title": "A", "unit": "µs", "bars": bars, "limit": None}
     costs = tmp_path / "costs.md"
@@ -104,7 +104,7 @@ def test_the_table_of_costs_has_the_first_bars_and_keeps_the_rest(run: Any, tmp_
         assert text.endswith("-->\nbelow\n")
 
 
-def test_every_script_that_is_run_exists_and_every_script_is_run(run: Any) -> None:
+def test_exactly_the_existing_scripts_are_run(run: Any) -> None:
     scripts = {section.script for section in run.SECTIONS}
     helpers = {"run", "measure", "meter", "peers", "scale"}
     assert scripts | helpers == {path.stem for path in BENCHMARKS.glob("*.py")}

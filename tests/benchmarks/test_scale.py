@@ -42,7 +42,7 @@ def least(name: str, rows: list[dict[str, float]]) -> float:
 
 
 @pytest.mark.slow
-def test_a_long_run_with_the_default_set_holds_no_more_memory_late_than_early(seen: list[dict[str, float]]) -> None:
+def test_memory_of_a_long_run_does_not_grow(seen: list[dict[str, float]]) -> None:
     assert [row["iteration"] for row in seen] == list(range(1000, ITERATIONS + 1, 1000))
     early, late = seen[1:4], seen[6:-1]
     assert least("python_kb", late) - least("python_kb", early) < LEAK / 2, [row["python_kb"] for row in seen]
@@ -60,7 +60,7 @@ def test_nor_more_threads_and_files_nor_larger_checkpoints(seen: list[dict[str, 
 
 
 @pytest.mark.slow
-def test_the_logs_of_a_long_run_grow_by_the_same_in_every_part(seen: list[dict[str, float]]) -> None:
+def test_logs_of_a_long_run_grow_evenly(seen: list[dict[str, float]]) -> None:
     grown = [after["log_bytes"] - before["log_bytes"] for before, after in pairwise(seen[:-1])]
     assert max(grown) < 1.2 * min(grown)
 

@@ -39,7 +39,7 @@ def test_a_resumed_crashed_run_equals_one_that_never_crashed(crash: int, own_eva
 
 
 @pytest.mark.parametrize("interval", [1, 2, 3])
-def test_a_finished_run_resumed_with_more_epochs_equals_a_longer_run(interval: int, tmp_path: Path) -> None:
+def test_a_finished_run_with_more_epochs_equals_a_longer_run(interval: int, tmp_path: Path) -> None:
     hooks = [{**CHECKPOINT, "interval": interval}]
     script(tmp_path / "whole", hooks).run(6)
     script(tmp_path / "parts", hooks).run(3)

@@ -32,11 +32,11 @@ def test_evaluators_are_an_engine_or_a_mapping(evaluators: Any) -> None:
 def test_what_is_wrong_with_evaluators() -> None:
     trainer, other = echo_trainer(), echo_trainer()
     assert problems([], trainer=trainer, evaluators=trainer) == [
-        ("evaluators.val", "is the trainer: an evaluator is another engine")
+        ("evaluators.val", "is the trainer: pass a separate engine to evaluate with")
     ]
     assert problems([], evaluators={"a": other, "b": other, "c": 3, 4: echo_trainer(), "d e": echo_trainer()}) == [
-        ("evaluators.a", "is the engine of another name too: give each its own"),
-        ("evaluators.b", "is the engine of another name too: give each its own"),
+        ("evaluators.a", "is the engine of another name too: pass a separate engine for each name"),
+        ("evaluators.b", "is the engine of another name too: pass a separate engine for each name"),
         ("evaluators.c", "an Ignite Engine is needed, not int"),
         ("evaluators[4]", "a name of letters, digits and _ is needed, not 4"),
         ("evaluators['d e']", "a name of letters, digits and _ is needed, not 'd e'"),
@@ -47,7 +47,7 @@ def test_what_is_wrong_with_evaluators() -> None:
 
 @pytest.mark.parametrize("name", ["runner", "experiment_dir", "checkpoints_dir", "logs_dir", "visualization_dir"])
 def test_a_service_of_ours_cannot_be_given(name: str) -> None:
-    assert problems([], **{name: 3}) == [(name, "is a service of every run and cannot be given")]
+    assert problems([], **{name: 3}) == [(name, "is a service of every run: choose another name")]
 
 
 def test_any_other_service_can_be_given() -> None:

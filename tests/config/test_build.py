@@ -12,7 +12,7 @@ import torch
 
 from ignite_hooks import HOOKS, BaseHook, ConfigError, Hook, Priority
 from ignite_hooks.config.build import build_all
-from ignite_hooks.config.read import Entry
+from ignite_hooks.config.read import HookEntry
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks import HOOK_REGISTRY, HookRegistry, build_hook, build_hooks, get_default_hooks, settings
 from ignite_hooks.hooks.base_hook import Situation
@@ -346,7 +346,7 @@ def test_a_service_has_to_fit_the_type_of_its_setting() -> None:
 
 
 def together(*wanted: Any, services: Any = None, evaluators: Any = ("val",), **situation: Any) -> list[tuple[str, str]]:
-    entries = [Entry(f"hooks[{i}]", {"type": w} if isinstance(w, str) else w) for i, w in enumerate(wanted)]
+    entries = [HookEntry(f"hooks[{i}]", {"type": w} if isinstance(w, str) else w) for i, w in enumerate(wanted)]
     services = {"val_loader": [], "model": torch.nn.Linear(1, 1)} if services is None else services
     _, found = build_all(entries, services, Situation(frozenset(evaluators), frozenset(services), **situation))
     return [tuple(problem) for problem in found]

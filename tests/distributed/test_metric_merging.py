@@ -7,7 +7,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from ignite_hooks.distributed.metric_merging import SharedEvaluation, attached_metrics, leaves, merged
+from ignite_hooks.distributed.metric_merging import SharedEvaluation, attached_metrics, leaves, merged_states
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from ignite_hooks.distributed.metric_merging import SharedEvaluation, attached_m
     ],
 )
 def test_states_of_several_ranks_become_one(how: str, values: list[Any], wanted: Any) -> None:
-    found = merged([{"value": value} for value in values], {"value": how})["value"]
+    found = merged_states([{"value": value} for value in values], {"value": how})["value"]
     assert torch.equal(torch.as_tensor(found), torch.as_tensor(wanted)) if torch.is_tensor(wanted) else found == wanted
 
 

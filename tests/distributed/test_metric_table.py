@@ -12,7 +12,7 @@ import pytest
 import torch
 from ignite.metrics import Metric
 
-from ignite_hooks.distributed.metric_merging import merged
+from ignite_hooks.distributed.metric_merging import merged_states
 from ignite_hooks.distributed.metric_table import (
     MERGES,
     SYNC_THEMSELVES,
@@ -206,7 +206,7 @@ def as_one(name: str, shards: Sequence[Sequence[Any]]) -> Any:
         ranks.append(metric)
     merge = merge_of(ranks[0])
     assert merge is MERGES[name]
-    vars(ranks[-1]).update(merged([vars(metric) for metric in ranks], merge.operations))
+    vars(ranks[-1]).update(merged_states([vars(metric) for metric in ranks], merge.operations))
     return merge.compute(ranks[-1])
 
 

@@ -15,7 +15,7 @@ def test_a_running_process_has_not_exited() -> None:
     assert not Peer(1, this_host(), os.getpid(), started_at()).has_exited()
 
 
-def test_a_killed_process_has_exited_before_and_after_it_is_reaped() -> None:
+def test_a_killed_process_has_exited_even_before_it_is_reaped() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         peer = Peer(1, this_host(), process.pid, psutil.Process(process.pid).create_time())
         assert not peer.has_exited()

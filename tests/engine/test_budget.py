@@ -74,9 +74,7 @@ def run(
     return trainer, runner
 
 
-def test_an_observing_hook_that_takes_too_much_has_its_interval_doubled(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_interval_of_a_slow_observing_hook_is_doubled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = Watcher()
     trainer, runner = run(hook, tmp_path, 0.02)
     assert hook.steps == [*range(1, 201), *range(202, 301, 2), *range(304, 351, 4)]
@@ -113,7 +111,7 @@ def test_a_budget_is_a_share(budget: Any) -> None:
         attach_hooks(echo_trainer(), {"hooks": [], "overhead_budget": budget})
 
 
-def test_a_hook_is_judged_by_what_it_took_since_it_was_slowed_down() -> None:
+def test_a_hook_is_judged_by_its_time_since_the_slowdown() -> None:
     budget = Budget(0.1)
     budget.begin(0.0)
     assert budget.over({"a": Spent(100, 1, 1.0)}, 5.0) == {}, "one is too few"

@@ -30,7 +30,7 @@ def test_an_evaluator_called_test_reaches_the_test_points(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "point", ["before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch", "after_val"]
 )
-def test_a_hook_that_fails_at_any_point_of_an_evaluation_ends_the_run(point: str, tmp_path: Path) -> None:
+def test_a_failure_at_any_evaluation_point_ends_the_run(point: str, tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))

@@ -39,7 +39,7 @@ def expected_run(epochs: int, iterations: int, evaluation_iterations: int) -> li
     return [*steps, ("after_train", *end), ("after_run", *end), ("cleanup", *end)]
 
 
-def test_a_hook_is_called_at_every_point_in_the_order_of_the_specification(tmp_path: Path) -> None:
+def test_points_are_called_in_the_order_of_the_specification(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
@@ -49,7 +49,7 @@ def test_a_hook_is_called_at_every_point_in_the_order_of_the_specification(tmp_p
     assert [step[1:] for step in log] == expected_run(epochs=2, iterations=3, evaluation_iterations=2)
 
 
-def test_before_points_go_up_after_points_go_down_and_ties_keep_the_order_given(tmp_path: Path) -> None:
+def test_priorities_rise_before_fall_after_and_ties_keep_their_order(tmp_path: Path) -> None:
     given = [("a", 50), ("b", 10), ("c", 90), ("d", 50), ("e", 10)]
     for seed in range(5):
         shuffled = random.Random(seed).sample(given, len(given))
@@ -65,7 +65,7 @@ def test_before_points_go_up_after_points_go_down_and_ties_keep_the_order_given(
             assert called == (ascending if point.startswith("before_") else descending), (seed, point)
 
 
-def test_a_priority_in_the_configuration_leaves_those_per_point_and_a_mapping_replaces_them(tmp_path: Path) -> None:
+def test_only_a_mapping_replaces_priorities_per_point(tmp_path: Path) -> None:
     log: Log = []
 
     class Average(BaseHook):
@@ -165,7 +165,7 @@ def test_a_progress_bar_of_ignite_goes_on_working(tmp_path: Path, capsys: pytest
 # -- seats ------------------------------------------------------------------------------------------------------
 
 
-def test_hooks_see_metrics_attached_after_them_and_enclose_the_scripts_own_evaluation(tmp_path: Path) -> None:
+def test_hooks_see_later_metrics_and_enclose_the_scripts_evaluation(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     seen: Log = []
@@ -201,7 +201,7 @@ def handlers_of(engine: Engine) -> dict[Any, list[Any]]:
     return {event: list(handlers) for event, handlers in engine._event_handlers.items() if handlers}
 
 
-def test_there_are_handlers_of_ours_only_while_an_engine_runs_and_one_for_each_event_and_place(tmp_path: Path) -> None:
+def test_running_engines_alone_have_handlers_one_per_event_and_place(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     before = handlers_of(trainer), handlers_of(evaluator)
@@ -230,7 +230,7 @@ def test_there_are_handlers_of_ours_only_while_an_engine_runs_and_one_for_each_e
     }
 
 
-def test_detach_leaves_the_engines_as_they_were_and_attaching_again_works(tmp_path: Path) -> None:
+def test_detach_restores_the_engines_and_attaching_again_works(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
@@ -388,7 +388,7 @@ def test_every_epoch_that_begins_is_closed_and_cleanup_comes_once(
     assert points.count("after_run") == (how != "terminate without COMPLETED")
 
 
-def test_an_interrupted_run_is_cleaned_up_when_it_ends_and_not_before(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_cleaned_up_only_at_its_end(tmp_path: Path) -> None:
     log: Log = []
     trainer = echo_trainer()
     runner = attach_hooks(
@@ -456,7 +456,7 @@ def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "point", ["before_epoch", "before_train_iter", "after_train_iter", "after_epoch", "after_val_iter"]
 )
-def test_a_hook_can_be_added_and_removed_while_any_point_is_handled(point: str, tmp_path: Path) -> None:
+def test_a_hook_can_be_added_and_removed_at_any_point(point: str, tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
@@ -485,7 +485,7 @@ def test_a_hook_can_be_added_and_removed_while_any_point_is_handled(point: str, 
     assert "cleanup" not in during
 
 
-def test_a_service_that_is_registered_during_a_run_reaches_parameters_from_then_on(tmp_path: Path) -> None:
+def test_a_service_registered_during_a_run_reaches_later_calls(tmp_path: Path) -> None:
     seen: Log = []
 
     class User(BaseHook):
@@ -523,7 +523,7 @@ def test_the_events_of_checkpoints_work_in_a_plain_script(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3], iter(range(100))], ids=["a list", "an iterator of unknown length"])
-def test_an_epoch_that_is_cut_short_is_not_a_finished_one(data: Any, tmp_path: Path) -> None:
+def test_an_epoch_that_is_cut_short_is_not_finished(data: Any, tmp_path: Path) -> None:
     seen: Log = []
 
     class Looker(BaseHook):
@@ -553,7 +553,7 @@ def test_an_epoch_that_the_script_shortens_is_a_finished_one(tmp_path: Path) -> 
     assert {"epoch_1.pth", "epoch_2.pth", "last.pth"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_handler_that_was_added_before_attaching_failed_is_taken_away(tmp_path: Path) -> None:
+def test_a_failed_attachment_removes_the_handlers_it_added(tmp_path: Path) -> None:
     class Broken(BaseHook):
         def attached(self) -> None:
             self.runner.trainer.add_event_handler(Events.STARTED, lambda: None)
@@ -567,9 +567,7 @@ def test_a_handler_that_was_added_before_attaching_failed_is_taken_away(tmp_path
 
 
 @pytest.mark.parametrize("resume", [None, "auto"])
-def test_the_numbers_of_a_new_run_are_not_mixed_with_those_of_an_earlier_one(
-    resume: str | None, tmp_path: Path
-) -> None:
+def test_numbers_of_a_new_run_exclude_those_of_earlier_runs(resume: str | None, tmp_path: Path) -> None:
     for _ in range(2):
         trainer = echo_trainer()
         attach_hooks(trainer, [{"type": "LoggerHook", "interval": 1}], work_dir=tmp_path, resume=resume)

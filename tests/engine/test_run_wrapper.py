@@ -66,7 +66,7 @@ def test_it_looks_like_the_method_it_stands_for() -> None:
     assert list(inspect.signature(trainer.run).parameters)[-4:] == ["data", "max_epochs", "max_iters", "epoch_length"]
 
 
-def test_it_does_not_keep_its_engine_alive_and_a_copy_has_none() -> None:
+def test_it_keeps_no_engine_alive_and_is_not_copied() -> None:
     trainer, log = echo_trainer(), []
     watched(trainer, log)
     twin = copy.deepcopy(trainer)

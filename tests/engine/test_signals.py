@@ -152,7 +152,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert trainer.run([1, 2, 3]).iteration == 3
 
 
-def test_a_signal_and_an_exception_together_end_as_the_signal_with_the_exception_as_context(tmp_path: Path) -> None:
+def test_a_signal_wins_over_an_exception_which_becomes_its_context(tmp_path: Path) -> None:
     def step(engine: Engine, batch: int) -> None:
         send(signal.SIGTERM)
         raise RuntimeError("worker exited unexpectedly")

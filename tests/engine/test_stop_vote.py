@@ -14,7 +14,7 @@ from ignite_hooks.testing import RecordingHook
 from tests.tools import Log, echo_trainer
 
 
-def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_path: Path) -> None:
+def test_stop_ends_the_run_and_keeps_the_first_reason(tmp_path: Path) -> None:
     for point in (
         "before_run",
         "before_epoch",
@@ -43,7 +43,7 @@ def test_stop_ends_the_run_after_the_iteration_and_keeps_the_first_reason(tmp_pa
         assert points[-1] == "cleanup"
 
 
-def test_an_end_asked_for_outside_of_a_run_is_not_kept_for_the_next(tmp_path: Path) -> None:
+def test_a_stop_between_runs_does_not_affect_the_next(tmp_path: Path) -> None:
     trainer = echo_trainer()
     runner = attach_hooks(trainer, [], work_dir=tmp_path)
     runner.stop("too early")
@@ -59,7 +59,7 @@ def test_an_end_asked_for_outside_of_a_run_is_not_kept_for_the_next(tmp_path: Pa
         (["a", "b"], "a on rank 0"),
     ],
 )
-def test_the_reason_is_that_of_the_first_rank_that_has_one(wishes: list[str | None], reason: str) -> None:
+def test_the_first_rank_with_a_reason_gives_it(wishes: list[str | None], reason: str) -> None:
     assert agreed_reason(wishes) == reason
 
 
@@ -75,14 +75,14 @@ def test_places_have_words(place: tuple[int, int, int], words: str) -> None:
     assert place_in_words(*place) == words
 
 
-def test_alone_there_is_nothing_to_agree_about() -> None:
+def test_a_single_process_does_not_vote() -> None:
     agreement = StopVote()
     agreement.begin(Plan({"hook": BaseHook()}))
     assert not agreement.needed
     assert not agreement.is_due(1)
 
 
-def test_hooks_that_only_look_on_have_no_interest_in_the_end() -> None:
+def test_observing_hooks_do_not_count_for_the_vote() -> None:
     names = ("RuntimeInfoHook", "IterTimerHook", "LoggerHook", "DistSamplerSeedHook", "SyncBuffersHook", "EMAHook")
     assert [may_end_a_run(build_hook({"type": name})) for name in names] == [False] * len(names)
     others = (BaseHook(), build_hook({"type": "CheckpointHook"}), build_hook({"type": "EarlyStoppingHook"}))

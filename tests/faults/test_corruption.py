@@ -139,14 +139,14 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return iteration(one) == iteration(other) and all(torch.equal(mine, theirs) for mine, theirs in weights)
 
 
-def test_the_order_of_this_file_is_that_of_a_whole_folder(folder: Path) -> None:
+def test_the_order_of_this_file_matches_a_whole_folder(folder: Path) -> None:
     entries = {entry.name: entry for entry in FolderStore(folder).entries()}
     assert {path.name for path in folder.glob("*.pth")} == set(NEWEST_FIRST) == entries.keys()
     iterations = [entries[name].iteration for name in NEWEST_FIRST]
     assert iterations == [12, 12, 9, 6, 6, 3] == [iteration(torch.load(folder / name)) for name in NEWEST_FIRST]
 
 
-def test_no_damaged_file_is_accepted_and_the_newest_whole_one_is_found(folder: Path) -> None:
+def test_damaged_files_are_refused_and_the_newest_whole_one_found(folder: Path) -> None:
     draw, counts, fallen_back_to = drawn(), Counter[str](), Counter[str]()
     files = Folder(folder)
     while counts.total() < times(520, 5_500):
@@ -221,9 +221,7 @@ class Arrival(BaseHook):
         self.state = {"meta": {"iter": runner.global_step}, "state_dict": weights}
 
 
-def test_a_run_resumes_from_the_newest_whole_file_or_does_not_start(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_resumes_from_the_newest_whole_file_or_fails(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw, resumed_from = drawn(), Counter[str]()
     files = Folder(folder)
     trials = times(20, 100)

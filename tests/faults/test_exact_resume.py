@@ -201,9 +201,7 @@ def drawn_deaths(dice: random.Random) -> list[Death]:
         ("EMAHook", 2, times(2, 30)),
     ],
 )
-def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_one_that_is_not(
-    hooks: str, workers: int, runs: int, tmp_path: Path
-) -> None:
+def test_a_run_killed_anywhere_ends_with_the_same_bits(hooks: str, workers: int, runs: int, tmp_path: Path) -> None:
     dice = drawn()
     wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [])
     for number in range(runs):
@@ -214,7 +212,7 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_one_that_is_not(
         assert any(iteration % LENGTH for iteration in began), (deaths, began)
 
 
-def test_a_run_that_is_killed_after_the_save_of_the_last_iteration_of_an_epoch_is_exact(tmp_path: Path) -> None:
+def test_a_run_killed_after_an_epochs_last_save_is_exact(tmp_path: Path) -> None:
     hooks = [{**SAVING, "interval": LENGTH, "async_save": False}]
     wanted, _ = whole_life(tmp_path / "whole", hooks, 0, [])
     found, began = whole_life(tmp_path / "killed", hooks, 0, [Death(LENGTH + 2, "ITERATION_STARTED")])

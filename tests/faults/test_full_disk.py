@@ -149,7 +149,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("async_save", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize("free", [0.0, 1.2], ids=["nothing left", "room for half a state"])
-def test_a_full_disk_costs_the_saves_of_its_time_and_nothing_else(
+def test_a_full_disk_costs_only_the_saves_during_it(
     async_save: bool, free: float, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     witness = Witness(Ballast(disk, free), full_from=4, free_from=7)
@@ -171,7 +171,7 @@ def test_a_full_disk_costs_the_saves_of_its_time_and_nothing_else(
 
 
 @pytest.mark.parametrize("async_save", [True, False], ids=["async", "sync"])
-def test_when_not_even_the_last_state_can_be_saved_the_run_ends_with_an_error_that_says_so(
+def test_the_run_fails_if_its_last_state_cannot_be_saved(
     async_save: bool, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ballast = Ballast(disk, free=0.5)
@@ -191,7 +191,7 @@ def test_when_not_even_the_last_state_can_be_saved_the_run_ends_with_an_error_th
     assert newest_in(disk) == ("last.pth", LAST)
 
 
-def test_a_run_is_refused_at_its_start_where_the_disk_is_full_already(disk: Path) -> None:
+def test_a_run_is_refused_if_the_disk_is_already_full(disk: Path) -> None:
     Ballast(disk, free=0).drop_in()
     _, trainer = attached(disk)
     with pytest.raises((HookError, CheckpointError), match=f"cannot write checkpoints in {disk}: disk full"):
@@ -244,7 +244,7 @@ class Arming(BaseHook):
     ("async_save", "for_good"), [(True, True), (True, False), (False, False)], ids=["async for good", "async", "sync"]
 )
 @pytest.mark.parametrize("name", STEPS)
-def test_whichever_step_of_a_save_finds_the_disk_full_the_state_before_is_intact_and_the_run_goes_on(
+def test_a_full_disk_at_any_step_keeps_the_earlier_state(
     name: str,
     for_good: bool,
     async_save: bool,
@@ -286,7 +286,7 @@ def test_whichever_step_of_a_save_finds_the_disk_full_the_state_before_is_intact
 
 
 @pytest.mark.parametrize("async_save", [True, False], ids=["async", "sync"])
-def test_the_older_file_goes_only_when_the_new_one_and_its_listing_are_on_the_disk(
+def test_older_files_go_only_after_the_new_one_is_listed(
     async_save: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -344,7 +344,7 @@ def save_shards(work_dir: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_all_ranks_hear_that_the_disk_is_too_full_for_their_shards(disk: Path) -> None:
+def test_all_ranks_learn_that_the_disk_is_too_full(disk: Path) -> None:
     for message, saved in fork_ranks(save_shards, str(disk)):
         match = re.search(NEEDED, message)
         assert match, message

@@ -89,9 +89,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.mark.parametrize(
     ("async_save", "kills"), [(True, times(60, 500)), (False, times(12, 100))], ids=["async", "sync"]
 )
-def test_a_run_that_is_killed_again_and_again_never_loses_what_was_committed(
-    async_save: bool, kills: int, tmp_path: Path
-) -> None:
+def test_repeated_kills_never_lose_a_committed_checkpoint(async_save: bool, kills: int, tmp_path: Path) -> None:
     draw = drawn()
     reached = began = committed = inside = in_the_beginning = left_behind = 0
     done = 0

@@ -379,7 +379,7 @@ def scene(folder: Path) -> Scene:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_nothing_in_a_file_is_run_and_only_a_checkpoint_error_comes_out(
+def test_no_file_runs_code_and_all_raise_a_checkpoint_error(
     kind: Kind, count: int, resumes: float, possible: set[str], scene: Scene, folder: Path
 ) -> None:
     seed = drawn().randrange(2**32)
@@ -400,7 +400,7 @@ def test_nothing_in_a_file_is_run_and_only_a_checkpoint_error_comes_out(
     assert outcomes.total() == count
 
 
-def test_every_payload_does_harm_where_it_is_really_unpickled_and_is_noticed(scene: Scene, folder: Path) -> None:
+def test_every_payload_does_noticeable_harm_if_really_unpickled(scene: Scene, folder: Path) -> None:
     def unpickle(tell: Tell, data: bytes) -> None:
         os.chdir(scene.folder)
         sys.path.insert(0, str(scene.folder))

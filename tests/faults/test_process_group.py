@@ -38,7 +38,7 @@ trainer.run(loader, max_epochs=1000)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
-def test_the_run_ends_in_order_though_its_data_workers_are_told_too(number: int, code: int, tmp_path: Path) -> None:
+def test_the_run_ends_in_order_if_workers_get_the_signal(number: int, code: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -63,7 +63,7 @@ def leave_a_worker_behind(tell: Tell) -> None:
     signal.pause()
 
 
-def test_a_worker_that_a_killed_run_has_left_behind_obeys_everybody() -> None:
+def test_an_orphaned_worker_of_a_killed_run_obeys_signals() -> None:
     with Life(leave_a_worker_behind) as life:
         lines = life.tells()
         _, worker = next(lines)

@@ -80,7 +80,7 @@ def found_in(folder: Path) -> int:
     return iteration
 
 
-def test_ranks_that_are_killed_again_and_again_never_lose_what_was_committed(tmp_path: Path) -> None:
+def test_repeated_kills_of_ranks_never_lose_a_committed_checkpoint(tmp_path: Path) -> None:
     draw, kills = drawn(), times(6, 200)
     reached = began = committed = inside = 0
     done = 0

@@ -83,7 +83,7 @@ def hosts() -> Iterator[list[Host]]:
         yield made
 
 
-def test_the_other_host_goes_on_from_the_last_checkpoint_when_one_is_cut_off(hosts: list[Host], tmp_path: Path) -> None:
+def test_a_host_continues_alone_if_the_other_is_cut_off(hosts: list[Host], tmp_path: Path) -> None:
     first, second = hosts
     told: list[str] = []
     # A folder of its own for each: what the second host wrote would be seen.

@@ -90,7 +90,7 @@ def run_without_patience(folder: Path, tell: Tell, *, resume: str | None = None,
 
 
 @pytest.mark.parametrize("resume", [None, "auto"])
-def test_a_second_run_is_refused_at_once_and_told_who_is_there(first: Life, tmp_path: Path, resume: str | None) -> None:
+def test_a_second_run_is_refused_at_once_naming_the_first(first: Life, tmp_path: Path, resume: str | None) -> None:
     with Life(lambda tell: run_without_patience(tmp_path, tell, resume=resume, iterations=4)) as second:
         told = list(second.tells())
         assert second.wait() == 0
@@ -101,7 +101,7 @@ def test_a_second_run_is_refused_at_once_and_told_who_is_there(first: Life, tmp_
     assert re.search(owner, message), message
 
 
-def test_the_first_run_does_not_suffer_from_those_that_are_refused(first: Life, tmp_path: Path) -> None:
+def test_refused_runs_do_not_disturb_the_first(first: Life, tmp_path: Path) -> None:
     for _ in range(5):
         with Life(lambda tell: run(tmp_path, tell, iterations=4)) as other:
             assert next(other.tells())[0] == "refused"

@@ -357,7 +357,7 @@ def test_validations_outside_a_run_save_and_replace_nothing(tmp_path: Path) -> N
     FolderStore(tmp_path).open().close()
 
 
-def test_a_second_run_of_the_same_engine_starts_a_new_ranking(tmp_path: Path) -> None:
+def test_a_second_run_of_an_engine_starts_a_new_ranking(tmp_path: Path) -> None:
     runner, trainer = trained(tmp_path, "CheckpointHook", scores=[5, 9, 1, 2, 3], epochs=2)
     assert runner.best["accuracy"].score == 9
     trainer.run(BATCHES, max_epochs=2)

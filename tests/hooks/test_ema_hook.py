@@ -286,7 +286,7 @@ def test_a_passing_nan_is_skipped_counted_and_logged_once(
     assert (training.hook.state.updates, training.hook.state.skipped) == (5, 3)
     said = [message for message in caplog.messages if "finite" in message]
     assert said == [
-        "weights are not finite: the average goes on without them (iteration 3)",
+        "weights are not finite: the average continues without them (iteration 3)",
         "updates of the average left out, as the weights were not finite: 3",
     ]
 
@@ -389,7 +389,7 @@ def test_raw_weights_are_back_after_any_evaluation(
 
 
 @pytest.mark.parametrize("point", ["before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch"])
-def test_a_hook_that_fails_in_an_evaluation_leaves_the_raw_weights(point: str, tmp_path: Path) -> None:
+def test_a_failing_hook_in_an_evaluation_leaves_raw_weights(point: str, tmp_path: Path) -> None:
     training = Training(tmp_path, failing_at(point, priority=90), EVAL)
     with pytest.raises(HookError, match="boom"):
         training.run()
@@ -492,7 +492,7 @@ def test_a_checkpoint_always_has_raw_weights_and_averages(inside: bool, overlap:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_checkpoint_of_an_iteration_has_the_average_of_that_iteration(overlap: bool, tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_average_of_its_iteration(overlap: bool, tmp_path: Path) -> None:
     settings = {"warm_up": 5, "overlap": overlap}
     keep = {"type": "CheckpointHook", "every": "1 iter", "save_best": False, "max_keep_ckpts": -1}
     training = Training(tmp_path, keep, ema=settings).run()
@@ -584,7 +584,7 @@ def test_a_checkpoint_with_other_averages_is_refused(change: str, message: str, 
 
 
 @pytest.mark.parametrize("averages", [True, False])
-def test_a_fresh_run_can_begin_with_the_averages_of_a_file(averages: bool, tmp_path: Path) -> None:
+def test_a_new_run_can_begin_with_averages_from_a_file(averages: bool, tmp_path: Path) -> None:
     before = Training(tmp_path / "before").run(2)
     state = saved(before)
     if not averages:

@@ -361,7 +361,7 @@ def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
     assert lines[-1].endswith("  INFO     run ended after 1 epoch, 2 iterations")
 
 
-def test_a_logger_of_the_script_gets_lines_and_keeps_its_level(tmp_path: Path) -> None:
+def test_the_scripts_logger_gets_lines_and_keeps_its_level(tmp_path: Path) -> None:
     heard: list[str] = []
     logger = logging.Logger("mine", level=logging.INFO)
     handler = logging.Handler()

@@ -9,7 +9,7 @@ from torch import nn
 from ignite_hooks.model.averaging_thread import AveragingThread, one_worker, why_no_thread
 
 
-def test_a_model_that_is_not_on_the_cpu_has_no_thread() -> None:
+def test_models_on_other_devices_than_the_cpu_need_no_thread() -> None:
     model = nn.Linear(2, 2, device="meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     assert why_no_thread(model, optimizer) == "not all of the model is in the memory of the CPU"

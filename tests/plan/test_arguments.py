@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.engine.dispatch import ArgumentSets
-from ignite_hooks.plan.arguments import Available, CannotSupply, match
+from ignite_hooks.plan.arguments import Available, CannotSupply, match_arguments
 
 HERE = Available(
     runner="RUNNER",
@@ -20,7 +20,7 @@ LIVE = {"epoch": 3, "metrics": {"loss": 1.0}, "step": 7, "batch_idx": 2, "data_b
 
 
 def called(method: Any) -> Any:
-    function, sources = match(method, HERE, "Hook.point")
+    function, sources = match_arguments(method, HERE, "Hook.point")
     sets = ArgumentSets(LIVE.__getitem__)
     arguments = sets.of(sources)
     sets.gather()
@@ -101,7 +101,7 @@ def test_methods_of_every_style_get_their_arguments(name: str, result: Any) -> N
 )
 def test_what_nobody_can_supply_is_named(method: Any, message: str) -> None:
     with pytest.raises(CannotSupply) as caught:
-        match(method, HERE, "Hook.point")
+        match_arguments(method, HERE, "Hook.point")
     assert str(caught.value) == message
 
 
@@ -113,9 +113,9 @@ def test_methods_with_equal_parameters_share_one_list_emptied_between_events() -
         return LIVE[name]
 
     sets = ArgumentSets(look_up)
-    first = sets.of(match(lambda runner, data_batch: None, HERE, "")[1])
-    second = sets.of(match(lambda runner, data_batch: None, HERE, "")[1])
-    fixed = sets.of(match(lambda runner, model: None, HERE, "")[1])
+    first = sets.of(match_arguments(lambda runner, data_batch: None, HERE, "")[1])
+    second = sets.of(match_arguments(lambda runner, data_batch: None, HERE, "")[1])
+    fixed = sets.of(match_arguments(lambda runner, model: None, HERE, "")[1])
     assert first is second
     assert sets.live
     sets.gather()

@@ -357,7 +357,7 @@ def test_resuming_ranks_as_if_never_stopped() -> None:
         assert second.state_dict() == straight.state_dict()
 
 
-def test_loading_replaces_the_records_and_keeps_the_rules_that_are_declared() -> None:
+def test_loading_replaces_records_and_keeps_declared_rules() -> None:
     best = filled()
     best.load_state_dict({})
     assert len(best) == 0
@@ -365,7 +365,7 @@ def test_loading_replaces_the_records_and_keeps_the_rules_that_are_declared() ->
         best.offer("accuracy", 0.1, step=1, epoch=1, rule="less")
 
 
-def test_a_record_that_was_ranked_the_other_way_round_is_not_taken_up() -> None:
+def test_records_ranked_by_the_opposite_rule_are_not_loaded() -> None:
     best = Best()
     best.watch("accuracy", "less")
     best.load_state_dict(filled().state_dict())

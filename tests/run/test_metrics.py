@@ -136,7 +136,7 @@ def test_the_trainers_own_metric_is_not_overwritten() -> None:
     assert (metrics["loss"], metrics["val_loss"]) == (0.7, 0.3)
 
 
-def test_a_prefixed_name_wins_over_a_plain_one_that_looks_like_it() -> None:
+def test_a_prefixed_name_wins_over_an_identical_plain_one() -> None:
     metrics = Metrics()
     metrics.publish_evaluation("val", {"acc": 0.9, "val_acc": 0.1}, 5, first=True, taken=[])
     assert dict(metrics) == {"acc": 0.9, "val_acc": 0.9, "val_val_acc": 0.1}
@@ -153,7 +153,7 @@ def test_a_prefixed_name_wins_over_a_plain_one_that_looks_like_it() -> None:
         (["val/acc", "val_acc"], "val_acc", "val_acc"),
     ],
 )
-def test_a_name_is_found_exactly_then_with_slash_and_underscore_exchanged(
+def test_names_match_exactly_then_with_slash_and_underscore_exchanged(
     names: list[str], wanted: str, found: str
 ) -> None:
     metrics = with_values(dict.fromkeys(names, 0.5))

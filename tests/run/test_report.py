@@ -29,7 +29,7 @@ def test_one_long_call_counts_once(place: int) -> None:
     assert tally.total == pytest.approx(1.0 + 999 * 1e-6)
 
 
-def test_the_table_begins_with_the_most_expensive_and_ends_with_failures() -> None:
+def test_the_most_expensive_comes_first_and_failures_last() -> None:
     report = Report(seconds=2.0)
     report.tallies["cheap", "before_run"] = Tally(1, 1, 1e-6, 1e-6)
     report.tallies["dear", "after_epoch"] = Tally(4, 4, 1.0, 0.5)

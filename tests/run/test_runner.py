@@ -73,7 +73,7 @@ def test_the_helpers_of_hook_authors_agree_with_the_counters(tmp_path: Path) -> 
     ]
 
 
-def test_batch_outputs_and_counters_are_those_of_the_engine_that_runs(tmp_path: Path) -> None:
+def test_batch_outputs_and_counters_come_from_the_running_engine(tmp_path: Path) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
     seen: Log = []

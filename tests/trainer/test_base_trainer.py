@@ -241,7 +241,7 @@ def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("given", "hint"),
-    [({"type": "LoggerHook"}, r": build_hook\(\) makes one of it"), (TimeTrackingHook, ""), (None, "")],
+    [({"type": "LoggerHook"}, r": pass it to build_hook\(\) first"), (TimeTrackingHook, ""), (None, "")],
     ids=["an entry", "a class", "nothing"],
 )
 def test_what_is_no_hook_is_not_registered(given: Any, hint: str, tmp_path: Path) -> None:

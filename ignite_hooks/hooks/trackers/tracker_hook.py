@@ -68,7 +68,7 @@ class TrackerHook(BaseHook):
         pictures_every = self.image_interval if self.log_images else None
         self._place = runner.writer.join(self._writer, pictures_every=pictures_every)
         if not runner.state.resume_from and not runner.global_step:
-            # The other writers were told before this one joined.
+            # The other writers were called before this one joined.
             self._place.began_anew()
         if isinstance(config, Mapping) and config:
             self._place.write_config(config)

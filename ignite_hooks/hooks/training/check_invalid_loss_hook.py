@@ -30,8 +30,8 @@ MOST_IN_A_ROW = 10
 
 
 @dataclass
-class Progress:
-    """What this hook remembers."""
+class InvalidLossProgress:
+    """The progress of this hook, which checkpoints hold."""
 
     skipped: int = 0
     in_a_row: int = 0
@@ -49,7 +49,7 @@ class CheckInvalidLossHook(BaseHook):
     one unless ``interval`` is given. After 10 bad batches in a row it raises.
 
     Args:
-        interval: How many iterations lie between two looks; 1 for ``skip``.
+        interval: The number of iterations between two checks; 1 for ``skip``.
         keys: The losses; by default all that the step returns with "loss" in their names, else all numbers.
         action: What happens: the run fails (raise), it ends in order (stop), or the batch is left out (skip).
         save_batch: Whether the first bad batch is saved as bad_batch.pt, for ``torch.load(weights_only=True)``.
@@ -63,7 +63,7 @@ class CheckInvalidLossHook(BaseHook):
     keys: list[str] | None = None
     action: Literal["raise", "stop", "skip"] = "raise"
     save_batch: bool = False
-    state: Progress = field(init=False, default_factory=Progress)
+    state: InvalidLossProgress = field(init=False, default_factory=InvalidLossProgress)
 
     collective: ClassVar[bool] = True
 
@@ -84,7 +84,7 @@ class CheckInvalidLossHook(BaseHook):
         self._leave()
         self._has_saved = False
         if runner.global_step == 0:
-            self.state = Progress()
+            self.state = InvalidLossProgress()
 
     def before_train(self, runner: Runner) -> None:
         if self.action != "skip":
@@ -120,7 +120,7 @@ class CheckInvalidLossHook(BaseHook):
 
     def _described(self, runner: Runner, losses: Mapping[str, Any], is_bad: bool) -> str:
         """Return what is wrong on the first rank where something is; each rank saves its own batch."""
-        rates = learning_rates(runner.optimizer)
+        rates = distinct_learning_rates(runner.optimizer)
         values = {name: _value(loss) for name, loss in losses.items()}
         bad = {name: value for name, value in values.items() if not math.isfinite(value)}
         words = ", ".join(f"{name} is {value}" for name, value in bad.items())
@@ -247,7 +247,7 @@ def _value(loss: Any) -> float:
     return next((value for value in values if not math.isfinite(value)), math.fsum(values))
 
 
-def learning_rates(optimizer: Any) -> list[float]:
+def distinct_learning_rates(optimizer: Any) -> list[float]:
     """Return the learning rates of the groups of one or several optimizers, each once."""
     groups = param_groups(optimizer)
     return list(dict.fromkeys(float(group["lr"]) for group in groups if "lr" in group))

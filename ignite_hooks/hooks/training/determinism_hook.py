@@ -28,8 +28,8 @@ WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 class DeterminismHook(BaseHook):
     """Seed the run, forbid operations that are not deterministic, and keep digests of the weights to compare two runs.
 
-    With ``compare_with`` the first difference is told, with the parts of the model it is in. Ranks whose weights should
-    be equal are compared too, without buffers such as running statistics. What was set is put back at the end.
+    With ``compare_with`` the first difference is reported, with the parts of the model it is in. Ranks whose weights
+    should be equal are compared too, without buffers such as running statistics. Settings are restored at the end.
 
     Args:
         seed: What all random numbers begin with, on each rank others; None leaves them alone.
@@ -63,7 +63,7 @@ class DeterminismHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._differs = self._warned_about_ranks = False
-        self._others = {} if self.compare_with is None else read(self.compare_with / FILE)
+        self._others = {} if self.compare_with is None else read_digests(self.compare_with / FILE)
         self._set_flags()
         # The random numbers of a resumed run are restored after this.
         if self.seed is not None and runner.global_step == 0:
@@ -75,7 +75,11 @@ class DeterminismHook(BaseHook):
         """Remove the digests of iterations that a resumed run repeats."""
         if is_main_process():
             path = runner.work_dir / FILE
-            kept = {n: parts for n, parts in read(path).items() if n <= runner.global_step} if path.exists() else {}
+            kept = (
+                {n: parts for n, parts in read_digests(path).items() if n <= runner.global_step}
+                if path.exists()
+                else {}
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(map(line, kept.items())) if runner.global_step else "", encoding="utf-8")
         if runner.global_step == 0:
@@ -129,7 +133,7 @@ class DeterminismHook(BaseHook):
         module, step = unwrapped(runner.model), runner.global_step
         found = digests_of(module.state_dict())
         if world_size() > 1 and not is_sharded(runner.model):
-            # Buffers are not compared: between two synchronisations each rank has statistics of its own batches.
+            # Buffers are not compared: between two synchronisations each rank has the statistics of its batches.
             self._compare_ranks(runner, all_gather(digests_of(dict(module.named_parameters()))))
         if not is_main_process():
             return
@@ -184,7 +188,7 @@ def line(item: tuple[int, Mapping[str, str]]) -> str:
     return json.dumps({"iteration": iteration, **parts}) + "\n"
 
 
-def read(path: Path) -> dict[int, dict[str, str]]:
+def read_digests(path: Path) -> dict[int, dict[str, str]]:
     """Return the digests of a run by iteration."""
     if not path.exists():
         raise FileNotFoundError(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @settings
 class DistSamplerSeedHook(BaseHook):
-    """Give the sampler of the training data the number of the epoch, so that each epoch has an order of its own.
+    """Give the sampler of the training data the number of the epoch, so that each epoch has another order.
 
     Reads: the loader the trainer runs on.
     """

@@ -64,7 +64,7 @@ class FreezeHook(BaseHook):
         self._thaw()
         module = unwrapped(model)
         found = dict(matching(module, self.patterns))
-        if missing := [pattern for pattern in self.patterns if not any(fits(name, pattern) for name in found)]:
+        if missing := [pattern for pattern in self.patterns if not any(matches(name, pattern) for name in found)]:
             known = [name for name, _ in module.named_parameters()]
             hint = did_you_mean(missing[0].rstrip(".*"), known) or f": there are {', '.join(known[:10])}"
             raise SettingError("patterns", f"no parameter matches {missing[0]!r}{hint}")
@@ -165,15 +165,15 @@ class Still:
 def matching(module: Module, patterns: Sequence[str]) -> Iterator[tuple[str, Parameter]]:
     """Return the parameters whose names match one of the patterns."""
     for name, parameter in module.named_parameters():
-        if any(fits(name, pattern) for pattern in patterns):
+        if any(matches(name, pattern) for pattern in patterns):
             yield name, parameter
 
 
-def fits(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     """Return whether the name of a parameter, or of a module it is in, matches a pattern.
 
     Example:
-        >>> fits("backbone.0.weight", "backbone"), fits("backbone.0.weight", "*.weight"), fits("head.bias", "backbone")
+        >>> matches("stem.0.weight", "stem"), matches("stem.0.weight", "*.weight"), matches("head.bias", "stem")
         (True, True, False)
     """
     parts = name.split(".")

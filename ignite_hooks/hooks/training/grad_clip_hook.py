@@ -93,7 +93,7 @@ class GradClipHook(BaseHook):
     def _write(self, runner: Runner) -> None:
         norms, self._norms = self._norms, []
         if norms:
-            found = summary(fetched(norms), self.max_norm)
+            found = norm_summary(norms_as_floats(norms), self.max_norm)
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
 
@@ -118,18 +118,18 @@ def clip(optimizer: Any, max_norm: float, norm_type: float) -> Tensor | None:
     return norm if whole is None else whole()
 
 
-def fetched(norms: list[Tensor]) -> list[float]:
+def norms_as_floats(norms: list[Tensor]) -> list[float]:
     """Return the numbers, in one transfer."""
     import torch
 
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).tolist()
 
 
-def summary(norms: list[float], max_norm: float) -> dict[str, float]:
+def norm_summary(norms: list[float], max_norm: float) -> dict[str, float]:
     """Return the mean and the largest of the finite norms, and the share of those that were too large.
 
     Example:
-        >>> summary([1.0, 2.0, float("inf"), 6.0], max_norm=1.5)
+        >>> norm_summary([1.0, 2.0, float("inf"), 6.0], max_norm=1.5)
         {'grad_norm': 3.0, 'grad_norm_max': 6.0, 'grad_norm_clipped': 0.75}
     """
     finite = [norm for norm in norms if math.isfinite(norm)]

@@ -34,7 +34,7 @@ class LRFinderHook(BaseHook):
 
     Each of some training steps, on the run's own data, is made with a larger rate, until the loss explodes. Then the
     weights, the optimizer and whatever else has a state are as before, random numbers included: the run that follows
-    is the run there would have been without. What a step or a data set counts in variables of its own is not put back,
+    is the run there would have been without. What a step or a data set counts in its own variables is not restored,
     and a step that accumulates gradients uses each batch alone. A run that is resumed tries nothing.
 
     Args:
@@ -42,7 +42,7 @@ class LRFinderHook(BaseHook):
         end_lr: The largest rate.
         num_iter: How many steps lead from one to the other.
         smoothing: How much of the losses before belongs to the smoothed one that is judged.
-        diverge: The trial ends where the smoothed loss is so many times the smallest.
+        diverge: The trial ends when the smoothed loss is this many times the smallest.
         apply: Whether the run begins with the rate that is found, the rates of several groups in their proportion.
         show: Whether the picture is shown as well.
         save: Whether the picture becomes a file.
@@ -98,7 +98,7 @@ class LRFinderHook(BaseHook):
             self._draw(runner)
 
     def _tried(self, runner: Runner) -> Iterator[tuple[float, float]]:
-        """Yield rates and smoothed losses while the trial goes on; restore everything at its end."""
+        """Yield rates and smoothed losses during the trial; restore everything at its end."""
         trainer, optimizer, data = runner.trainer, runner.optimizer, runner.trainer.state.dataloader
         if data is None or isinstance(data, Iterator):
             raise ValueError(
@@ -158,7 +158,7 @@ class Kept:
             raise ValueError(
                 "the model has parameters without a size before its first forward: make one before the run"
             )
-        self._states = [copied(thing.state_dict()) for thing in self._things]
+        self._states = [state_copy(thing.state_dict()) for thing in self._things]
         self._modes = [(part, part.training) for part in self._model.modules()]
         # Including those that are in no state.
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
@@ -196,7 +196,7 @@ def put_into(groups: Sequence[dict[str, Any]], loaded: Sequence[dict[str, Any]])
             group["lr"] = rate.fill_(values["lr"])
 
 
-def copied(value: Any) -> Any:
+def state_copy(value: Any) -> Any:
     """Return a copy of a state; ``deepcopy`` of fake tensors makes some that torch frees twice.
 
     Example:
@@ -210,8 +210,8 @@ def copied(value: Any) -> Any:
     if hasattr(value, "detach"):
         return value.detach().clone()
     if isinstance(value, Mapping):
-        return {name: copied(item) for name, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else copy.deepcopy(value)
+        return {name: state_copy(item) for name, item in value.items()}
+    return [state_copy(item) for item in value] if isinstance(value, list) else copy.deepcopy(value)
 
 
 class Smooth:

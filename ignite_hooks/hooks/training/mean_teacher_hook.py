@@ -102,7 +102,7 @@ class MeanTeacherHook(BaseHook):
     def _warn(self, runner: Runner) -> None:
         if not self._warned:
             self._warned = True
-            words = "the student is not finite: the teacher goes on without it (iteration %d)"
+            words = "the student is not finite: the teacher continues without it (iteration %d)"
             runner.logger.warning(words, runner.global_step)
 
     def _share_memory(self, teacher: Any) -> None:

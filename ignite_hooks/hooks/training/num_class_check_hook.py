@@ -23,8 +23,8 @@ PLACES = ("metainfo", "CLASSES", "classes")
 class NumClassCheckHook(BaseHook):
     """Compare the num_classes of the modules of the model with the class names of the data set.
 
-    It looks before the training and before each evaluation. The names are ``metainfo["classes"]``, ``CLASSES`` or
-    ``classes`` of the data set, or of one it wraps. Data without names is told once; a text in their place is an
+    It checks before the training and before each evaluation. The names are ``metainfo["classes"]``, ``CLASSES`` or
+    ``classes`` of the data set, or of one it wraps. Data without names is reported once; a text in their place is an
     error, as each letter would count as a class.
 
     Args:

@@ -21,7 +21,7 @@ PLACES = ("pipeline", "transform", "transforms")
 class PipelineSwitchHook(BaseHook):
     """Replace the transforms of the data set once, before the first epoch that is to have others.
 
-    A run that is resumed after it has them from its first batch on. Worker processes are started anew. After the run
+    A run that is resumed after it has them from its first batch on. Worker processes are restarted. After the run
     the data set has its own transforms again.
 
     Args:

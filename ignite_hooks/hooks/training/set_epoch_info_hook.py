@@ -25,7 +25,7 @@ class SetEpochInfoHook(BaseHook):
     def before_train(self, runner: Runner, model: Any) -> None:
         if not callable(getattr(unwrapped(model), "set_epoch", None)):
             name = type(unwrapped(model)).__name__
-            runner.logger.warning("%s has no method set_epoch(epoch): it is not told the epoch", name)
+            runner.logger.warning("%s has no method set_epoch(epoch): it does not receive the epoch", name)
 
     def before_train_epoch(self, model: Any, epoch: int) -> None:
         set_epoch = getattr(unwrapped(model), "set_epoch", None)

@@ -28,7 +28,7 @@ KEY = "swa_state_dict"
 
 
 @dataclass
-class Progress:
+class WeightAverageProgress:
     """The progress of the mean, which checkpoints hold."""
 
     taken: int = 0
@@ -41,8 +41,8 @@ class Progress:
 class SWAHook(BaseHook):
     """Keep the plain mean of the weights at the ends of the last epochs (SWA), and give it to the model at the end.
 
-    The training goes on with its own weights, which ``state_dict`` holds in every checkpoint. Before the mean is saved
-    for the last time, batch norms go through the training data once more, as their statistics are of other weights.
+    The training continues with its own weights, which ``state_dict`` holds in every checkpoint. Before the mean is
+    saved for the last time, batch norms see the training data once more, as their statistics are of other weights.
 
     Args:
         start_epoch: The epochs that have to be over before the first is taken; below 1 it is a share of the run.
@@ -60,7 +60,7 @@ class SWAHook(BaseHook):
     swa_lr: Annotated[float, Gt(0)] | None = None
     annealing_epochs: Annotated[int, Ge(0)] = 5
     update_norms: bool = True
-    state: Progress = field(init=False, default_factory=Progress)
+    state: WeightAverageProgress = field(init=False, default_factory=WeightAverageProgress)
 
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class SWAHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state, self._averages = Progress(), None
+            self.state, self._averages = WeightAverageProgress(), None
         elif self._averages is not None and self._averages.swapped:
             # The previous run has left the mean in the model: this one continues with the weights.
             self._averages.swap_out()

@@ -24,8 +24,8 @@ STRIDE = 32
 
 
 @dataclass
-class Progress:
-    """What this hook remembers."""
+class SizeProgress:
+    """The progress of this hook, which checkpoints hold."""
 
     seed: int | None = None
     """From which all ranks draw the same sizes."""
@@ -40,7 +40,7 @@ class SyncRandomSizeHook(BaseHook):
     The first side is 32 times a number within ``ratio_range``; the second follows from ``img_scale``. Rank 0 chooses
     the seed for all, so a size is known everywhere without a message, and again after a resume.
 
-    A data set with a method ``update_dynamic_scale(size)`` is told the size; worker processes are then started anew.
+    A data set with a method ``update_dynamic_scale(size)`` receives the size; worker processes are then restarted.
     Otherwise each batch is resized before the step, by ``resize``, or where it is images with classes or masks.
 
     Args:
@@ -59,7 +59,7 @@ class SyncRandomSizeHook(BaseHook):
     interval: Annotated[int, Ge(1)] = 1
     by_epoch: bool = True
     resize: Callable[..., Any] | None = None
-    state: Progress = field(init=False, default_factory=Progress)
+    state: SizeProgress = field(init=False, default_factory=SizeProgress)
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class SyncRandomSizeHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state = Progress()
+            self.state = SizeProgress()
         loader = runner.trainer.state.dataloader
         self._datasets = [] if self.resize else list(workers.datasets_with(loader, "update_dynamic_scale"))
         self._resizes = not self._datasets
@@ -117,7 +117,7 @@ class SyncRandomSizeHook(BaseHook):
         if not self._resizes or self.state.size is None:
             return
         size, state = (self.state.size[0], self.state.size[1]), runner.trainer.state
-        batch = resized(state.batch, size) if self.resize is None else self.resize(state.batch, size)
+        batch = resized_batch(state.batch, size) if self.resize is None else self.resize(state.batch, size)
         if batch is None and self.resize is None:
             self._resizes = False
             runner.logger.warning(
@@ -159,7 +159,7 @@ def drawn_size(seed: int, draw: int, ratio_range: Sequence[int], img_scale: Sequ
     return STRIDE * ratio, STRIDE * max(1, ratio * img_scale[1] // img_scale[0])
 
 
-def resized(batch: Any, size: tuple[int, int]) -> Any:
+def resized_batch(batch: Any, size: tuple[int, int]) -> Any:
     """Return a batch of images in this size, with its masks if it has any; None if it is something else.
 
     Example:

@@ -22,20 +22,20 @@ REASON = "time limit of"
 
 
 @dataclass
-class Progress:
-    """What a resumed run goes on from."""
+class TimeProgress:
+    """The progress of this hook, which checkpoints hold."""
 
     seconds: float = 0.0
-    """What the run has taken, in this process and those before it."""
+    """The time that the run has taken, in this process and those before it."""
 
 
 @settings
 class TimeLimitHook(BaseHook):
-    """Stop the run in good order when it has taken so long, and see to it that its state is saved.
+    """Stop the run in good order when its time is up, and make sure that its state is saved.
 
     Args:
         limit: Seconds, or words such as ``2h 30m``, ``90 min`` or ``1 day``.
-        per_process: Whether a run that is resumed begins to count anew, as the time of a job does; otherwise the time
+        per_process: Whether a resumed run counts from zero, as the time of a job does; otherwise the time
             of all processes of a run counts.
 
     Saves: the time that has been taken; time_limit_iter_<N>.pth where no other hook saves the last state.
@@ -45,7 +45,7 @@ class TimeLimitHook(BaseHook):
     per_process: bool = False
     # At the end of a run after all other hooks: their state belongs in the file.
     priority: PriorityLike = Priority.HIGHEST
-    state: Progress = field(init=False, default_factory=Progress)
+    state: TimeProgress = field(init=False, default_factory=TimeProgress)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
 
     # All ranks decide by the clock of rank 0, so there is nothing to vote on.
@@ -63,7 +63,7 @@ class TimeLimitHook(BaseHook):
         return When(min(10.0, self._limit / 100), "second")
 
     def before_run(self) -> None:
-        self.state, self._began, self._before = Progress(), None, 0.0
+        self.state, self._began, self._before = TimeProgress(), None, 0.0
 
     def before_train(self, runner: Runner) -> None:
         """Stop a resumed run whose time is up, unless it is given more."""

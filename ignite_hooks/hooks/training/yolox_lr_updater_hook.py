@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class YOLOXLrUpdaterHook(BaseHook):
     """Set the learning rate: it rises as a parabola, falls as a cosine, and stays for the last epochs.
 
-    Every group of the optimizer has a curve of its own, from the learning rate it was made with. The rate follows from
+    Every group of the optimizer has a separate curve, from its initial learning rate. The rate follows from
     the iteration alone, so a resumed run needs no state. Epochs and iterations are never added up: with ``by_epoch``
     the cosine is one of epochs and its rate changes with each, else one of iterations. The warm-up moves with every
     iteration in both.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class YOLOXModeSwitchHook(BaseHook):
     """Run the last epochs without some augmentations of the data, and with the L1 loss of the model.
 
-    In exactly the last ``num_last_epochs``, also of a run that is resumed within them, the data set is told by
-    ``update_skip_type_keys(keys)``, before a batch is loaded; worker processes are started anew. Modules of the model
+    In exactly the last ``num_last_epochs``, also of a run that is resumed within them, the data set is switched by
+    ``update_skip_type_keys(keys)``, before a batch is loaded; worker processes are restarted. Modules of the model
     with a switch ``use_l1`` have it on. After the run both are as before.
 
     Args:

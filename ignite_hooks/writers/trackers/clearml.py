@@ -13,7 +13,7 @@ from typing import Any
 
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.spool import TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
@@ -140,32 +140,32 @@ class _ClearML(Tracker):
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
 
-    def scalars(self, record: Record) -> None:
+    def scalars(self, record: TrackerRecord) -> None:
         for name, value in record.content.items():
             if not math.isfinite(value):
                 continue  # ClearML would show 0.0
             title, series = titled(name)
             self._logger.report_scalar(title, series, value, record.step)
 
-    def image(self, record: Record) -> None:
+    def image(self, record: TrackerRecord) -> None:
         title, series = titled(record.content["name"])
         self._logger.report_image(title, series, record.step, image=record.content["image"])
 
-    def histogram(self, record: Record) -> None:
+    def histogram(self, record: TrackerRecord) -> None:
         title, series = titled(record.content["name"])
         counts, edges = record.content["counts"], record.content["edges"]
         labels = [f"{edge:.4g}" for edge in edges[:-1]]
         self._logger.report_histogram(title, series, values=counts, iteration=record.step, xlabels=labels)
 
-    def text(self, record: Record) -> None:
+    def text(self, record: TrackerRecord) -> None:
         self._logger.report_text(
             f"{record.content['name']} (iteration {record.step})\n{record.content['text']}", print_console=False
         )
 
-    def config(self, record: Record) -> None:
+    def config(self, record: TrackerRecord) -> None:
         self._task.connect_configuration(dict(record.content), name="config")
 
-    def artifact(self, record: Record) -> None:
+    def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Offline, Tracker
 
 BATCH = 500
@@ -44,8 +44,8 @@ class Delivery:
         self._connect, self._name, self._load, self._limit = connect, name, load, limit
         self._loaded = threading.Event()
         self._gathered, self._retries, self._pause, self._clock = gathered, retries, pause, clock
-        self._queue: deque[Record] = deque()
-        self._in_hand: list[Record] = []
+        self._queue: deque[TrackerRecord] = deque()
+        self._in_hand: list[TrackerRecord] = []
         self._news = threading.Condition()
         self._closing = threading.Event()
         self._given_up = threading.Event()
@@ -58,7 +58,7 @@ class Delivery:
         self._thread = threading.Thread(target=self._work, name=f"ignite_hooks {name}", daemon=True)
         self._thread.start()
 
-    def put(self, record: Record) -> None:
+    def put(self, record: TrackerRecord) -> None:
         """Queue a record; if the queue is full, the older half goes to the spool."""
         with self._news:
             self._queue.append(record)
@@ -127,7 +127,7 @@ class Delivery:
         if not self._given_up.is_set():
             self._end()
 
-    def _deliver(self, records: list[Record]) -> None:
+    def _deliver(self, records: list[TrackerRecord]) -> None:
         if self._circuit_open:
             self._keep_in_hand()
             if self._clock() >= self._try_again_at:
@@ -139,7 +139,7 @@ class Delivery:
             elif self._tracker is not None and not self._tracker.vouches:
                 self._keep_in_hand()
 
-    def _sent(self, records: list[Record]) -> bool:
+    def _sent(self, records: list[TrackerRecord]) -> bool:
         """Send records, with retries except at the end of a run; return whether that succeeded."""
         waits = iter(self._retries)
         while True:
@@ -153,7 +153,7 @@ class Delivery:
                     return False
                 self._closing.wait(wait)
 
-    def _send(self, records: list[Record]) -> None:
+    def _send(self, records: list[TrackerRecord]) -> None:
         if self._tracker is None:
             self._tracker = self._connect()
         self._tracker.send(records)
@@ -200,7 +200,7 @@ class Delivery:
         if not self._tracker.vouches and arrived and not self._circuit_open and not self._given_up.is_set():
             self.spool.remove()
 
-    def _keep(self, records: list[Record]) -> None:
+    def _keep(self, records: list[TrackerRecord]) -> None:
         """Put records into the spool; if the disk is full, they are lost."""
         try:
             self.spool.append(records)

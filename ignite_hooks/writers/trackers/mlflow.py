@@ -14,7 +14,7 @@ from typing import Any
 from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.spool import TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Offline, Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
@@ -129,7 +129,7 @@ class _MLflow(Tracker):
     def __init__(self, client: Any, run_id: str, borrowed: Mapping[str, str], ends: bool) -> None:
         self._client, self._run_id, self._borrowed, self._ends = client, run_id, borrowed, ends
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[TrackerRecord]) -> None:
         from mlflow.entities import Metric
 
         metrics = [
@@ -142,15 +142,15 @@ class _MLflow(Tracker):
             self._client.log_batch(self._run_id, metrics=metrics[start : start + METRICS_AT_ONCE])
         super().send([record for record in records if record.what not in ("scalars", "histogram")])
 
-    def image(self, record: Record) -> None:
+    def image(self, record: TrackerRecord) -> None:
         name, picture = record.content["name"], record.content["image"]
         self._client.log_image(self._run_id, picture, key=_plain(_name(name)), step=record.step)
 
-    def text(self, record: Record) -> None:
+    def text(self, record: TrackerRecord) -> None:
         name = re.sub(r"[^\w.-]", "_", record.content["name"])
         self._client.log_text(self._run_id, record.content["text"], f"texts/{name}_{record.step}.txt")
 
-    def config(self, record: Record) -> None:
+    def config(self, record: TrackerRecord) -> None:
         from mlflow.entities import Param
 
         named = {_name(name): str(value)[:LONGEST_PARAMETER] for name, value in reversed(flattened(record.content))}
@@ -162,7 +162,7 @@ class _MLflow(Tracker):
         whole = json.dumps(record.content, indent=2, ensure_ascii=False, default=str)
         self._client.log_text(self._run_id, whole, "config.json")
 
-    def artifact(self, record: Record) -> None:
+    def artifact(self, record: TrackerRecord) -> None:
         path, kind, name = Path(record.content["path"]), record.content["kind"], record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Record, Spool
+from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
@@ -65,7 +65,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     return f"{sent} records sent to {header['writer'].removesuffix('Writer')}"
 
 
-def at_home(record: Record, written_in: str, folder: Path) -> Record | None:
+def at_home(record: TrackerRecord, written_in: str, folder: Path) -> TrackerRecord | None:
     """Return the record with the present path of its file, or None if the file is outside the work directory.
 
     Otherwise the author of a spool could choose any file of this machine to be sent.

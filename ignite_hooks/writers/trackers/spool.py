@@ -19,7 +19,7 @@ KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact"
 
 
 @dataclass(frozen=True)
-class Record:
+class TrackerRecord:
     """One thing to deliver: its kind, its step, its time and its content."""
 
     what: str
@@ -35,7 +35,7 @@ class Record:
         return json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Record:
+    def from_json(cls, row: Mapping[str, Any]) -> TrackerRecord:
         """Return the record of a line that was read."""
         content = {key: _unpacked(value) for key, value in row["content"].items()}
         return cls(row["what"], row["step"], row["time"], content)
@@ -56,7 +56,7 @@ class Spool:
         """The number of records in the file that were delivered by way of ``batches``."""
         self._lock = threading.Lock()
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[TrackerRecord]) -> None:
         """Add records at the end."""
         if not records:
             return
@@ -80,7 +80,7 @@ class Spool:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(words) + "\n")
 
-    def batches(self, size: int = 500) -> Iterator[list[Record]]:
+    def batches(self, size: int = 500) -> Iterator[list[TrackerRecord]]:
         """Yield the records in order; a batch counts as delivered when the next one is asked for."""
         done, batch = 0, []
         for record in self:
@@ -123,8 +123,8 @@ class Spool:
             found |= row if "what" not in row else {}
         return found
 
-    def __iter__(self) -> Iterator[Record]:
-        return (Record.from_json(row) for row in self._rows() if "what" in row)
+    def __iter__(self) -> Iterator[TrackerRecord]:
+        return (TrackerRecord.from_json(row) for row in self._rows() if "what" in row)
 
     def __len__(self) -> int:
         return sum(1 for row in self._rows() if "what" in row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ignite_hooks.writers.trackers.spool import Record
+from ignite_hooks.writers.trackers.spool import TrackerRecord
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -38,7 +38,7 @@ class Tracker:
     name = "the tracker"
     refused = 0
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[TrackerRecord]) -> None:
         """Deliver records in order."""
         for record in records:
             try:
@@ -52,22 +52,22 @@ class Tracker:
                     words = " ".join(str(error).split())[:300]
                     logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
 
-    def scalars(self, record: Record) -> None:
+    def scalars(self, record: TrackerRecord) -> None:
         """Deliver numbers; ``content`` has them by name."""
 
-    def image(self, record: Record) -> None:
+    def image(self, record: TrackerRecord) -> None:
         """Deliver a picture; ``content`` has name and image, as bytes of height x width x channels."""
 
-    def histogram(self, record: Record) -> None:
+    def histogram(self, record: TrackerRecord) -> None:
         """Deliver a histogram; ``content`` has name, counts and edges, one more than counts."""
 
-    def text(self, record: Record) -> None:
+    def text(self, record: TrackerRecord) -> None:
         """Deliver a text; ``content`` has name and text."""
 
-    def config(self, record: Record) -> None:
+    def config(self, record: TrackerRecord) -> None:
         """Deliver the configuration, which is ``content``."""
 
-    def artifact(self, record: Record) -> None:
+    def artifact(self, record: TrackerRecord) -> None:
         """Deliver a file; ``content`` has path, name and kind."""
 
     def close(self, failed: bool) -> bool:

@@ -12,7 +12,7 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import as_picture, binned, fetched, number_of, plain
 from ignite_hooks.writers.interface import Writer, full_name
 from ignite_hooks.writers.trackers.delivery import Delivery
-from ignite_hooks.writers.trackers.spool import SUFFIX, Record, Spool
+from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Tracker
 
 Mode = Literal["auto", "online", "offline", "disabled"]
@@ -100,7 +100,7 @@ class TrackerWriter(Writer):
         if self._delivery is None:
             self.prepare()
             self._delivery = self._begin()
-        self._delivery.put(Record(what, step, time.time(), content))
+        self._delivery.put(TrackerRecord(what, step, time.time(), content))
 
     def _begin(self) -> Delivery:
         if self._spool is None:

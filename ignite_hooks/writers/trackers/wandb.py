@@ -13,7 +13,7 @@ from ignite_hooks.secrets import Masks
 from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import UNSENT, Record
+from ignite_hooks.writers.trackers.spool import UNSENT, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker
 from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
 
@@ -126,17 +126,17 @@ class _Wandb(Tracker):
         self._shared = not ends and run.settings.mode == "shared"
         self._at = 0
 
-    def scalars(self, record: Record) -> None:
+    def scalars(self, record: TrackerRecord) -> None:
         self._log(dict(record.content), record.step)
 
-    def image(self, record: Record) -> None:
+    def image(self, record: TrackerRecord) -> None:
         import wandb
 
         late = self._ends and record.step < self._at
         caption = f"iteration {record.step}" if late else None
         self._log({record.content["name"]: wandb.Image(record.content["image"], caption=caption)}, record.step)
 
-    def histogram(self, record: Record) -> None:
+    def histogram(self, record: TrackerRecord) -> None:
         import wandb
 
         both = record.content["counts"], record.content["edges"]
@@ -152,13 +152,13 @@ class _Wandb(Tracker):
         else:
             self._run.log(row, step=step)
 
-    def text(self, record: Record) -> None:
+    def text(self, record: TrackerRecord) -> None:
         self._run.summary[record.content["name"]] = record.content["text"]
 
-    def config(self, record: Record) -> None:
+    def config(self, record: TrackerRecord) -> None:
         self._run.config.update(dict(record.content), allow_val_change=True)
 
-    def artifact(self, record: Record) -> None:
+    def artifact(self, record: TrackerRecord) -> None:
         path, name = Path(record.content["path"]), record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")

@@ -15,7 +15,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ignite_hooks import ConfigError, HookError, attach_hooks
-from ignite_hooks.hooks.training.check_invalid_loss_hook import all_finite, learning_rates, losses_in, replayable
+from ignite_hooks.hooks.training.check_invalid_loss_hook import (
+    all_finite,
+    distinct_learning_rates,
+    losses_in,
+    replayable,
+)
 from tests.ranks import run_ranks
 
 NAN, INF = math.nan, math.inf
@@ -144,8 +149,8 @@ def test_any_batch_is_saved_as_far_as_possible() -> None:
 
 def test_learning_rates_of_several_optimizers_are_told_once_each() -> None:
     made = {name: torch.optim.SGD([torch.ones(1)], lr=lr) for name, lr in (("g", 0.1), ("d", 0.1), ("e", 0.2))}
-    assert learning_rates(made) == [0.1, 0.2]
-    assert learning_rates(None) == []
+    assert distinct_learning_rates(made) == [0.1, 0.2]
+    assert distinct_learning_rates(None) == []
 
 
 # -- a batch is left out ---------------------------------------------------------------------------------------

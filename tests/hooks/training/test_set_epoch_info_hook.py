@@ -55,5 +55,5 @@ def test_a_model_without_the_method_is_told_of_once(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.WARNING):
         trainer.run([1], max_epochs=3)
     assert [record.message for record in caplog.records] == [
-        "Linear has no method set_epoch(epoch): it is not told the epoch"
+        "Linear has no method set_epoch(epoch): it does not receive the epoch"
     ]

@@ -12,7 +12,7 @@ from ignite.engine import Engine
 from torch.utils.data import DataLoader, Dataset
 
 from ignite_hooks import ConfigError, HookError, attach_hooks
-from ignite_hooks.hooks.training.sync_random_size_hook import drawn_size, resized
+from ignite_hooks.hooks.training.sync_random_size_hook import drawn_size, resized_batch
 from tests.ranks import run_ranks
 
 SMALL = {"ratio_range": [1, 9], "img_scale": [64, 96]}
@@ -160,7 +160,7 @@ def test_a_resumed_run_resizes_as_one_that_never_stopped(tmp_path: Path) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8])
 def test_images_keep_their_type_and_masks_their_values(dtype: Any) -> None:
     images, masks = torch.ones(2, 3, 4, 4).to(dtype), torch.randint(0, 5, (2, 4, 4))
-    found, targets = resized([images, masks], (8, 12))
+    found, targets = resized_batch([images, masks], (8, 12))
     assert (tuple(found.shape), found.dtype) == ((2, 3, 8, 12), dtype)
     assert (tuple(targets.shape), targets.dtype) == ((2, 8, 12), torch.int64)
     assert set(targets.unique().tolist()) <= set(masks.unique().tolist())
@@ -178,7 +178,7 @@ def test_images_keep_their_type_and_masks_their_values(dtype: Any) -> None:
     ],
 )
 def test_what_may_hold_places_in_an_image_is_not_touched(batch: Any) -> None:
-    assert resized(batch, (8, 8)) is None
+    assert resized_batch(batch, (8, 8)) is None
 
 
 def test_a_batch_of_another_kind_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.writers.trackers.delivery import Delivery
-from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker
 
 SOON = 30.0
@@ -21,7 +21,7 @@ class Place(Tracker):
     """Keeps the records that arrive; can be down, and can hang."""
 
     def __init__(self) -> None:
-        self.arrived: list[Record] = []
+        self.arrived: list[TrackerRecord] = []
         self.down = False
         self.asked = threading.Semaphore(0)
         self.answer = threading.Event()
@@ -33,14 +33,14 @@ class Place(Tracker):
         self.connected += 1
         return self
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[TrackerRecord]) -> None:
         self.asked.release()
         self.answer.wait()
         if self.down:
             raise ConnectionError("the line is dead")
         super().send(records)
 
-    def scalars(self, record: Record) -> None:
+    def scalars(self, record: TrackerRecord) -> None:
         if record.step == 13:
             raise Refused("13 is not a step")
         self.arrived.append(record)
@@ -70,7 +70,7 @@ def deliver(place: Place, tmp_path: Path) -> Callable[..., Delivery]:
 
 def put(delivery: Delivery, *steps: int) -> None:
     for step in steps:
-        delivery.put(Record("scalars", step, float(step), {"loss": 1.0}))
+        delivery.put(TrackerRecord("scalars", step, float(step), {"loss": 1.0}))
 
 
 def test_everything_arrives_in_order(place: Place, deliver: Callable[..., Delivery]) -> None:
@@ -97,12 +97,12 @@ def test_a_refused_record_is_logged_and_skipped(
 def test_a_record_that_the_client_rejects_blocks_no_other(
     error: Exception, place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def text(record: Record) -> None:
+    def text(record: TrackerRecord) -> None:
         raise error
 
     place.text = text  # type: ignore[method-assign]
     delivery = deliver()
-    delivery.put(Record("text", 1, 1.0, {}))
+    delivery.put(TrackerRecord("text", 1, 1.0, {}))
     put(delivery, 2)
     delivery.close(SOON)
     assert place.steps == [2]
@@ -113,12 +113,12 @@ def test_an_invalid_answer_is_no_mistake_of_a_record(place: Place) -> None:
     class NotJSON(ValueError, OSError):
         """Has the parents of `requests.exceptions.JSONDecodeError`."""
 
-    def text(record: Record) -> None:
+    def text(record: TrackerRecord) -> None:
         raise NotJSON
 
     place.text = text  # type: ignore[method-assign]
     with pytest.raises(NotJSON):
-        place.send([Record("text", 1, 1.0, {})])
+        place.send([TrackerRecord("text", 1, 1.0, {})])
 
 
 def test_a_failed_delivery_is_retried(place: Place, deliver: Callable[..., Delivery]) -> None:

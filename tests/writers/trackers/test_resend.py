@@ -10,7 +10,7 @@ import pytest
 
 from ignite_hooks.writers.memory import MemoryWriter
 from ignite_hooks.writers.trackers.resend import waiting
-from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
@@ -18,7 +18,7 @@ from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 class Shelf(TrackerWriter, Tracker):
     """A tracker that keeps everything."""
 
-    got: list[Record]
+    got: list[TrackerRecord]
     down = False
 
     def __init__(self, label: str = "", *, mode: Any = "auto", deadline: float = 20.0, work_dir: Any = None) -> None:
@@ -45,7 +45,7 @@ def _empty_shelf() -> None:
     Shelf.got, Shelf.down = [], False
 
 
-def spool_in(folder: Path, /, *records: Record, **header: Any) -> Spool:
+def spool_in(folder: Path, /, *records: TrackerRecord, **header: Any) -> Spool:
     folder.mkdir(parents=True, exist_ok=True)
     spool = Spool(folder / "shelf.spool", {"writer": "Shelf", "settings": {}, "folder": str(folder), **header})
     spool.append(records)
@@ -57,12 +57,12 @@ def send(folder: Path, kinds: Any = None) -> list[str]:
     return [send() for _, send in waiting(folder, classes.__getitem__)]
 
 
-def scalars(step: int) -> Record:
-    return Record("scalars", step, 0.5, {"loss": 1.0})
+def scalars(step: int) -> TrackerRecord:
+    return TrackerRecord("scalars", step, 0.5, {"loss": 1.0})
 
 
-def artifact(path: object) -> Record:
-    return Record("artifact", 0, 0.5, {"path": str(path), "name": "best.pth", "kind": "model"})
+def artifact(path: object) -> TrackerRecord:
+    return TrackerRecord("artifact", 0, 0.5, {"path": str(path), "name": "best.pth", "kind": "model"})
 
 
 def test_waiting_records_are_sent_once_in_order(tmp_path: Path) -> None:

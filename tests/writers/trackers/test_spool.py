@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy
 import pytest
 
-from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 
 
-def scalar(step: int) -> Record:
-    return Record("scalars", step, 1.5, {"loss": 1 / step, "val/loss": math.inf})
+def scalar(step: int) -> TrackerRecord:
+    return TrackerRecord("scalars", step, 1.5, {"loss": 1 / step, "val/loss": math.inf})
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def spool(tmp_path: Path) -> Spool:
     "record",
     [
         scalar(3),
-        Record("text", 1, 2.5, {"name": "note", "text": "line\nline \ud800 文"}),
-        Record("histogram", 1, 2.5, {"name": "w", "counts": [1, 2], "edges": [0.0, 0.5, 1.0]}),
-        Record("config", 0, 2.5, {"hooks": [{"type": "A"}], "seed": 1}),
+        TrackerRecord("text", 1, 2.5, {"name": "note", "text": "line\nline \ud800 文"}),
+        TrackerRecord("histogram", 1, 2.5, {"name": "w", "counts": [1, 2], "edges": [0.0, 0.5, 1.0]}),
+        TrackerRecord("config", 0, 2.5, {"hooks": [{"type": "A"}], "seed": 1}),
     ],
     ids=lambda record: record.what,
 )
-def test_a_record_comes_back_as_it_was(record: Record, spool: Spool) -> None:
+def test_a_record_comes_back_as_it_was(record: TrackerRecord, spool: Spool) -> None:
     spool.append([record])
     [again] = Spool(spool.path)
     assert again == record or again.what == "text"
@@ -37,7 +37,7 @@ def test_a_record_comes_back_as_it_was(record: Record, spool: Spool) -> None:
 
 def test_a_picture_comes_back_to_the_byte(spool: Spool) -> None:
     picture = numpy.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=numpy.uint8)
-    spool.append([Record("image", 1, 2.5, {"name": "cat", "image": picture})])
+    spool.append([TrackerRecord("image", 1, 2.5, {"name": "cat", "image": picture})])
     [again] = spool
     assert (again.content["image"] == picture).all()
 

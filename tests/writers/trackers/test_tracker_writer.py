@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 
-from ignite_hooks.writers.trackers.spool import Record, Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
@@ -32,9 +32,9 @@ class ToPlace(TrackerWriter):
 
 class Everything(Tracker):
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[TrackerRecord] = []
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[TrackerRecord]) -> None:
         self.records += records
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_mode_is_rejected(tmp_path: Path) -> None:
 
 def test_each_run_has_its_own_spool(tmp_path: Path) -> None:
     class Down(Tracker):
-        def send(self, records: Sequence[Record]) -> None:
+        def send(self, records: Sequence[TrackerRecord]) -> None:
             raise ConnectionError
 
     writer = ToPlace(Down(), tmp_path)
