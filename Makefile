@@ -39,6 +39,7 @@ check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and doc
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
+	$(RUN) tests/house.py
 	$(RUN) -m pytest -q --doctest-modules --doctest-ignore-import-errors ignite_hooks  # trackers are not installed
 
 .PHONY: format

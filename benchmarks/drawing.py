@@ -60,7 +60,7 @@ class Stalled:
             start = clock()
             self.hook.after_train_iter(self.runner, self.data, self.output)
             seconds = clock() - start
-            self.hook._studio.wait()
+            self.hook._thread.wait()
             return seconds * 1e3
 
         return run

@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes what it found: ``docs/benchmarks.md`` with pictures and JSON, a table in the README.
+"""Runs every benchmark and writes what it found: ``docs/benchmarks.md`` with pictures and JSON, ``docs/costs.md``.
 
 Each script runs in an interpreter of its own, so that none finds the threads, the memory or the modules of another.
 Nothing on the page is written by hand: what it says about a figure stands in the script that measures it.
@@ -90,7 +90,7 @@ SECTIONS = (
 
 
 COLUMNS = {"ours": "ignite_hooks", "Ignite": "Ignite's handlers", "MMEngine": "MMEngine", "Lightning": "Lightning"}
-"""How the names of bars begin, and what the table in the README calls them."""
+"""How the names of bars begin, and what the table in docs/costs.md calls them."""
 SUMMARY = (
     ("default_set", "default_set"),
     ("default_set", "default_set_1ms"),
@@ -354,7 +354,7 @@ def body(section: Section, result: Mapping[str, Any], quick: bool) -> Iterator[s
 
 
 def costs(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """The table of the README: the first of each one's bars."""
+    """Yield the table of docs/costs.md: the first bar of each library."""
     yield f"| less is better | {' | '.join(COLUMNS.values())} |"
     yield f"|---{'|--:' * len(COLUMNS)}|"
     for script, name in SUMMARY:
@@ -420,7 +420,7 @@ def write_page(out: Path, on: Mapping[str, Any], quick: bool) -> Path:
     target = out / "benchmarks.md"
     target.write_text(page(results, on, quick), encoding="utf-8")
     if out == DOCS:
-        put_in(DOCS.parent / "README.md", "costs", "make bench", list(costs(results)))
+        put_in(DOCS / "costs.md", "costs", "make bench", list(costs(results)))
     return target
 
 

@@ -1,7 +1,8 @@
-"""What the site shows that is kept elsewhere: README, changelog, gallery, and what hooks say of themselves."""
+"""Makes pages of the site from what is kept elsewhere: README, changelog, gallery, and the docstrings of hooks."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,21 @@ from griffe import Extension
 ROOT = Path(__file__).parent.parent
 TAKEN = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "gallery.md": "docs/gallery/README.md"}
 """Pages that are files of the repository."""
-PAGES = {
-    "docs/gallery/README.md": "gallery.md",
-    "docs/coming-from.md": "coming-from.md",
-    "docs/points.md": "points.md",
-    "docs/hooks.md": "hooks.md",
-    "docs/benchmarks.md": "benchmarks.md",
-    "docs/scale.md": "scale.md",
-    "docs/decisions/README.md": "decisions/README.md",
-    "CHANGELOG.md": "changelog.md",
+PAGES = {source: page for page, source in TAKEN.items()} | {
+    path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix()
+    for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md"))
 }
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+"""The pages of the site, by their files in the repository."""
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 _SIGNS = re.compile("[_*]")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 class Docstrings(Extension):
-    """Says ``Examples:`` where our docstrings say ``Example:``, which the reader takes for prose."""
+    """Replaces ``Example:`` in docstrings by ``Examples:``, the only form that the parser knows."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
-        """Called for everything that may have a docstring."""
+        """Rewrite the docstring of an object, if it has one."""
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
 
@@ -45,37 +41,46 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make a page of what was written for the repository."""
+    """Turn a file that was written for the repository into a page."""
     name = page.file.src_uri
     if name == "hooks.md":
         return markdown.replace("<!-- hooks -->", hooks())
-    if name in TAKEN:
-        return for_the_site(markdown, TAKEN[name])
-    return markdown
+    return for_the_site(markdown, TAKEN.get(name, f"docs/{name}"))
 
 
 def for_the_site(markdown: str, source: str) -> str:
-    """Links to pages of the site stay links; other files of the repository are named, as they are not on it.
+    """Return a file of the repository as a page of the site.
 
-    Code is left alone.
+    Links to pages stay links, hooks lead to the page of all hooks, and other files are named, as the site does not
+    have them. Code is left alone.
     """
     parts = _FENCE.split(markdown)
     return "".join(part if part.startswith("```") else _relinked(part, source) for part in parts)
 
 
 def _relinked(text: str, source: str) -> str:
+    folder = posixpath.dirname(source)
+    page_folder = posixpath.dirname(next((page for page, file in TAKEN.items() if file == source), source[5:]))
+
     def link(found: re.Match[str]) -> str:
-        words, target = found.group(1), found.group(2)
-        return f"[{words}]({PAGES[target]})" if target in PAGES else words if "`" in words else f"`{target}`"
+        words, target, anchor = found.groups()
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if path in PAGES:
+            return f"[{words}]({posixpath.relpath(PAGES[path], page_folder or '.')}{anchor or ''})"
+        if path.startswith("ignite_hooks/hooks/") and words.endswith("Hook`"):
+            return f"[{words}]({posixpath.relpath('hooks.md', page_folder or '.')}#{words.strip('`').lower()})"
+        if path.startswith("docs/"):
+            return found.group()
+        return words if "`" in words else f"`{path}`"
 
     text = _LINK.sub(link, text)
     if source.startswith("docs/gallery"):
         return text.replace("](", "](gallery/")
-    return text.replace('src="docs/', 'src="').replace("](docs/", "](")
+    return text if folder else text.replace('src="docs/', 'src="').replace("](docs/", "](")
 
 
 def hooks() -> str:
-    """Every hook with its settings, as the registry knows them."""
+    """Return the page of all hooks with their settings, as the registry knows them."""
     from ignite_hooks.config.describe import describe
     from ignite_hooks.registry import HOOKS
 
@@ -113,7 +118,7 @@ def _hook(name: str, cls: Any, known: Any) -> str:
 
 
 def _example(name: str) -> list[str]:
-    """The configuration to copy from."""
+    """Return the example configuration of a hook."""
     for path in sorted((ROOT / "configs").glob("**/*.yaml")):
         if path.stem.replace("_", "") == name.lower():
             text = re.sub(r"^# yaml-language-server:.*\n+", "", path.read_text(encoding="utf-8"))
@@ -122,7 +127,7 @@ def _example(name: str) -> list[str]:
 
 
 def _prose(cls: Any) -> list[str]:
-    """The paragraphs of a docstring before its sections."""
+    """Return the paragraphs of a docstring before its sections."""
     import inspect
 
     text = inspect.getdoc(cls) or ""
@@ -143,7 +148,7 @@ def _cell(text: str) -> str:
 
 
 def _outside(text: str) -> str:
-    """What looks like an element or emphasis outside of code, such as ``<name>_of_<file>``, is shown."""
+    """Escape elements and emphasis outside of code, such as ``<name>_of_<file>``."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
         part if part.startswith("`") else _SIGNS.sub(r"\\\g<0>", part).replace("<", "&lt;") for part in parts

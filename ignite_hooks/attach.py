@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 
 from ignite_hooks.checkpoint.save import Checkpoints
-from ignite_hooks.config.build import build_all
-from ignite_hooks.config.describe import describe
-from ignite_hooks.config.read import Settings, checked_resume, default_set, read_config
-from ignite_hooks.config.validate import validate_settings
+from ignite_hooks.config.build import build_all, build_writers, with_record
+from ignite_hooks.config.read import checked_resume, default_set, new_folder, read_config
+from ignite_hooks.config.validate import argument_problems
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
-from ignite_hooks.registry import WRITERS
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.runner import Runner
-from ignite_hooks.run.services import ALWAYS_THERE, discover
+from ignite_hooks.run.services import discover
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.folder import FolderStore
-from ignite_hooks.text import below, one_line, shown
-from ignite_hooks.writers.adapt import adapt
+from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
-from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.many import ManyWriters
 
 
@@ -85,7 +80,7 @@ def attach_hooks(
     settings = fail_on_all_ranks(lambda: read_config(cfg, defaults=defaults, problems=problems))
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
-    problems += [*_wrong_services(services), *_wrong_evaluators(engines, trainer)]
+    problems += argument_problems(services, engines, trainer)
     folder = Path(
         work_dir or settings.work_dir or broadcast_object(str(new_folder(settings.source, resume)))
     ).absolute()
@@ -94,7 +89,7 @@ def attach_hooks(
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
 
     def build() -> tuple[dict[str, Any], list[Writer]]:
-        writers = _writers(settings, folder, problems) if is_main_process() else []
+        writers = build_writers(settings, folder, problems) if is_main_process() else []
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
         problems.extend(wrong)
         if problems:
@@ -109,14 +104,7 @@ def attach_hooks(
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    record = JsonlWriter(folder / "metrics.jsonl")
-    # This file is always written; a second writer to it would write every line twice.
-    others = [
-        other
-        for other in writers
-        if not (isinstance(other, JsonlWriter) and other.path.resolve() == record.path.resolve())
-    ]
-    writer = ManyWriters([record, *others] if is_main_process() else [], masks)
+    writer = ManyWriters(with_record(writers, folder) if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
     runner.checkpoints = Checkpoints(runner, FolderStore)
@@ -131,74 +119,8 @@ def attach_hooks(
     except BaseException:
         installation.detach()
         raise
-    runner.state.resume_from = resume
+    runner.checkpoints.resume_at_start(resume)
     return runner
-
-
-def _wrong_services(services: Mapping[str, Any]) -> list[Problem]:
-    return [
-        Problem(name, "is a service of every run: choose another name") for name in ALWAYS_THERE if name in services
-    ]
-
-
-def _wrong_evaluators(engines: Mapping[Any, Any], trainer: Engine) -> list[Problem]:
-    problems = []
-    for name, engine in engines.items():
-        place = below("evaluators", name)
-        if not isinstance(name, str) or not name.isidentifier():
-            problems.append(Problem(place, f"a name of letters, digits and _ is needed, not {shown(name)}"))
-        if not isinstance(engine, Engine):
-            problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
-        elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: pass a separate engine to evaluate with"))
-        elif sum(engine is other for other in engines.values()) > 1:
-            problems.append(Problem(place, "is the engine of another name too: pass a separate engine for each name"))
-    return problems
-
-
-def _writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
-    writers: list[Writer] = []
-    for entry in settings.writers:
-        try:
-            wanted = entry.wanted
-            if isinstance(wanted, Mapping):
-                wanted = _made_writer(dict(wanted), entry.place, folder, problems)
-            if wanted is not None:
-                writers.append(adapt(wanted))
-        except Exception as error:  # anything that a constructor refuses is a mistake in the configuration
-            problems.append(Problem(entry.place, one_line(error)))
-    return writers
-
-
-def _made_writer(given: dict[str, Any], place: str, folder: Path, problems: list[Problem]) -> Any:
-    type_ = given.pop("type")
-    try:
-        cls: Any = WRITERS.get(type_) if isinstance(type_, str) else type_
-    except LookupError as error:
-        problems.append(Problem(f"{place}.type", str(error.args[0])))
-        return None
-    if wrong := validate_settings(cls, given, place, hook=False):
-        problems += wrong
-        return None
-    settings = describe(cls).settings
-    if any(setting.name == "work_dir" for setting in settings):
-        given.setdefault("work_dir", folder)
-    for setting in settings:
-        takes_path = Path in (setting.annotation, *get_args(setting.annotation))
-        if takes_path and isinstance(given.get(setting.name), (str, Path)):
-            given[setting.name] = folder / given[setting.name]
-    return cls(**given)
-
-
-def new_folder(source: str, resume: object) -> Path:
-    """Return a folder that no run of this configuration has used; to resume, return that of the newest run."""
-    stem = Path(source).stem if source else "run"
-    root = Path("work_dirs")
-    names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    used = [1] if stem in names else []
-    used += [int(name[len(stem) + 1 :]) for name in names if re.fullmatch(rf"{re.escape(stem)}-[1-9][0-9]*", name)]
-    number = max(used, default=0) + (not resume or not used)
-    return root / (stem if number == 1 else f"{stem}-{number}")
 
 
 def _warn_of_old_torch() -> None:

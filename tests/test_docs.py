@@ -1,11 +1,13 @@
-"""The documentation keeps to what is there: links, names, settings, order; and it builds without a warning."""
+"""The documentation names what exists: links, functions, settings, figures; and it builds without a warning."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from xml.etree import ElementTree
 
 import ignite.handlers
 import pytest
+import torch
 import yaml
 from ignite.engine import Events
 
@@ -24,18 +27,27 @@ from ignite_hooks.registry import HOOKS
 from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/decisions/*.md")),
+    *sorted(
+        path
+        for folder in ("notebooks", "tests", "benchmarks", "examples", "configs")
+        for path in ROOT.glob(f"{folder}/*.md")
+    ),
+]
 ENTRY = re.compile(r"\{type: [^{}`]*(?:\{[^{}]*\}[^{}`]*)*\}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_entries_that_are_shown_can_be_written(page: Path) -> None:
     wrong = []
     for text in ENTRY.findall(page.read_text(encoding="utf-8")):
@@ -54,7 +66,103 @@ def test_entries_that_are_shown_can_be_written(page: Path) -> None:
     assert wrong == []
 
 
-def test_the_migration_page_names_only_hooks_that_exist() -> None:
+def names_in(path: Path) -> set[str]:
+    """Return the functions, classes, methods and constants that a module defines."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{child.name}" for child in node.body if isinstance(child, ast.FunctionDef)}
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_to_code_name_what_is_there(page: Path) -> None:
+    links = re.findall(r"\[`?([^\]`]+)`?\]\(([^)#:]+\.py)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert [name for words, _, name in links if words != name] == []
+    assert [(path, name) for _, path, name in links if name not in names_in(page.parent / path)] == []
+    assert page.name != "architecture.md" or len(links) > 60
+
+
+def test_the_architecture_shows_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert "```\n" + "\n".join(layers) + "\n```" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_contributing_says_where_every_package_and_module_is() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where things go")[2]
+    named = set(re.findall(r"`([\w/.]+)`", "".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE))))
+    package = ROOT / "ignite_hooks"
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    modules = {path.name for path in package.glob("*.py") if not path.name.startswith("__")} - {"version.py"}
+    assert named == folders | modules
+
+
+def test_every_package_says_what_belongs_there() -> None:
+    packages = {path.parent for path in (ROOT / "ignite_hooks").rglob("__init__.py")} - {ROOT / "ignite_hooks"}
+    assert [str(folder) for folder in sorted(packages) if not (folder / "README.md").exists()] == []
+
+
+def test_the_changelog_says_where_modules_have_moved() -> None:
+    table = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("have moved:")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (`.+) \| (.+) \|$", table, re.MULTILINE)
+    assert len(rows) > 40
+    for before, now in rows:
+        new = re.findall(r"`([\w.*]+)`", now)
+        assert [name for name in new if not list((ROOT / "ignite_hooks").glob(f"{name.replace('.', '/')}.py"))] == []
+        old = re.findall(r"`([\w.]+)`", before)
+        assert [name for name in old if (ROOT / "ignite_hooks" / f"{name.replace('.', '/')}.py").exists()] == []
+
+
+def test_the_readme_has_at_most_170_lines() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
+
+
+def test_the_readme_names_every_hook_and_links_to_its_file() -> None:
+    rows = dict(re.findall(r"\[`(\w+)`\]\((ignite_hooks/[\w/.]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    classes = {cls.__name__: cls for cls in map(HOOKS.get, HOOKS) if cls.__module__.startswith("ignite_hooks.")}
+    assert rows == {name: cls.__module__.replace(".", "/") + ".py" for name, cls in classes.items()}
+
+
+def test_figures_of_promises_stand_in_the_pages_that_prove_them() -> None:
+    promises = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five promises")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .+\. \| (.+\*\*.+)\]\((.+)\) \|$", promises, re.MULTILINE)
+    assert len(rows) == 5
+    for proof, page in rows:
+        figures = re.findall(r"\*\*([^*]+)\*\*", proof)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert figures
+        assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", text)] == []
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, configuration = (re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for language in ("python", "yaml"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text(configuration[0], encoding="utf-8")
+    model = torch.nn.Linear(4, 2)
+    data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(2)]
+    script: dict[str, Any] = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "train_loader": data,
+        "val_loader": data,
+    }
+    exec(code[0].replace("max_epochs=50", "max_epochs=2"), script)
+    assert {"val_accuracy", "val_loss"} <= set(script["runner"].metrics)
+    assert (tmp_path / "runs" / "a" / "last.pth").exists()
+
+
+def test_the_page_for_newcomers_names_hooks_that_exist() -> None:
     rows = re.findall(
         r"^\|[^|]+\|([^|]+)\|", (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -63,7 +171,7 @@ def test_the_migration_page_names_only_hooks_that_exist() -> None:
     assert sorted(named - set(HOOKS)) == []
 
 
-def test_points_have_the_names_that_the_table_gives_them() -> None:
+def test_points_have_the_names_of_the_table() -> None:
     text = (ROOT / "docs" / "points.md").read_text(encoding="utf-8").partition("## Names from elsewhere")[2]
     for ours, alias, event, *_ in re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|", text, re.MULTILINE):
         assert ours in POINTS
@@ -72,7 +180,7 @@ def test_points_have_the_names_that_the_table_gives_them() -> None:
         assert all(hasattr(Events, name) for name in re.findall(r"`([A-Z_]+)`", event))
 
 
-def test_the_diagram_has_all_points_in_plan_order() -> None:
+def test_the_diagram_shows_all_points_and_the_planned_order() -> None:
     root = ElementTree.fromstring((ROOT / "docs" / "points.svg").read_text(encoding="utf-8"))
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [p for p in POINTS if "test" not in p and not any(re.search(rf"\b{p}\b", text) for text in texts)] == []
@@ -96,7 +204,7 @@ def test_the_diagram_has_all_points_in_plan_order() -> None:
 
 
 def site() -> Any:
-    """The module that makes pages of what is kept elsewhere."""
+    """Return the module that makes pages of the site."""
     pytest.importorskip("griffe")
     spec = importlib.util.spec_from_file_location("ignite_hooks_site", ROOT / "docs" / "site.py")
     assert spec is not None
@@ -116,13 +224,36 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
     assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
 
 
-def test_links_out_of_the_site_become_plain_names() -> None:
-    text = (
-        "[a](docs/points.md) [b](benchmarks/README.md) [`c`](setup.cfg) ![d](docs/gallery/curves.png)\n```\n[e](f)\n```"
-    )
-    assert site().for_the_site(text, "README.md") == (
-        "[a](points.md) `benchmarks/README.md` `c` ![d](gallery/curves.png)\n```\n[e](f)\n```"
-    )
+@pytest.mark.parametrize(
+    ("source", "text", "shown"),
+    [
+        ("README.md", "[a](docs/points.md#order)", "[a](points.md#order)"),
+        ("README.md", "[b](benchmarks/README.md) [`c`](setup.cfg)", "`benchmarks/README.md` `c`"),
+        ("README.md", "![d](docs/gallery/curves.png)\n```\n[e](f)\n```", "![d](gallery/curves.png)\n```\n[e](f)\n```"),
+        ("README.md", "[`EMAHook`](ignite_hooks/hooks/ema_hook.py)", "[`EMAHook`](hooks.md#emahook)"),
+        ("docs/pictures.md", "[g](gallery/README.md) [b](benchmarks/)", "[g](gallery.md) [b](benchmarks/)"),
+        ("docs/limits.md", "[`f`](../ignite_hooks/text.py#table) [c](../configs/README.md)", "`f` `configs/README.md`"),
+        ("docs/decisions/0006-exact-resume.md", "[a](../points.md) [b](README.md)", "[a](../points.md) [b](README.md)"),
+    ],
+)
+def test_links_out_of_the_site_become_plain_names(source: str, text: str, shown: str) -> None:
+    assert site().for_the_site(text, source) == shown
+
+
+def test_the_reference_names_members_that_are_there() -> None:
+    griffe = pytest.importorskip("griffe")
+    package = griffe.load("ignite_hooks", search_paths=[ROOT], allow_inspection=False)
+    listed = 0
+    for page in ROOT.glob("docs/api/*.md"):
+        for path, members in re.findall(
+            r"^::: ([\w.]+)\n    options:\n      members: \[([^]]+)\]", page.read_text("utf-8"), re.M
+        ):
+            thing = package[path.removeprefix("ignite_hooks.")]
+            known = (thing.final_target if thing.is_alias else thing).members
+            names = [name.strip() for name in members.split(",") if name.strip()]
+            assert [name for name in names if name not in known] == []
+            listed += len(names)
+    assert listed > 40
 
 
 class Loaded(HTMLParser):

@@ -22,7 +22,7 @@ def test_every_picture_of_the_gallery_is_drawn(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(file.name for file in GALLERY.glob("*.png"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/gallery/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/pictures.md", "docs/gallery/README.md"])
 def test_pictures_that_are_shown_are_there(page: str) -> None:
     text = (ROOT / page).read_text()
     shown = re.findall(r'src="([^"]+\.png)"|\]\(([^)]+\.png)\)', text)

@@ -328,6 +328,10 @@ class Checkpoints:
 
     # -- loading ----------------------------------------------------------------------------------------------
 
+    def resume_at_start(self, path: str | Path | bool | None) -> None:
+        """Resume from a checkpoint when the next run starts; True or ``"auto"`` takes the newest that is intact."""
+        self._runner.state.resume_from = path
+
     def load(self, path: str | Path) -> dict[str, Any]:
         """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it."""
         self.wait_for_staging()

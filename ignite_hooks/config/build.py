@@ -24,6 +24,7 @@ from ignite_hooks.run.best import rule_for
 from ignite_hooks.text import below, did_you_mean, one_line, shown
 from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.jsonl import JsonlWriter
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
@@ -347,6 +348,14 @@ def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> 
         except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
             problems.append(Problem(entry.place, one_line(error)))
     return writers
+
+
+def with_record(writers: list[Writer], folder: Path) -> list[Writer]:
+    """Return the writers with the one that is always there, which writes ``metrics.jsonl``, in front."""
+    record = JsonlWriter(folder / "metrics.jsonl")
+    # A second writer of this file would write every line twice.
+    path = record.path.resolve()
+    return [record, *(w for w in writers if not (isinstance(w, JsonlWriter) and w.path.resolve() == path))]
 
 
 def validate_writer(entry: HookEntry, problems: list[Problem]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -306,3 +307,14 @@ def _kind(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return f"the text {shown(value)}" if isinstance(value, str) else "null" if value is None else shown(value)
+
+
+def new_folder(source: str, resume: object) -> Path:
+    """Return a folder that no run of this configuration has used; to resume, the one of the newest run."""
+    stem = Path(source).stem if source else "run"
+    root = Path("work_dirs")
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    used = [1] if stem in names else []
+    used += [int(name[len(stem) + 1 :]) for name in names if re.fullmatch(rf"{re.escape(stem)}-[1-9][0-9]*", name)]
+    number = max(used, default=0) + (not resume or not used)
+    return root / (stem if number == 1 else f"{stem}-{number}")

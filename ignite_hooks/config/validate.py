@@ -15,6 +15,7 @@ from ignite_hooks.hooks.base_hook import SPELLINGS, PriorityLike
 from ignite_hooks.plan.points import misspelt_points
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import parse_every
+from ignite_hooks.run.services import ALWAYS_THERE
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
 
@@ -240,3 +241,23 @@ def _checkable_typed_dict(annotation: Any) -> Any:
         "additionalProperties": False,
     }
     return Annotated[dict[str, Any], AfterValidator(check), WithJsonSchema(schema)]
+
+
+def argument_problems(services: Mapping[str, Any], engines: Mapping[Any, Any], trainer: object) -> list[Problem]:
+    """Return what is wrong with the services and the evaluators that were passed to ``attach_hooks``."""
+    from ignite.engine import Engine
+
+    problems = [
+        Problem(name, "is a service of every run: choose another name") for name in ALWAYS_THERE if name in services
+    ]
+    for name, engine in engines.items():
+        place = below("evaluators", name)
+        if not isinstance(name, str) or not name.isidentifier():
+            problems.append(Problem(place, f"a name of letters, digits and _ is needed, not {shown(name)}"))
+        if not isinstance(engine, Engine):
+            problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
+        elif engine is trainer:
+            problems.append(Problem(place, "is the trainer: pass a separate engine to evaluate with"))
+        elif sum(engine is other for other in engines.values()) > 1:
+            problems.append(Problem(place, "is the engine of another name too: pass a separate engine for each name"))
+    return problems

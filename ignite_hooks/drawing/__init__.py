@@ -1,4 +1,4 @@
-"""Arrays -> pictures. Nothing here knows of runs; matplotlib is loaded by learning curves and rare letters only.
+"""Arrays to pictures. Nothing here knows of runs; only figures and rare characters load matplotlib.
 
 >>> from ignite_hooks import drawing
 >>> sorted(drawing.__all__)[:4]
@@ -49,7 +49,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for: hooks import this package, and most runs draw nothing.
+    # Loaded on first use: hooks import this package, and most runs draw nothing.
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

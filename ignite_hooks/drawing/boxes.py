@@ -1,4 +1,4 @@
-"""Boxes: reading them in the usual forms, matching predictions to the truth, drawing them."""
+"""Boxes: read them in the usual forms, match predictions to the truth, draw them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ class Boxes:
 
     @classmethod
     def read(cls, given: Any, *, truth: bool = False) -> Boxes:
-        """Boxes in the form of torchvision (``boxes, labels, scores``), of MMDetection (``bboxes``, also as
-        attributes and in ``pred_instances``), or an array of 4, 5 (and score) or 6 (and class) columns.
+        """Read boxes in one of the usual forms.
 
-        Where there are both, those of the prediction are read, or with ``truth`` those of ``gt_instances``.
+        These are that of torchvision (``boxes, labels, scores``), that of MMDetection (``bboxes``, also as attributes
+        and in ``pred_instances``), and an array of 4, 5 (with score) or 6 (with score and class) columns. If there
+        are both ``pred_instances`` and ``gt_instances``, the former are read, or with ``truth`` the latter.
         """
         if isinstance(given, cls):
             return given
@@ -92,12 +93,12 @@ class Boxes:
         for name, found in (("labels", read_labels), ("scores", read_scores)):
             if found is not None and len(found) != count:
                 raise ValueError(f"{count} boxes have {len(found)} {name}: each needs one")
-        # A box with a corner that is not finite cannot be drawn, and matches nothing.
+        # A box with a corner that is not finite cannot be drawn and matches nothing.
         good = np.isfinite(corners).all(axis=1)
         return cls(corners[good], read_labels[good], None if read_scores is None else read_scores[good])
 
     def above(self, score: float) -> Boxes:
-        """Those of at least this score; boxes without scores all stay."""
+        """Return the boxes of at least this score; all of them if they have no scores."""
         if self.scores is None:
             return self
         kept = self.scores >= score
@@ -107,12 +108,12 @@ class Boxes:
 def _part(thing: Any, name: str) -> Any:
     if isinstance(thing, Mapping):
         return thing.get(name)
-    # A tensor has many attributes, none of which is meant.
+    # The attributes of a tensor are never its boxes.
     return None if hasattr(thing, "dtype") else getattr(thing, name, None)
 
 
 def iou(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Intersection over union of every box with every other: N x 4 and M x 4 give N x M.
+    """Return the intersection over union of every box with every other: N x 4 and M x 4 give N x M.
 
     Example:
         >>> iou(np.array([[0.0, 0, 2, 2]]), np.array([[0.0, 0, 2, 2], [1, 0, 3, 2], [5, 5, 6, 6]])).round(2).tolist()
@@ -129,14 +130,14 @@ def iou(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.floa
 
 @dataclass(frozen=True)
 class Matches:
-    """Which box was found: ``truth[i]`` is the prediction that found the i-th true box, or -1, and the other way."""
+    """The pairs of boxes: ``truth[i]`` is the prediction that found the i-th true box, or -1, and vice versa."""
 
     truth: NDArray[np.int64]
     prediction: NDArray[np.int64]
 
 
 def match(truth: Boxes, prediction: Boxes, at_iou: float = 0.5) -> Matches:
-    """Give each prediction, best score first, the true box of its class that it covers best and nobody has found.
+    """Match each prediction, best score first, to the unmatched true box of its class that it overlaps most.
 
     Example:
         >>> truth = Boxes.read({"boxes": [[0, 0, 10, 10], [20, 0, 30, 10]], "labels": [1, 1]})
@@ -159,14 +160,14 @@ def match(truth: Boxes, prediction: Boxes, at_iou: float = 0.5) -> Matches:
 
 @dataclass(frozen=True)
 class BoxStyle:
-    """How boxes look.
+    """The style of boxes.
 
     Args:
         class_names: Names of the classes.
-        palette: Colours of the classes; None: by whether a box was found.
+        palette: Colours of the classes; None to colour boxes by whether they match.
         box_colour: One colour for all boxes.
-        text_colour: The colour of the labels; None: what reads best.
-        thickness: Of the lines, in pixels.
+        text_colour: Colour of the labels; None for the one that is easiest to read.
+        thickness: Thickness of the lines, in pixels.
     """
 
     class_names: Sequence[str] | None = None
@@ -176,7 +177,7 @@ class BoxStyle:
     thickness: int = 2
 
     def colour(self, label: int, otherwise: Colour) -> Colour:
-        """The colour of a box of a class."""
+        """Return the colour of a box of a class."""
         if self.box_colour is not None:
             return as_colour(self.box_colour)
         return otherwise if self.palette is None else colour_of(label, self.palette)
@@ -190,14 +191,14 @@ def draw_boxes(
     colours: Sequence[Colour] | None = None,
     dashed: Sequence[bool] | None = None,
 ) -> Picture:
-    """A picture with boxes, each with its class and score beside it and inside of the picture.
+    """Draw boxes on a copy of a picture, each with its class and score in a label within the picture.
 
     Args:
-        picture: Height x width x 3; it stays as it is.
-        boxes: In pixels of the picture.
+        picture: Height x width x 3.
+        boxes: Boxes in pixels of the picture.
         style: Names, colours, thickness.
-        colours: The colour of each box; by default that of its class.
-        dashed: Which boxes have broken lines.
+        colours: Colour of each box; by default that of its class.
+        dashed: Whether each box has dashed lines.
     """
     from PIL import Image, ImageDraw
 
@@ -230,7 +231,7 @@ Area = tuple[int, int, int, int]
 def label_place(
     box: tuple[float, float, float, float], size: tuple[int, int], inside: tuple[int, int], taken: Sequence[Area]
 ) -> Area:
-    """Where a label stands: above its box, in it, or below it; free of other labels if possible, inside always.
+    """Return the place of a label: above its box, in it or below it, in the picture, clear of other labels if possible.
 
     Example:
         >>> label_place((10, 40, 60, 80), (30, 15), (100, 100), [])
@@ -255,7 +256,7 @@ def label_place(
 
 
 def label_overlap(place: Area, taken: Sequence[Area]) -> int:
-    """How many pixels of other labels a label hides."""
+    """Return the number of pixels of other labels that a label hides."""
     return sum(
         (min(place[2], other[2]) - max(place[0], other[0])) * (min(place[3], other[3]) - max(place[1], other[1]))
         for other in taken
@@ -264,7 +265,7 @@ def label_overlap(place: Area, taken: Sequence[Area]) -> int:
 
 
 def label_of(boxes: Boxes, index: int, style: BoxStyle, room: float) -> str:
-    """The name and the score of a box; a name that is too wide is shortened, so that the score can be read."""
+    """Return the name and the score of a box; shorten a name that is too wide, so that the score stays legible."""
     label = int(boxes.labels[index])
     name = readable(name_of(label, style.class_names), str(label))
     score = "" if boxes.scores is None else f" {boxes.scores[index]:.2f}"
@@ -304,9 +305,9 @@ def detection(
     style: BoxStyle | None = None,
     at_iou: float = 0.5,
 ) -> tuple[list[Picture], str]:
-    """The truth and the prediction on two pictures, and in words how they compare.
+    """Draw the truth and the prediction on two pictures, and return them with a sentence that compares the two.
 
-    Matched boxes are blue, false ones orange, and missed ones yellow with broken lines, unless the style has colours.
+    Matched boxes are blue, false ones orange, and missed ones yellow and dashed, unless the style has colours.
     """
     style = style or BoxStyle()
     scale = scale_of(picture, smallest=200)

@@ -1,4 +1,4 @@
-"""What a model looks at: class activation, attention, gradients, feature maps; as tensors, without disturbing it."""
+"""Explanations of a model: class activation, attention, gradients, feature maps; as tensors, without changing it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Target = Tensor | Sequence[int] | int | None
 
 @contextlib.contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, for as long as the context lasts.
+    """Set the model to evaluation mode within the context.
 
-    Afterwards modes, buffers and the states of all generators of random numbers are what they were.
+    Afterwards modes, buffers and the states of all random number generators are restored.
 
     Example:
         >>> model = nn.Dropout()
@@ -46,7 +46,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     devices = list(range(torch.cuda.device_count())) if _cuda_is_in_use() else []
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        # One by one: a model may have a `train` of its own that does more.
+        # One by one: a model may override `train` to do more.
         for module in modules:
             module.training = False
         with torch.random.fork_rng(devices=devices), _without_compiling():
@@ -64,8 +64,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def _without_compiling() -> contextlib.AbstractContextManager[Any]:
-    """Within: compiled parts run as they were written, since their code calls no hooks and fits no other mode."""
-    # What compiles has imported it, which takes seconds.
+    """Run compiled parts eagerly within the context, as compiled code calls no hooks and is bound to its mode."""
+    # Compiled code has already imported it; importing it here would take seconds.
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
@@ -73,19 +73,19 @@ def _without_compiling() -> contextlib.AbstractContextManager[Any]:
 
 
 def predictions(model: nn.Module, images: Any) -> Any:
-    """What the model makes of images, without gradients and in evaluation mode, moved to its device.
+    """Return the output of the model for images, without gradients and in evaluation mode, on its device.
 
     Example:
         >>> predictions(nn.Flatten(), torch.zeros(2, 3, 4, 4)).shape
         torch.Size([2, 48])
     """
-    # Not `inference_mode`: what a model keeps of this call, as positions, would fail in the backward of the training.
+    # Not `inference_mode`: tensors that the model caches in this call would fail in the backward pass of the training.
     with undisturbed(model), torch.no_grad():
         return model(_as_taken_by(model, images))
 
 
 def logits_of(output: Any) -> Tensor:
-    """The scores in what a model returned: N x C, of a single class N x 1, of pixels their mean."""
+    """Return the scores in the output of a model: N x C, N x 1 for a single class, the mean over pixels."""
     if isinstance(output, Mapping):
         named = next((output[name] for name in LOGITS if name in output), None)
         output = named if named is not None else next(iter(output.values()), None)
@@ -94,7 +94,7 @@ def logits_of(output: Any) -> Tensor:
     elif isinstance(output, (tuple, list)) and output:
         output = output[0]
     if not isinstance(output, Tensor):
-        raise ValueError(f"the scores of classes, as a tensor of N x C, are needed, not {shown(output)}")
+        raise ValueError(f"the model has to return the scores of classes as a tensor N x C, not {shown(output)}")
     if output.ndim == 1:
         output = output[:, None]
     found: Tensor = output.flatten(2).mean(2) if output.ndim > 2 else output
@@ -102,15 +102,15 @@ def logits_of(output: Any) -> Tensor:
 
 
 def grad_cam(model: nn.Module, images: Tensor, target: Target = None, layer: str | nn.Module | None = None) -> Tensor:
-    """Where the model sees a class (Grad-CAM, Selvaraju et al. 2017): N x H x W from 0 to 1.
+    """Return where the model sees a class (Grad-CAM, Selvaraju et al. 2017): N x H x W from 0 to 1.
 
     Args:
-        model: A network with convolutions, or with a named layer whose output is N x tokens x channels.
+        model: Network with convolutions, or with a named layer whose output is N x tokens x channels.
         images: N x C x H x W.
-        target: The class, one for all or one for each image; None: the one that is predicted.
-        layer: The layer whose output is weighed; None: the last convolution that still has a place in its output.
+        target: Class, one for all or one for each image; None for the predicted one.
+        layer: Layer whose output is weighted; None for the last convolution with more than one pixel of output.
 
-    Neither gradients nor modes nor random numbers of the model change; works within ``inference_mode`` too.
+    Gradients, modes and random numbers of the model do not change. It also works within ``inference_mode``.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -118,14 +118,14 @@ def grad_cam(model: nn.Module, images: Tensor, target: Target = None, layer: str
         torch.Size([2, 8, 8])
     """
 
-    def weigh(activation: Tensor, gradient: Tensor) -> Tensor:
+    def weighted(activation: Tensor, gradient: Tensor) -> Tensor:
         return (gradient.mean((2, 3), keepdim=True) * activation).sum(1)
 
-    return _cam(model, images, target, layer, weigh)
+    return _cam(model, images, target, layer, weighted)
 
 
 def layer_cam(model: nn.Module, images: Tensor, target: Target = None, layer: str | nn.Module | None = None) -> Tensor:
-    """As ``grad_cam``, but each place is weighed by its own gradient (Layer-CAM, Jiang et al. 2021): finer maps.
+    """Return finer maps than ``grad_cam``: each place has its own weight (Layer-CAM, Jiang et al. 2021).
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -133,10 +133,10 @@ def layer_cam(model: nn.Module, images: Tensor, target: Target = None, layer: st
         torch.Size([2, 8, 8])
     """
 
-    def weigh(activation: Tensor, gradient: Tensor) -> Tensor:
+    def weighted(activation: Tensor, gradient: Tensor) -> Tensor:
         return (gradient.relu() * activation).sum(1)
 
-    return _cam(model, images, target, layer, weigh)
+    return _cam(model, images, target, layer, weighted)
 
 
 def _cam(
@@ -144,7 +144,7 @@ def _cam(
     images: Tensor,
     target: Target,
     layer: str | nn.Module | None,
-    weigh: Callable[[Tensor, Tensor], Tensor],
+    weighted: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     model = plain_module(model)
     watched = _layers(model, layer)
@@ -154,8 +154,8 @@ def _cam(
         name, activation = _last_with_places(seen, layer)
         gradient = torch.autograd.grad(score, activation, allow_unused=True)[0]
         if gradient is None:
-            raise ValueError(f"the scores of the classes do not depend on the layer {name!r}: name another one")
-        maps = weigh(_as_planes(activation.detach()), _as_planes(gradient)).relu().float()
+            raise ValueError(f"the scores of the classes do not depend on the layer {name!r}: name another layer")
+        maps = weighted(_as_planes(activation.detach()), _as_planes(gradient)).relu().float()
         maps = functional.interpolate(maps[:, None], inputs.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     return maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
 
@@ -163,15 +163,15 @@ def _cam(
 def saliency(
     model: nn.Module, images: Tensor, target: Target = None, *, samples: int = 1, noise: float = 0.15, seed: int = 0
 ) -> Tensor:
-    """How strongly each pixel acts on the score of a class: N x H x W from 0 to 1.
+    """Return how strongly each pixel affects the score of a class: N x H x W from 0 to 1.
 
     Args:
-        model: Any model of N x C x H x W that can be differentiated.
+        model: Any differentiable model of N x C x H x W.
         images: The images.
-        target: The class, one for all or one for each image; None: the one that is predicted.
-        samples: More than 1: the mean over so many noisy copies (SmoothGrad, Smilkov et al. 2017).
-        noise: The standard deviation of the noise, as a share of the range of each image.
-        seed: Of the noise, which comes from a generator of its own.
+        target: Class, one for all or one for each image; None for the predicted one.
+        samples: Number of noisy copies to average over (SmoothGrad, Smilkov et al. 2017); 1 for no noise.
+        noise: Standard deviation of the noise, as a share of the range of each image.
+        seed: Seed of the noise, which has a separate generator.
 
     Example:
         >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
@@ -179,7 +179,7 @@ def saliency(
         torch.Size([2, 4, 4])
     """
     if samples < 1:
-        raise ValueError(f"samples is a whole number of at least 1, not {samples}")
+        raise ValueError(f"samples must be at least 1, not {samples}")
     model = plain_module(model)
     with _with_gradients(model, images) as inputs:
         first = inputs.detach()
@@ -200,9 +200,9 @@ def saliency(
 
 
 def attention_maps(model: nn.Module, images: Any) -> dict[str, Tensor]:
-    """The attention of every layer that has any: N x heads x queries x keys by the name of the layer; rows sum to 1.
+    """Return the attention of every layer with attention: N x heads x queries x keys by name; rows sum to 1.
 
-    Seen are ``nn.MultiheadAttention``, and whatever calls ``scaled_dot_product_attention``.
+    It finds ``nn.MultiheadAttention``, and every call of ``scaled_dot_product_attention``.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -210,14 +210,14 @@ def attention_maps(model: nn.Module, images: Any) -> dict[str, Tensor]:
         {'self_attn': (1, 2, 5, 5)}
     """
     model = plain_module(model)
-    with undisturbed(model), torch.no_grad(), _module_names(model) as stack, _AttentionWatch(stack) as watch:
+    with undisturbed(model), torch.no_grad(), _module_names(model) as stack, _AttentionRecorder(stack) as recorder:
         model(_as_taken_by(model, images))
-        seen: dict[str, Tensor] = watch.seen
+        seen: dict[str, Tensor] = recorder.seen
     return seen
 
 
 def rollout(maps: Mapping[str, Tensor] | Sequence[Tensor]) -> Tensor:
-    """The attention through all layers together (Abnar and Zuidema 2020): N x queries x keys; rows sum to 1.
+    """Return the attention through all layers (roll-out, Abnar and Zuidema 2020): N x queries x keys; rows sum to 1.
 
     Example:
         >>> rollout([torch.full((1, 2, 3, 3), 1 / 3)]).sum(2)
@@ -225,20 +225,20 @@ def rollout(maps: Mapping[str, Tensor] | Sequence[Tensor]) -> Tensor:
     """
     layers = list(maps.values()) if isinstance(maps, Mapping) else list(maps)
     if not layers:
-        raise ValueError("there are no attention maps to go through")
+        raise ValueError("there are no attention maps")
     if len({(layer.shape[-2], layer.shape[-1]) for layer in layers}) > 1 or layers[0].shape[-1] != layers[0].shape[-2]:
-        raise ValueError("a roll-out needs layers that all look from the same tokens to the same tokens")
+        raise ValueError("a roll-out needs layers whose attention is between the same tokens")
     own = torch.eye(layers[0].shape[-1], device=layers[0].device)
     through = own.expand(layers[0].shape[0], -1, -1)
     for layer in layers:
-        # Half of what a token becomes is what it was: the way around the attention.
+        # The residual connection around the attention: half of each token stays.
         step = (layer.float().mean(1) + own) / 2
         through = step / step.sum(-1, keepdim=True) @ through
     return through
 
 
 def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = None) -> dict[str, Tensor]:
-    """The outputs of layers, N x C x H x W by name: those that are named, else every convolution.
+    """Return the outputs of layers, N x C x H x W by name: of the named layers, else of every convolution.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU())
@@ -250,18 +250,18 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
     if layers is None:
         watched = _convolutions(model)
         if not watched:
-            raise ValueError("the model has no convolution: name the layers whose output is to be shown")
+            raise ValueError("the model has no convolution: name the layers to show")
     else:
         watched = {name: _named(found, name) for name in layers}
     with undisturbed(model), torch.no_grad(), _outputs_of(watched) as seen:
         model(_as_taken_by(model, images))
     if not seen:
-        raise ValueError(f"none of the layers {shown(list(watched), 200)} took part, or put out a tensor: name others")
+        raise ValueError(f"none of the layers {shown(list(watched), 200)} ran and returned a tensor: name other layers")
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
 
 
 def spread_layers(model: nn.Module, count: int) -> list[str]:
-    """The names of so many convolutions at most, evenly taken from the first to the last.
+    """Return the names of at most ``count`` convolutions, evenly spread from the first to the last.
 
     Example:
         >>> spread_layers(nn.Sequential(*[nn.Conv2d(1, 1, 1) for _ in range(9)]), 3)
@@ -269,14 +269,14 @@ def spread_layers(model: nn.Module, count: int) -> list[str]:
     """
     names = list(_convolutions(plain_module(model)))
     if not names:
-        raise ValueError("the model has no convolution: name the layers whose output is to be shown")
+        raise ValueError("the model has no convolution: name the layers to show")
     if len(names) <= count:
         return names
     return [names[round(at)] for at in np.linspace(0, len(names) - 1, count)]
 
 
 def most_active(maps: Tensor, count: int) -> Tensor:
-    """The indices of the channels of one C x H x W that are strongest on average, strongest first.
+    """Return the indices of the channels of one C x H x W that are strongest on average, strongest first.
 
     Example:
         >>> most_active(torch.tensor([[[0.1]], [[-3.0]], [[1.0]]]), 2).tolist()
@@ -287,11 +287,11 @@ def most_active(maps: Tensor, count: int) -> Tensor:
 
 
 def plain_module(model: nn.Module) -> nn.Module:
-    """The model itself, where it is wrapped for several devices, which a look at a few images is not for."""
+    """Return the model without its wrappers for several devices or for compiling."""
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module
-        # What torch.compile made keeps the module it was made from.
+        # A compiled module keeps its original.
         elif isinstance(compiled_from := getattr(model, "_orig_mod", None), nn.Module):
             model = compiled_from
         else:
@@ -307,17 +307,17 @@ def _cuda_is_in_use() -> bool:
 
 @contextlib.contextmanager
 def _with_gradients(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
-    """Within: gradients, also where the caller has none; the images on the device of the model, ready for them."""
+    """Enable gradients within the context, even in inference mode; yield the images, ready for gradients."""
     if getattr(images, "ndim", 0) != 4:
-        raise ValueError(f"images are a tensor of N x C x H x W, not {shown(getattr(images, 'shape', images))}")
+        raise ValueError(f"images must be a tensor N x C x H x W, not {shown(getattr(images, 'shape', images))}")
     with torch.inference_mode(False), torch.enable_grad(), undisturbed(model):
-        # A clone: tensors made in inference mode can have no gradient.
+        # A clone: tensors created in inference mode cannot have gradients.
         inputs = images.detach().clone()
         yield _as_taken_by(model, inputs if inputs.is_floating_point() else inputs.float()).requires_grad_()
 
 
 def _as_taken_by(model: nn.Module, images: Any) -> Any:
-    """The images on the device and, where they are no whole numbers, in the precision of a model."""
+    """Move images to the device of a model and, if they are floating point, to its precision."""
     first = next((tensor for part in (model.parameters(), model.buffers()) for tensor in part), None)
     if first is None:
         return images
@@ -336,7 +336,7 @@ def _layers(model: nn.Module, layer: str | nn.Module | None) -> dict[str, nn.Mod
     if layer is None:
         found = _convolutions(model)
         if not found:
-            raise ValueError("the model has no convolution: name the layer that is to be looked at")
+            raise ValueError("the model has no convolution: name the layer to explain")
         return found
     if isinstance(layer, nn.Module):
         return {next((name for name, module in named.items() if module is layer), type(layer).__name__): layer}
@@ -356,7 +356,7 @@ def _named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 @contextlib.contextmanager
 def _outputs_of(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
-    """What the layers put out, by name, in the order in which they did."""
+    """Record the outputs of layers within the context, by name, in the order of their calls."""
     seen: dict[str, Tensor] = {}
 
     def watch(name: str) -> Callable[..., Any]:
@@ -368,7 +368,7 @@ def _outputs_of(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
                 return None
             seen.pop(name, None)
             seen[name] = output
-            # The model goes on with a copy: what comes next may change it in place.
+            # The model continues with a copy, as the next layer may change it in place.
             return output.clone()
 
         return keep
@@ -384,16 +384,16 @@ def _outputs_of(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
 def _last_with_places(seen: Mapping[str, Tensor], layer: Any) -> tuple[str, Tensor]:
     if layer is not None:
         if not seen:
-            raise ValueError(f"the layer {shown(layer)} took no part, or put out no tensor: name another one")
+            raise ValueError(f"the layer {shown(layer)} did not run, or returned no tensor: name another layer")
         return list(seen.items())[-1]
     found = [(name, output) for name, output in seen.items() if output.ndim == 4 and math.prod(output.shape[2:]) > 1]
     if not found:
-        raise ValueError("no convolution of the model puts out maps of more than one pixel: name the layer")
+        raise ValueError("no convolution of the model returns maps of more than one pixel: name the layer")
     return found[-1]
 
 
 def _as_planes(output: Tensor) -> Tensor:
-    """N x C x H x W; tokens that form a square, with or without one in front, become a plane."""
+    """Return an output as N x C x H x W; tokens that form a square become a plane, without a class token in front."""
     if output.ndim == 4:
         return output
     if output.ndim == 3:
@@ -401,7 +401,7 @@ def _as_planes(output: Tensor) -> Tensor:
             side = math.isqrt(output.shape[1] - extra)
             if side * side == output.shape[1] - extra and side > 0:
                 return output[:, extra:].transpose(1, 2).reshape(len(output), -1, side, side)
-    raise ValueError(f"a layer that puts out {tuple(output.shape)} has no places in the image: name another one")
+    raise ValueError(f"a layer that returns {tuple(output.shape)} has no places in the image: name another layer")
 
 
 def _classes(logits: Tensor) -> Tensor:
@@ -409,24 +409,24 @@ def _classes(logits: Tensor) -> Tensor:
 
 
 def _score(logits: Tensor, target: Target) -> Tensor:
-    """The sum of the scores of the wanted classes: images do not act on each other."""
-    # A clone, as of the images: it may have been made in inference mode.
+    """Return the sum of the scores of the target classes; images do not affect each other."""
+    # A clone, as of the images: it may have been created in inference mode.
     wanted = _classes(logits) if target is None else torch.as_tensor(target, device=logits.device).clone()
     wanted = wanted.long().reshape(-1).expand(len(logits)) if wanted.numel() == 1 else wanted.long().reshape(-1)
     if len(wanted) != len(logits):
         raise ValueError(f"{len(logits)} images have {len(wanted)} targets: give one, or one for each")
     if logits.shape[1] > 1 and bool(((wanted < 0) | (wanted >= logits.shape[1])).any()):
-        raise ValueError(f"the target {wanted.tolist()} is not a class: the model has {logits.shape[1]}")
+        raise ValueError(f"the target {wanted.tolist()} is not a class: the model has {logits.shape[1]} classes")
     return (logits if logits.shape[1] == 1 else logits.gather(1, wanted[:, None])).sum()
 
 
 @contextlib.contextmanager
 def _module_names(model: nn.Module) -> Iterator[list[str]]:
-    """The names of the modules that are at work, the innermost last."""
+    """Keep a stack of the names of the running modules within the context, the innermost last."""
     stack: list[str] = []
     handles: list[Any] = []
 
-    def enter(name: str) -> Callable[..., None]:
+    def entering(name: str) -> Callable[..., None]:
         return lambda *_: stack.append(name)
 
     def leave(*_: Any) -> None:
@@ -434,7 +434,7 @@ def _module_names(model: nn.Module) -> Iterator[list[str]]:
 
     try:
         for name, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(enter(name)))
+            handles.append(module.register_forward_pre_hook(entering(name)))
             handles.append(module.register_forward_hook(leave, always_call=True))
         yield stack
     finally:
@@ -442,8 +442,8 @@ def _module_names(model: nn.Module) -> Iterator[list[str]]:
             handle.remove()
 
 
-class _AttentionWatch(TorchFunctionMode):
-    """Looks on while attention is calculated; while it does, torch does without its fused layers."""
+class _AttentionRecorder(TorchFunctionMode):
+    """Records attention while it is calculated; under a function mode, torch uses no fused layers."""
 
     def __init__(self, stack: list[str]) -> None:
         super().__init__()
@@ -456,13 +456,13 @@ class _AttentionWatch(TorchFunctionMode):
             wanted = bool(kwargs.get("need_weights", True))
             average = bool(kwargs.get("average_attn_weights", True))
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            # Without a batch there is one image.
             assert weights is not None
+            # Inputs without a batch dimension are one image.
             self._keep(weights if weights.ndim == 4 else weights[None])
             return output, (weights.mean(-3) if average else weights) if wanted else None
         if func is functional.scaled_dot_product_attention:
-            told = {key: value for key, value in kwargs.items() if key not in ("value", "dropout_p")}
-            self._keep(_weights(*args, **told))
+            used = {key: value for key, value in kwargs.items() if key not in ("value", "dropout_p")}
+            self._keep(_weights(*args, **used))
         return func(*args, **kwargs)
 
     def _keep(self, weights: Tensor) -> None:
@@ -481,7 +481,7 @@ def _weights(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """What ``scaled_dot_product_attention`` weighs the values with: N x heads x queries x keys."""
+    """Return the weights of ``scaled_dot_product_attention``: N x heads x queries x keys."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
     scores = query.float() @ key.float().transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
@@ -492,7 +492,7 @@ def _weights(
         scores = (
             scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask.float()
         )
-    # As torch does: what may look at nothing takes nothing.
+    # As in torch: a query that may attend to no key has weights of zero.
     weights = scores.softmax(-1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
     if weights.ndim > 4:
         return weights.flatten(0, -4)

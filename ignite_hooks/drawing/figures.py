@@ -1,4 +1,4 @@
-"""Images with what is known of them -> one picture of each kind."""
+"""Images with truth and prediction to one picture, a function for each kind of picture."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ignite_hooks.drawing import masks as masking
 from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
-from ignite_hooks.drawing.layout import ROOM_OF_MARK, Tile, fitted, sheet
+from ignite_hooks.drawing.layout import MARK_WIDTH, Tile, fitted, sheet
 from ignite_hooks.drawing.theme import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
 
 NO_ANSWER = "not a number"
-MOST_HEADS = 8
-MOST_IMAGES_OF_ATTENTION = 4
+MAX_HEADS = 8
+MAX_ATTENTION_IMAGES = 4
 
 
 def classification(
@@ -31,22 +31,22 @@ def classification(
     title: str = "",
     note: str = "",
 ) -> Picture:
-    """Images with what the model says, how sure it is, and what is true: blue where it is right, orange where not.
+    """Draw images with the predicted class, its probability and the true class; blue if they agree, orange if not.
 
     Args:
         images: The pictures.
-        truth: The class of each, or its one-hot row; numbers that are not whole are shown as they are.
-        prediction: Logits or probabilities N x C; of a single class N or N x 1; or whole numbers: classes.
+        truth: Class of each, or its one-hot row; numbers that are not whole are shown as they are.
+        prediction: Logits or probabilities N x C, for a single class N or N x 1; or classes as whole numbers.
         class_names: Names of the classes.
-        score_thr: A prediction with less probability gets a question mark.
-        title: A line above all.
-        note: A fainter line under it.
+        score_thr: A prediction with a lower probability gets a question mark.
+        title: Line above the picture.
+        note: Fainter line below the title.
     """
     true = None if truth is None else _answers(truth, len(images))
     answers, sure = None, None
     if prediction is not None:
         array = as_array(prediction)
-        # A truth that is not whole is no class, and neither is what should be like it.
+        # A truth that is not whole is a number, not a class; so is its prediction.
         are_numbers = true is not None and true.dtype.kind == "f" and array.size == len(array)
         answers, sure = (_answers(array, len(images)), None) if are_numbers else decided(array, len(images))
     tiles = []
@@ -55,17 +55,17 @@ def classification(
         caption, colour = [], None
         if answers is not None:
             text, probability = _named(answers[index], class_names), ""
-            lost = sure is not None and math.isnan(sure[index])
-            if lost:
+            is_nan = sure is not None and math.isnan(sure[index])
+            if is_nan:
                 text = NO_ANSWER
             elif sure is not None:
                 probability = f"{'' if sure[index] >= score_thr else '?'} ({sure[index]:.2f})"
-            room = max(picture.shape[1], SMALLEST_SIDE) - ROOM_OF_MARK - font().getlength(probability)
+            room = max(picture.shape[1], SMALLEST_SIDE) - MARK_WIDTH - font().getlength(probability)
             caption.append(fitted(text, max(room, 0)) + probability)
         if true is not None:
             caption.append(f"true: {_named(true[index], class_names)}")
             if answers is not None and answers.dtype.kind in "iu" and true.dtype.kind in "iu":
-                colour = RIGHT if answers[index] == true[index] and not lost else WRONG
+                colour = RIGHT if answers[index] == true[index] and not is_nan else WRONG
         tiles.append(Tile(picture, caption, colour))
     seen = {tile.colour for tile in tiles}
     legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
@@ -73,9 +73,9 @@ def classification(
 
 
 def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """The class of each image with its probability; where there are none, the numbers as they are.
+    """Return the class of each image with its probability; numbers that are not scores are returned as they are.
 
-    The probability is not a number where a score is not.
+    The probability is NaN if a score is NaN.
 
     Example:
         >>> decided(np.array([[0.2, 0.8], [0.9, 0.1]]), 2)
@@ -86,12 +86,12 @@ def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray
         raise ValueError(f"{count} images have {len(prediction)} predictions")
     if scores is None:
         return _answers(prediction, count), None
-    lost = np.isnan(prediction.reshape(len(prediction), -1)).any(1)
-    return scores.argmax(1), np.where(lost, np.nan, scores.max(1))
+    has_nan = np.isnan(prediction.reshape(len(prediction), -1)).any(1)
+    return scores.argmax(1), np.where(has_nan, np.nan, scores.max(1))
 
 
 def probabilities_of(prediction: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Probabilities N x C from logits or from probabilities; None where these are classes or other numbers.
+    """Return probabilities N x C for logits or probabilities; None for classes or other numbers.
 
     Example:
         >>> probabilities_of(np.array([[0.0, 0.0]])).tolist(), probabilities_of(np.array([0.0])).tolist()
@@ -119,7 +119,7 @@ def _are_probabilities(array: NDArray[np.float64]) -> bool:
 
 
 def _answers(values: Any, count: int) -> NDArray[Any]:
-    """One answer for each image: a class, or a number."""
+    """Return one answer for each image: a class or a number."""
     array = as_array(values)
     if array.ndim == 0 or len(array) < count:
         raise ValueError(f"{count} images have answers of the shape {array.shape}: each needs one")
@@ -140,7 +140,7 @@ def _named(answer: Any, class_names: Sequence[str] | None) -> str:
 
 
 def said(prediction: Any, count: int, class_names: Sequence[str] | None = None) -> list[str]:
-    """What a model says of each image, in words.
+    """Return the predicted class of each image with its probability, as text.
 
     Example:
         >>> said(np.array([[0.25, 0.75]]), 1, ["cat", "dog"])
@@ -166,17 +166,17 @@ def detections(
     title: str = "",
     note: str = "",
 ) -> Picture:
-    """Images with their boxes: truth to the left, prediction to the right.
+    """Draw images with their boxes: truth on the left, prediction on the right.
 
     Args:
         images: The pictures; boxes are in their pixels.
-        truth: The boxes of each, in any form that ``Boxes.read`` knows; None: not drawn.
-        prediction: What the model found in each; None: not drawn.
-        score_thr: Predictions with less are left out.
-        at_iou: The overlap from which a box counts as found.
+        truth: Boxes of each image, in any form that ``Boxes.read`` knows; None to omit them.
+        prediction: Predicted boxes of each image; None to omit them.
+        score_thr: Predictions with a lower score are not drawn.
+        at_iou: Minimum intersection over union of a box that counts as found.
         style: Names, colours, thickness.
-        title: A line above all.
-        note: A fainter line under it.
+        title: Line above the picture.
+        note: Fainter line below the title.
     """
     style = style or BoxStyle()
     tiles = []
@@ -205,19 +205,19 @@ def segmentations(
     title: str = "",
     note: str = "",
 ) -> Picture:
-    """Images with their masks: image, truth, prediction, and where these differ.
+    """Draw images with their masks: image, truth, prediction, and their difference.
 
     Args:
         images: The pictures.
-        truth: The mask of each, in any form that ``as_mask`` knows; None: not drawn.
-        prediction: What the model says of each; None: not drawn.
+        truth: Mask of each image, in any form that ``as_mask`` knows; None to omit it.
+        prediction: Predicted mask of each image; None to omit it.
         class_names: Names of the classes.
-        palette: Their colours.
-        opacity: How much of the image the colours hide.
-        show_edge: Whether the edges of regions are drawn.
-        ignore_index: The class that does not count.
-        title: A line above all.
-        note: A fainter line under it.
+        palette: Colours of the classes.
+        opacity: Opacity of the colours over the image.
+        show_edge: Whether to draw the edges of regions.
+        ignore_index: Class that is ignored.
+        title: Line above the picture.
+        note: Fainter line below the title.
     """
     tiles, seen = [], []
     for index, picture in enumerate(images):
@@ -257,14 +257,14 @@ def heats(
     title: str = "",
     note: str = "",
 ) -> Picture:
-    """Images, each beside itself in grey under its heat map.
+    """Draw images, each beside a grey copy under its heat map.
 
     Args:
         images: The pictures.
         maps: N x H x W.
-        captions: A line for each.
-        title: A line above all.
-        note: A fainter line under it.
+        captions: Line for each image.
+        title: Line above the picture.
+        note: Fainter line below the title.
     """
     tiles = []
     for index, (picture, values) in enumerate(zip(images, as_array(maps), strict=True)):
@@ -276,7 +276,7 @@ def heats(
 
 
 def features(maps: Any, channels: Sequence[int], *, title: str = "", note: str = "") -> Picture:
-    """Channels of one layer, K x H x W, each in its own range, with the number it has in its layer."""
+    """Draw channels of one layer, K x H x W, each in its own range, with its index in the layer."""
     planes = zip(as_array(maps), channels, strict=True)
     tiles = [Tile(resized(heat(plane)), [f"channel {channel}"]) for plane, channel in planes]
     return sheet(tiles, title=title, note=note)
@@ -285,25 +285,25 @@ def features(maps: Any, channels: Sequence[int], *, title: str = "", note: str =
 def attentions(
     images: Sequence[Picture] | None, maps: Mapping[str, Any], through: Any = None, *, title: str = "", note: str = ""
 ) -> Picture:
-    """What each head of the last layer looks at, after the roll-out through all layers.
+    """Draw the roll-out through all layers, and the attention of each head of the last layer.
 
-    Where the tokens are patches of a square grid, maps lie over the images, seen from the first token where it is no
-    patch, else averaged over all; other tokens give matrices, queries downwards, keys to the right.
+    If the tokens are patches of a square grid, maps lie over the images: the attention of a class token in front, else
+    the mean over all tokens. Other tokens give matrices: queries downwards, keys to the right.
 
     Args:
-        images: The pictures; None: matrices.
+        images: The pictures; None for matrices.
         maps: N x heads x queries x keys by the name of the layer.
-        through: The roll-out, N x queries x keys; None: without.
-        title: A line above all.
-        note: A fainter line under it.
+        through: Roll-out, N x queries x keys; None to omit it.
+        title: Line above the picture.
+        note: Fainter line below the title.
     """
     if not maps:
         return sheet([], title=title, note="the model has no attention that could be seen")
     name, last = list(maps.items())[-1]
     weights = as_array(last).astype(np.float32)
-    heads = min(weights.shape[1], MOST_HEADS)
+    heads = min(weights.shape[1], MAX_HEADS)
     rolled = None if through is None else as_array(through).astype(np.float32)
-    shown = min(len(weights), MOST_IMAGES_OF_ATTENTION, len(images) if images is not None else 1)
+    shown = min(len(weights), MAX_ATTENTION_IMAGES, len(images) if images is not None else 1)
     tiles = []
     for index in range(shown):
         parts = [] if rolled is None else [("roll-out", rolled[index])]
@@ -322,7 +322,7 @@ def attentions(
 
 
 def patches_seen(weights: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """How much each patch of a square grid is looked at, or None where tokens are no such patches."""
+    """Return the attention on each patch of a square grid, or None if the tokens are not such patches."""
     keys = weights.shape[1]
     for extra in (1, 0):
         side = math.isqrt(keys - extra)
@@ -333,7 +333,7 @@ def patches_seen(weights: NDArray[np.float32]) -> NDArray[np.float32] | None:
 
 
 def fitted_map(values: Any, picture: Picture) -> NDArray[np.float32]:
-    """A map of the size of a picture, smoothly enlarged."""
+    """Return a map enlarged smoothly to the size of a picture."""
     from PIL import Image
 
     array = np.asarray(values, np.float32)
@@ -344,7 +344,7 @@ def fitted_map(values: Any, picture: Picture) -> NDArray[np.float32]:
 
 
 def beside(pictures: Sequence[Picture], gap: int = 4) -> Picture:
-    """Pictures of one height in a row."""
+    """Return pictures of one height in a row."""
     if len(pictures) == 1:
         return pictures[0]
     height = max(picture.shape[0] for picture in pictures)

@@ -1,4 +1,4 @@
-"""Numbers -> colours: heat maps, alone or over a picture."""
+"""Numbers to colours: heat maps, alone or over a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DARK_TO_LIGHT = (
     (68, 1, 84), (70, 50, 126), (54, 92, 141), (39, 127, 142), (31, 161, 135), (74, 193, 109), (160, 218, 57),
     (253, 231, 37),
 )  # fmt: skip
-"""The colours of viridis at equal distances: evenly lighter, for any kind of colour vision."""
+"""The colours of viridis at equal distances, which get evenly lighter for any kind of colour vision."""
 
 
 def _table() -> Picture:
@@ -27,12 +27,12 @@ _COLOURS = _table()
 
 
 def heat(values: Any, low: float | None = None, high: float | None = None) -> Picture:
-    """A map of numbers, height x width, in colours from dark to light; what is not finite is magenta.
+    """Draw a map of numbers, height x width, in colours from dark to light; values that are not finite are magenta.
 
     Args:
         values: The map.
-        low: The value that is darkest; the least one by default.
-        high: The value that is lightest; the largest one by default.
+        low: Darkest value; the smallest one by default.
+        high: Lightest value; the largest one by default.
 
     Example:
         >>> heat([[0.0, 1.0]]).tolist()
@@ -45,7 +45,7 @@ def heat(values: Any, low: float | None = None, high: float | None = None) -> Pi
 
 
 def heat_over(picture: Picture, values: Any, *, opacity: float = 0.6) -> Picture:
-    """A picture in grey under a map of the same size: the hotter, the more colour.
+    """Draw a map over a grey copy of a picture of the same size: the higher the value, the more colour.
 
     Example:
         >>> heat_over(np.full((1, 2, 3), 100, np.uint8), [[0.0, 1.0]], opacity=1.0).tolist()
@@ -55,7 +55,7 @@ def heat_over(picture: Picture, values: Any, *, opacity: float = 0.6) -> Picture
     if scaled.shape != picture.shape[:2]:
         raise ValueError(f"a map of {scaled.shape} does not fit a picture of {picture.shape[:2]}")
     grey = picture.astype(np.float32).mean(axis=2, keepdims=True)
-    # The square root lets half of the heat be seen, and none of it none.
+    # The square root makes middle values visible and leaves zero transparent.
     share = opacity * np.sqrt(scaled)[:, :, None]
     mixed = grey * (1 - share) + _COLOURS[(scaled * 255 + 0.5).astype(np.uint8)] * share
     found: Picture = (mixed + 0.5).astype(np.uint8)
@@ -72,6 +72,6 @@ def _scaled(values: Any, low: float | None, high: float | None) -> tuple[NDArray
     low = float(finite.min()) if low is None and finite.size else low or 0.0
     high = float(finite.max()) if high is None and finite.size else high or 0.0
     if high <= low:
-        # The same everywhere: in the middle of nothing stands nothing, a constant is cold.
+        # A constant map is cold everywhere.
         return np.zeros_like(array), bad
     return np.clip((np.where(bad, low, array) - low) / (high - low), 0, 1).astype(np.float32), bad

@@ -1,4 +1,4 @@
-"""Whatever a model is given -> pictures: height x width x 3, uint8."""
+"""The inputs of a model to pictures: height x width x 3, uint8."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ def as_images(
     layout: Layout = "auto",
     limit: int | None = None,
 ) -> list[Picture]:
-    """The images of a batch as pictures, all in the same range of values.
+    """Return the images of a batch as pictures, all with the same range of values.
 
     Args:
-        batch: A tensor or an array of images, or a list of images of different sizes; any number of channels.
+        batch: Tensor or array of images, or a list of images of different sizes; any number of channels.
             One channel is grey, of four the first three are shown, of two or many the mean.
-        mean: What was subtracted, by channel, of 1 or of 255; None: values outside of 0 to 1 are stretched to fit.
-        std: What was divided by.
-        layout: Where the channels are; auto takes two equal dimensions in a row for the image, else looks for one of
-            3, 1 or 4, else takes the smaller one.
-        limit: How many images are wanted at most.
+        mean: Mean that was subtracted, by channel, of values up to 1 or 255; without it, values outside of 0 to 1
+            are scaled to fit.
+        std: Standard deviation the images were divided by.
+        layout: Place of the channels; auto takes two equal neighbouring dimensions for the image, else looks for a
+            dimension of 3, 1 or 4, else takes the smaller one.
+        limit: Maximum number of images.
 
-    Pixels that are not finite are shown in magenta.
+    Pixels that are not finite are magenta.
 
     Example:
         >>> as_images(np.array([[[0.0, 0.5], [1.0, float("nan")]]]))[0][:, :, 1].tolist()
@@ -51,7 +52,7 @@ def as_images(
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """A tensor on any device, or whatever numpy takes, as an array of a type that numpy calculates with."""
+    """Return a tensor on any device, or anything numpy accepts, as an array of a type that numpy calculates with."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) in ("torch.bfloat16", "torch.float16") or values.dtype.itemsize == 1:
@@ -65,19 +66,19 @@ def _arrays(batch: Any, limit: int | None) -> list[NDArray[Any]]:
     whole = hasattr(batch, "shape") and hasattr(batch, "dtype")
     if whole and len(batch.shape) not in (3, 4):
         raise ValueError(
-            f"images have the shape N x C x H x W, N x H x W x C, or N x H x W in grey, not {tuple(batch.shape)}"
+            f"images must have the shape N x C x H x W, N x H x W x C, or N x H x W if grey, not {tuple(batch.shape)}"
         )
     if not whole and not isinstance(batch, (list, tuple)):
-        raise ValueError(f"a batch of images is a tensor, an array or a list of these, not {shown(batch)}")
+        raise ValueError(f"a batch of images must be a tensor, an array or a list of these, not {shown(batch)}")
     return [as_array(image) for image in batch[:limit]]
 
 
 def _channels_last(image: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Height x width x channels of one image."""
+    """Return one image as height x width x channels."""
     if image.dtype.kind not in "buif":
-        raise ValueError(f"images hold numbers, not {image.dtype}")
+        raise ValueError(f"images must hold numbers, not {image.dtype}")
     if image.ndim not in (2, 3):
-        raise ValueError(f"an image has the shape C x H x W, H x W x C, or H x W in grey, not {image.shape}")
+        raise ValueError(f"an image must have the shape C x H x W, H x W x C, or H x W if grey, not {image.shape}")
     if 0 in image.shape:
         raise ValueError(f"an image of the shape {image.shape} has no pixels")
     if image.ndim == 2:
@@ -88,7 +89,7 @@ def _channels_last(image: NDArray[Any], layout: Layout) -> NDArray[Any]:
 
 
 def layout_of(shape: Sequence[int]) -> Layout:
-    """Where the channels are, from the shape of one image.
+    """Return the place of the channels from the shape of one image.
 
     Example:
         >>> layout_of((3, 40, 60)), layout_of((40, 60, 7)), layout_of((7, 4, 4))
@@ -111,7 +112,7 @@ def _denormalised(image: NDArray[Any], mean: Numbers | None, std: Numbers | None
         for name, values in (("mean", 0.0 if mean is None else mean), ("std", 1.0 if std is None else std))
     )
     found = image * factor + added
-    # Some normalise from 0 to 255, and their means say so.
+    # A mean or deviation above 2 means that the values were from 0 to 255.
     of_255 = float(np.max(np.abs(added))) > 2 or float(np.max(factor)) > 2
     clipped: NDArray[Any] = np.clip(found / 255 if of_255 else found, 0, 1)
     return clipped
@@ -125,7 +126,7 @@ def _by_channel(name: str, values: Numbers, channels: int) -> NDArray[np.float32
 
 
 def _range_of(images: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """The values that are black and white."""
+    """Return the values that become black and white."""
     kinds = {image.dtype.kind for image in images}
     if not images or kinds == {"b"}:
         return 0.0, 1.0
@@ -150,7 +151,7 @@ def _picture(image: NDArray[Any], low: float, high: float) -> Picture:
     if image.shape[2] in (3, 4):
         image = image[:, :, :3]
     elif image.shape[2] > 1:
-        # A mean over values of different meaning is a rough look, but it never invents colours.
+        # A mean over channels of different meaning is rough, but it never invents colours.
         image = image.mean(axis=2, keepdims=True, dtype=np.float32)
     if image.dtype == np.uint8 and (low, high) == (0.0, 255.0):
         grey_or_colour = image
@@ -169,7 +170,7 @@ def _picture(image: NDArray[Any], low: float, high: float) -> Picture:
 
 
 def scale_of(picture: Picture, smallest: int = SMALLEST_SIDE, largest: int = LARGEST_SIDE) -> float:
-    """By how much a picture is enlarged or reduced to be shown: whole factors for small ones.
+    """Return the factor by which a picture is enlarged or reduced for display: a whole one for small pictures.
 
     Example:
         >>> [scale_of(np.zeros((side, 8, 3), np.uint8)) for side in (8, 224, 1024)]
@@ -180,7 +181,7 @@ def scale_of(picture: Picture, smallest: int = SMALLEST_SIDE, largest: int = LAR
 
 
 def resized(picture: Picture, scale: float | None = None) -> Picture:
-    """The picture larger or smaller, by default of a size to be shown; pixels that are enlarged stay sharp."""
+    """Return the picture enlarged or reduced, by default to a size for display; enlarged pixels stay sharp."""
     scale = scale_of(picture) if scale is None else scale
     if scale == 1:
         return picture

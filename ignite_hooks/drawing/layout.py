@@ -1,4 +1,4 @@
-"""Pictures with captions -> one sheet."""
+"""Pictures with captions to one sheet."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ignite_hooks.drawing.theme import (
 )
 
 MARGIN = 12
-ROOM_OF_MARK = 12
+MARK_WIDTH = 12
 FRAME = 3
-ROOM_OF_TEXT = 240
-"""So wide is a sheet of narrow pictures, where its words need it."""
+TEXT_WIDTH = 240
+"""Width of a sheet of narrow pictures if its texts need it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Tile:
 
     Args:
         picture: Height x width x 3, uint8.
-        caption: The lines under it.
-        colour: The colour of its frame and of the mark before the first line; None for neither.
+        caption: Lines below it.
+        colour: Colour of its frame and of the mark before the first line; None for neither.
     """
 
     picture: Picture
@@ -54,13 +54,13 @@ def sheet(
     columns: int | None = None,
     legend: Sequence[tuple[str, Colour]] = (),
 ) -> Picture:
-    """Tiles row by row, of one size each row and column, with a title above and a legend below.
+    """Arrange tiles in rows and columns, with a title above and a legend below.
 
     Args:
-        tiles: The pictures; none gives a sheet that says so.
-        title: A line above all.
-        note: A fainter line under the title.
-        columns: How many in a row; by default about as many as rows.
+        tiles: The pictures; without any, the sheet says that there is nothing to show.
+        title: Line above all tiles.
+        note: Fainter line below the title.
+        columns: Number of tiles in a row; by default about as many as rows.
         legend: Names with their colours.
     """
     from PIL import Image, ImageDraw
@@ -70,17 +70,17 @@ def sheet(
     lines = max((len(tile.caption) for tile in tiles), default=0)
     frame = FRAME if any(tile.colour for tile in tiles) else 0
     line_height = TEXT_SIZE + 4
-    width = max((picture.shape[1] for picture in shown), default=ROOM_OF_TEXT) + 2 * frame
+    width = max((picture.shape[1] for picture in shown), default=TEXT_WIDTH) + 2 * frame
     if width < SMALLEST_SIDE:
         captions = [text for tile in tiles for text in tile.caption]
-        width = max(width, min(ROOM_OF_TEXT, _widest(captions) + ROOM_OF_MARK))
+        width = max(width, min(TEXT_WIDTH, _widest(captions) + MARK_WIDTH))
     rows = [shown[at : at + columns] for at in range(0, len(shown), columns)]
     heights = [max(picture.shape[0] for picture in row) + 2 * frame + lines * line_height + 2 for row in rows]
     columns = min(columns, max(1, len(tiles)))
     note = note if tiles else note or "nothing to show"
     inner = columns * width + (columns - 1) * GAP
-    if inner < ROOM_OF_TEXT:
-        inner = max(inner, min(ROOM_OF_TEXT, max(_widest([title], TITLE_SIZE), _widest([note]))))
+    if inner < TEXT_WIDTH:
+        inner = max(inner, min(TEXT_WIDTH, max(_widest([title], TITLE_SIZE), _widest([note]))))
     header = wrapped(title, inner, TITLE_SIZE)
     notes = wrapped(note, inner, TEXT_SIZE)
     legend = [(fitted(name, inner - 16), colour) for name, colour in legend]
@@ -128,7 +128,7 @@ def _caption(draw: Any, at: tuple[int, int], text: str, width: int, mark: Colour
 
 
 def fitted(text: str, width: float, size: int = TEXT_SIZE) -> str:
-    """The text, cut short with an ellipsis where it would be wider."""
+    """Return the text, cut with an ellipsis if it is wider than this."""
     text = readable(text)
     face = font(text, size)
     if face.getlength(text) <= width:
@@ -140,7 +140,7 @@ def fitted(text: str, width: float, size: int = TEXT_SIZE) -> str:
 
 
 def wrapped(text: str, width: float, size: int) -> list[str]:
-    """Words in lines; a word alone that is too long goes on in the next.
+    """Break a text into lines; a word that is too long for a line continues in the next.
 
     Example:
         >>> wrapped("backbone.layer4 of all", 80, 13)
@@ -167,7 +167,7 @@ def _widest(texts: Sequence[str], size: int = TEXT_SIZE) -> int:
 
 
 def _legend_places(legend: Sequence[tuple[str, Colour]], width: int) -> tuple[list[tuple[int, int]], int]:
-    """Where each entry stands, and the height of all."""
+    """Return the place of each entry, and the height of the legend."""
     places, x, y = [], 0, 0
     for name, _ in legend:
         wide = 16 + int(font(name).getlength(name)) + 18
@@ -179,11 +179,11 @@ def _legend_places(legend: Sequence[tuple[str, Colour]], width: int) -> tuple[li
 
 
 def save(picture: Any, path: Path, *, smallest: bool = False) -> None:
-    """Write a picture or a matplotlib figure as PNG; a file of this name is replaced, and is never there by half.
+    """Save a picture or a matplotlib figure as PNG; an existing file is replaced atomically.
 
     Args:
         picture: Height x width x 3, or a figure.
-        path: The file; its folder is made.
+        path: File to write; its folder is created.
         smallest: Whether to take ten times as long for a file that is a tenth smaller.
     """
     from PIL import Image
@@ -198,12 +198,12 @@ def save(picture: Any, path: Path, *, smallest: bool = False) -> None:
 
 
 def as_pixels(picture: Any) -> Picture:
-    """A picture as it is; a matplotlib figure as a picture."""
+    """Return a picture as it is, and a matplotlib figure as a picture."""
     if isinstance(picture, np.ndarray):
         return picture
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    # Not `savefig`: ClearML captures it and would upload the picture a second time.
+    # Not `savefig`: ClearML patches it and would upload the picture a second time.
     canvas: Any = FigureCanvasAgg(picture)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[:, :, :3]

@@ -1,4 +1,4 @@
-"""Segmentation: index masks from whatever a model gives, overlays, edges, differences."""
+"""Segmentation: index masks from the outputs of models, overlays, edges, differences."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ AGREES: Colour = (235, 235, 235)
 
 
 def as_mask(values: Any, *, ignore_index: int | None = None) -> Mask:
-    """The class of each pixel, height x width, from an index mask, one-hot planes, or logits.
+    """Return the class of each pixel, height x width, of an index mask, one-hot planes, or logits.
 
     Args:
         values: H x W or 1 x H x W of whole numbers or booleans; C x H x W of numbers, of which the largest counts;
-            1 x H x W of numbers that are not whole: logits, or probabilities, of a single class.
-        ignore_index: A pixel where every plane of one-hot is 0 becomes this class.
+            or 1 x H x W of logits or probabilities of a single class.
+        ignore_index: Class of a pixel for which all one-hot planes are 0.
 
     Example:
         >>> as_mask(np.array([[[2.0, -1.0]], [[1.0, 3.0]]])).tolist(), as_mask(np.array([[[-1.5, 0.5]]])).tolist()
@@ -30,7 +30,9 @@ def as_mask(values: Any, *, ignore_index: int | None = None) -> Mask:
     """
     array = as_array(values)
     if array.dtype.kind not in "buif" or array.ndim not in (2, 3) or 0 in array.shape:
-        raise ValueError(f"a mask has the shape H x W, 1 x H x W or C x H x W, not {array.shape} of {array.dtype}")
+        raise ValueError(
+            f"a mask must have the shape H x W, 1 x H x W or C x H x W, not {array.shape} of {array.dtype}"
+        )
     if array.ndim == 3 and array.shape[0] > 1:
         planes = np.nan_to_num(array.astype(np.float32), nan=-np.inf) if array.dtype.kind == "f" else array
         found = planes.argmax(axis=0)
@@ -45,7 +47,7 @@ def as_mask(values: Any, *, ignore_index: int | None = None) -> Mask:
 
 
 def coloured(mask: Mask, palette: Sequence[Any] | None = None, ignore_index: int | None = None) -> Picture:
-    """Each pixel in the colour of its class; class 0 is the first of the palette."""
+    """Return each pixel in the colour of its class; class 0 has the first colour of the palette."""
     table = {int(label): colour_of(int(label), palette) for label in np.unique(mask)}
     if ignore_index is not None:
         table[ignore_index] = IGNORED
@@ -65,19 +67,19 @@ def overlay(
     ignore_index: int | None = None,
     background: int | None = None,
 ) -> Picture:
-    """A picture under the colours of its mask.
+    """Draw the colours of a mask over a picture.
 
     Args:
         picture: Height x width x 3.
-        mask: The class of each pixel, of the same size.
-        palette: The colours of the classes.
-        opacity: How much of the picture the colours hide, from 0 to 1.
-        show_edge: Whether lines go along the edges of the regions.
-        ignore_index: A class that is shown in grey.
-        background: A class that is not coloured at all.
+        mask: Class of each pixel, of the same size.
+        palette: Colours of the classes.
+        opacity: Opacity of the colours over the picture, from 0 to 1.
+        show_edge: Whether to draw lines along the edges of regions.
+        ignore_index: Class that is shown in grey.
+        background: Class that is not coloured.
     """
     if mask.shape != picture.shape[:2]:
-        raise ValueError(f"a mask of {_by(mask)} does not fit an image of {_by(picture)}: they have one size")
+        raise ValueError(f"a mask of {_by(mask)} does not fit an image of {_by(picture)}: both need the same size")
     colours = coloured(mask, palette, ignore_index)
     mixed = picture.astype(np.float32) * (1 - opacity) + colours.astype(np.float32) * opacity
     found = (mixed + 0.5).astype(np.uint8)
@@ -92,7 +94,7 @@ def overlay(
 
 
 def edges(mask: Mask) -> NDArray[np.bool_]:
-    """The pixels of regions beside another region.
+    """Return the pixels of regions that lie beside another region.
 
     Example:
         >>> edges(np.array([[0, 0, 1, 1]])).tolist()
@@ -108,7 +110,7 @@ def edges(mask: Mask) -> NDArray[np.bool_]:
 
 
 def difference(truth: Mask, prediction: Mask, ignore_index: int | None = None) -> Picture:
-    """Where the prediction is another than the truth, in orange; ignored pixels are grey."""
+    """Draw the pixels whose prediction is not the truth in orange, and ignored pixels in grey."""
     if truth.shape != prediction.shape:
         raise ValueError(f"a truth of {_by(truth)} cannot be compared with a prediction of {_by(prediction)}")
     found = np.empty((*truth.shape, 3), np.uint8)
@@ -120,7 +122,7 @@ def difference(truth: Mask, prediction: Mask, ignore_index: int | None = None) -
 
 
 def agreement(truth: Mask, prediction: Mask, ignore_index: int | None = None) -> float:
-    """The share of pixels that are right, ignored ones left out; 1.0 where none is left."""
+    """Return the share of correct pixels among those that are not ignored; 1.0 if all are ignored."""
     counted = truth != ignore_index if ignore_index is not None else np.ones(truth.shape, bool)
     return float((truth == prediction)[counted].mean()) if counted.any() else 1.0
 
@@ -131,7 +133,7 @@ def legend_of(
     palette: Sequence[Any] | None = None,
     ignore_index: int | None = None,
 ) -> list[tuple[str, Colour]]:
-    """The classes that occur, with their colours."""
+    """Return the classes that occur, with their colours."""
     labels = sorted({int(label) for mask in masks for label in np.unique(mask)})
     found = [
         (readable(name_of(label, class_names), str(label)), colour_of(label, palette))

@@ -1,4 +1,4 @@
-"""Where the time goes, as a figure; how gradients flow, as another."""
+"""Figures of a profile and of the flow of gradients."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from ignite_hooks.drawing.theme import BLUE, GREEN, GREY, PHASES, as_hex
 
-LONGEST_NAME = 32
+MAX_NAME_LENGTH = 32
 
 
 def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, float]]) -> Any:
-    """One bar of the phases of an iteration, and a bar for each of the dearest operators; both in milliseconds."""
+    """Draw a bar of the phases of an iteration, and a bar for each of the most expensive operators, in milliseconds."""
     from matplotlib.figure import Figure
 
     shown = {name: value for name, value in phases.items() if value > 0}
@@ -43,7 +43,7 @@ def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, flo
 
 
 def png(figure: Any) -> bytes:
-    """A figure as the bytes of a PNG."""
+    """Return a figure as the bytes of a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     file = io.BytesIO()
@@ -52,24 +52,24 @@ def png(figure: Any) -> bytes:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
-MOST_LAYERS = 60
+MAX_LABELS = 60
 
 
 def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Mapping[str, float]) -> Any:
-    """The mean and the largest gradient of a weight by layer, above how much an update changes each layer.
+    """Draw the mean and the largest gradient of the weights of each layer, and below the relative size of updates.
 
     Args:
-        strengths: By layer, in the order of the model.
-        ratios: The share of its weights an update changes, by layer; none leaves the lower part out.
+        strengths: Mean and largest gradient by layer, in the order of the model.
+        ratios: Size of an update relative to the weights, by layer; without any, the lower part is omitted.
     """
     from matplotlib.figure import Figure
 
     names = list(strengths)
-    # Of a deep model not every name can be read; every bar is drawn.
-    step = max(1, -(-len(names) // MOST_LAYERS))
+    # Every bar is drawn, but a deep model has too many names to label them all.
+    step = max(1, -(-len(names) // MAX_LABELS))
     width = min(14.0, 3.5 + 0.28 * len(names))
     figure = Figure(figsize=(max(6.0, width), 6.4 if ratios else 4.2), layout="constrained")
     rows = figure.subplots(2 if ratios else 1, 1, sharex=True, squeeze=False)[:, 0]

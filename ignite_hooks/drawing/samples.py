@@ -1,4 +1,4 @@
-"""What a script's batch and outputs hold: images, truth, prediction; and a copy of a few of them."""
+"""The samples in a batch and outputs of a script: images, truth, prediction; and copies of a few of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PREDICTIONS = ("y_pred", "predictions", "prediction", "preds", "pred", "logits",
 
 @dataclass
 class Samples:
-    """The samples of a batch; None stands for what is not known.
+    """The samples of a batch; None for unknown parts.
 
     Args:
-        images: What is shown.
-        truth: What is true of them.
-        prediction: What the model says of them.
-        inputs: What the model is asked with, where it is not the images.
+        images: Images to show.
+        truth: Their true classes, boxes or masks.
+        prediction: The predictions of the model.
+        inputs: Inputs of the model if they are not the images.
     """
 
     images: Any
@@ -40,22 +40,22 @@ class Samples:
 
     @property
     def problem(self) -> str:
-        """Why the images are none, or nothing: a batch of vectors is no mistake, there is only nothing to see."""
+        """The reason why there is nothing to draw, or an empty text; a batch of vectors is not an error."""
         shape = tuple(getattr(self.images, "shape", ()))
         return "" if not _is_array(self.images) or len(shape) in (3, 4) else f"a batch of {shape} holds no images"
 
     def first(self, count: int) -> Samples:
-        """The first so many, still in the memory of the batch."""
+        """Return the first samples, which share the memory of the batch."""
         parts = (self.images, self.truth, self.prediction, self.inputs)
         return Samples(*(None if part is None else part[:count] for part in parts))
 
     def copied(self, chosen: Sequence[int] | Tensor | int) -> Samples:
-        """Those that are chosen, or the first so many, on the CPU, whatever happens to the others."""
+        """Return independent copies on the CPU of the chosen samples, or of the first ones if a number is given."""
         return Samples(*(copy_of(part, chosen) for part in (self.images, self.truth, self.prediction)))
 
 
 def read(batch: Any, outputs: Any = None) -> Samples:
-    """The samples of a batch ``(images, target)``, a mapping, or a list of pairs, with ``(y_pred, y)`` of the outputs.
+    """Return the samples of a batch: ``(images, target)``, a mapping or a list of pairs; of outputs: ``(y_pred, y)``.
 
     Example:
         >>> samples = read((torch.rand(2, 3, 8, 8), torch.tensor([1, 0])), (torch.rand(2, 10), torch.tensor([1, 0])))
@@ -71,17 +71,17 @@ def read(batch: Any, outputs: Any = None) -> Samples:
 
 
 def samples_of(batch: Any, outputs: Any, extract: Callable[..., Any] | None) -> Samples:
-    """The samples of a batch, as the script's own function finds them, else in the usual places."""
+    """Return the samples that the function of the script extracts, or without one those in the usual places."""
     return read(batch, outputs) if extract is None else as_samples(extract(batch, outputs))
 
 
 def as_samples(given: Any) -> Samples:
-    """Samples from the mapping a user's function returns."""
+    """Return the samples in the mapping that a function of the script returned."""
     if isinstance(given, Samples):
         return given
     known = {"images", "target", "prediction", "inputs"}
     if not isinstance(given, Mapping) or "images" not in given or not known >= set(given):
-        raise ValueError(f"extract returns a mapping of images, target, prediction, inputs, not {shown(given)}")
+        raise ValueError(f"extract must return a mapping of images, target, prediction, inputs, not {shown(given)}")
     return Samples(given["images"], given.get("target"), given.get("prediction"), given.get("inputs"))
 
 
@@ -104,7 +104,7 @@ def _of_batch(batch: Any) -> tuple[Any, Any]:
         images = target = None
     if not _is_array(images) and not isinstance(images, (list, tuple)):
         raise ValueError(
-            f"no images in a batch of {_kinds(batch)}: give the setting extract a function of the batch and "
+            f"no images in a batch of {_kinds(batch)}: set extract to a function of the batch and "
             "the outputs that returns {'images': ..., 'target': ..., 'prediction': ...}"
         )
     return images, target
@@ -125,14 +125,14 @@ def _of_outputs(outputs: Any, count: int) -> tuple[Any, Any]:
 
 
 def prediction_of(output: Any, count: int) -> Any:
-    """What a model says of so many images, in what it returned."""
+    """Return the prediction for this number of images in the output of a model."""
     found = _of_outputs(output, count)[0]
     if found is None and isinstance(output, (list, tuple)):
         found = next((part for part in output if _fits(part, count)), None)
     if found is None and _fits(getattr(output, "logits", None), count):
         found = output.logits
     if found is None:
-        raise ValueError(f"no prediction for {count} images in what the model returned: {_kinds(output)}")
+        raise ValueError(f"no prediction for {count} images in the output of the model: {_kinds(output)}")
     return found
 
 
@@ -151,7 +151,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _of_each_image(parts: Sequence[Any]) -> bool:
-    """Whether these are one thing for each image; the scores, classes and loss of a batch of three are not."""
+    """Return whether these are one part for each image; the scores, classes and loss of a batch of three are not."""
     if isinstance(parts, tuple) and any(map(_is_scalar, parts)):
         return False
     held = [part for part in parts if not (_is_array(part) and 0 in part.shape)]
@@ -173,7 +173,7 @@ def _kinds(value: Any) -> str:
 
 
 def copy_of(value: Any, chosen: Sequence[int] | Tensor | int) -> Any:
-    """The chosen entries of a tensor, an array or a list, in memory of their own on the CPU."""
+    """Return independent copies on the CPU of the chosen entries of a tensor, an array or a list."""
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -184,25 +184,27 @@ def copy_of(value: Any, chosen: Sequence[int] | Tensor | int) -> Any:
     which = range(min(chosen, len(value))) if isinstance(chosen, int) else [int(index) for index in chosen]
     if isinstance(value, np.ndarray):
         return value[list(which)].copy()
-    return [own(value[index]) for index in which]
+    return [cpu_copy(value[index]) for index in which]
 
 
-def own(value: Any) -> Any:
-    """A copy on the CPU of the tensors in lists and mappings; anything else stays what it is."""
+def cpu_copy(value: Any) -> Any:
+    """Return a value with copies on the CPU of its tensors and arrays, within lists and mappings too."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, Mapping):
-        return {key: own(part) for key, part in value.items()}
+        return {key: cpu_copy(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [own(part) for part in value]
+        return [cpu_copy(part) for part in value]
     return value
 
 
 def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | Tensor | int:
-    """Which samples come first: the ``first``, the ``worst`` (least probability of the truth), the most ``uncertain``
-    (least distance between the two best classes). Where that is not known, the first; a truth that is no class of the
+    """Return the indices of the samples to draw, or ``count`` itself for the first ones.
+
+    The ``worst`` samples have the lowest probability of the truth, the most ``uncertain`` ones the smallest distance
+    between the two best classes. If that is unknown, the first samples are drawn. A truth that is not a class of the
     model, such as an ignored one, comes last.
 
     Example:
@@ -230,7 +232,7 @@ def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | 
 
 
 def _log_shares(scores: Tensor) -> Tensor:
-    """The logarithm of the probability of each class, N x C, from logits or probabilities, of a single class too."""
+    """Return the log probability of each class, N x C, for logits or probabilities, also of a single class."""
     probable = bool(((scores >= -1e-4) & (scores <= 1 + 1e-4)).all())
     if scores.ndim == 1 or scores.shape[1] == 1:
         one = scores.reshape(-1)

@@ -1,4 +1,4 @@
-"""The one look of all pictures: colours, type and sizes."""
+"""The theme of all pictures: colours, fonts and sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Colour = tuple[int, int, int]
 
 PAPER: Colour = (255, 255, 255)
-"""Opaque, so that a picture reads the same on a light and on a dark page."""
+"""Opaque, so that a picture is legible on light and on dark pages."""
 INK: Colour = (34, 34, 34)
 FAINT: Colour = (118, 118, 118)
 LINE: Colour = (216, 216, 216)
@@ -34,10 +34,10 @@ GREY: Colour = (140, 140, 140)
 BROWN: Colour = (93, 58, 26)
 
 PALETTE: tuple[Colour, ...] = (BLUE, AMBER, GREEN, PINK, SKY, VERMILION, YELLOW, VIOLET, GREY, BROWN)
-"""Told apart with any kind of colour vision: the colours of Okabe and Ito, and three more."""
+"""Distinguishable with any kind of colour vision: the colours of Okabe and Ito, and three more."""
 
 ON_LIGHT: tuple[Colour, ...] = (BLUE, VERMILION, GREEN, (181, 80, 143), VIOLET, (185, 137, 0))
-"""Thin lines on a light page; those that are too pale in the palette are darker here."""
+"""Thin lines on a light page: as in the palette, but pale colours are darker."""
 ON_DARK: tuple[Colour, ...] = (SKY, (255, 143, 69), (47, 201, 155), (229, 156, 203), (167, 148, 255), (240, 194, 75))
 """The same lines on a dark page."""
 
@@ -55,19 +55,19 @@ RIGHT = BLUE
 WRONG = VERMILION
 MISSED: Colour = (240, 190, 0)
 NOT_A_NUMBER: Colour = (255, 0, 255)
-"""Pixels without a value: no photograph has this colour."""
+"""Pixels without a value: photographs hardly have this colour."""
 
 TEXT_SIZE = 13
 TITLE_SIZE = 16
 GAP = 8
 LARGEST_SIDE = 512
-"""Images are shown at most so large."""
+"""Maximum size of an image; larger ones are reduced."""
 SMALLEST_SIDE = 128
-"""Images smaller than this are enlarged by a whole factor, so that their pixels can be seen."""
+"""Smaller images are enlarged by a whole factor, so that their pixels are visible."""
 
 
 def colour_of(index: int, palette: Sequence[Any] | None = None) -> Colour:
-    """The colour of a class; a palette that is too short begins again.
+    """Return the colour of a class; a palette that is too short repeats.
 
     Example:
         >>> colour_of(1), colour_of(0, ["#ff0000", "blue"]), colour_of(3, [[255, 0, 0], "blue"])
@@ -78,7 +78,7 @@ def colour_of(index: int, palette: Sequence[Any] | None = None) -> Colour:
 
 
 def as_colour(colour: Any) -> Colour:
-    """A colour from its name, ``#rrggbb``, or three numbers from 0 to 255.
+    """Return a colour from its name, ``#rrggbb``, or three numbers from 0 to 255.
 
     Example:
         >>> as_colour("#0072b2"), as_colour([1, 2, 3])
@@ -108,14 +108,14 @@ def as_hex(colour: Colour) -> str:
 
 
 def ink_on(colour: Colour) -> Colour:
-    """Black or white, whichever reads better on a colour."""
+    """Return black or white, whichever is easier to read on a colour."""
     linear = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in colour]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)
 
 
 def name_of(index: int, class_names: Sequence[str] | None = None) -> str:
-    """The name of a class, or its number where it has none.
+    """Return the name of a class, or its number if it has none.
 
     Example:
         >>> name_of(1, ["cat", "dog"]), name_of(7, ["cat", "dog"]), name_of(3)
@@ -127,11 +127,11 @@ def name_of(index: int, class_names: Sequence[str] | None = None) -> str:
 # -- type ------------------------------------------------------------------------------------------------------
 
 _LIKELY = ("notosanscjk", "notosanssc", "sourcehansans", "wqy", "droidsansfallback", "simhei", "msyh", "pingfang")
-"""Parts of file names of fonts that have Chinese characters; these are looked into first."""
+"""Parts of file names of fonts with Chinese characters; these fonts are searched first."""
 
 
 def font(text: str = "", size: int = TEXT_SIZE) -> FreeTypeFont:
-    """The font for a text: ours, or an installed one where ours lacks its characters."""
+    """Return the font for a text: the default, or an installed one if the default lacks characters of the text."""
     return _font(font_file(text), size)
 
 
@@ -139,30 +139,30 @@ def font(text: str = "", size: int = TEXT_SIZE) -> FreeTypeFont:
 def _font(file: Path | None, size: int) -> FreeTypeFont:
     from PIL import ImageFont
 
-    # Pillow's own fallback is a font of the same kind, with fewer characters.
+    # The fallback of Pillow is a similar font with fewer characters.
     return ImageFont.truetype(str(file), size) if file is not None else ImageFont.load_default(size)  # type: ignore[return-value]
 
 
 def font_file(text: str) -> Path | None:
-    """The file of the first font that has every character of a text; ours where there is none."""
+    """Return the file of the first font with every character of a text; that of the default if there is none."""
     own = own_font()
     needed = _needed(text)
     return (own if not needed else _font_with(needed, _font_folders())) or own
 
 
 def _needed(text: str) -> frozenset[int]:
-    """What a font has to have for a text; nothing where ours will do.
+    """Return the characters a font needs for a text; none if the default font has them.
 
-    The digits beside Chinese characters too: some fonts for these have no others.
+    That includes digits beside Chinese characters, as some Chinese fonts have no digits.
     """
     beyond = any(ord(letter) > _LATIN for letter in text)
     return frozenset(ord(letter) for letter in text if not letter.isspace()) if beyond else frozenset()
 
 
 def readable(text: str, otherwise: str | None = None) -> str:
-    """The text, where an installed font can show it.
+    """Return the text if an installed font can show it.
 
-    Else what is given instead of it, or the text with its unknown characters as numbers: a tiny empty box says less.
+    Otherwise return the alternative if there is one, else the text with the code points of unknown characters.
 
     Example:
         >>> readable("cat 0.93")
@@ -170,7 +170,7 @@ def readable(text: str, otherwise: str | None = None) -> str:
     """
     needed = _needed(text)
     if needed and otherwise is not None:
-        # A name, which scores and words will stand beside.
+        # A name, which is drawn beside scores and words.
         needed |= frozenset(map(ord, _BESIDE))
     if not needed or _font_with(needed, _font_folders()) is not None:
         return text
@@ -184,12 +184,12 @@ def readable(text: str, otherwise: str | None = None) -> str:
 
 _BESIDE = "0123456789.:()" + "abcdefghijklmnopqrstuvwxyz"
 _LATIN = 0x24F
-"""Up to here our font has every letter."""
+"""The default font has every character up to this one."""
 
 
 @functools.cache
 def own_font() -> Path | None:
-    """DejaVu Sans, which matplotlib brings along; finding it does not import matplotlib."""
+    """Return the file of DejaVu Sans, which is installed with matplotlib; this does not import matplotlib."""
     found = importlib.util.find_spec("matplotlib")
     for folder in (found.submodule_search_locations or ()) if found is not None else ():
         file = Path(folder) / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
@@ -228,12 +228,12 @@ def _installed(folders: tuple[Path, ...]) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _letters(file: Path | None) -> frozenset[int]:
-    """The characters a font has."""
+    """Return the characters of a font."""
     from matplotlib.ft2font import FT2Font
 
     if file is None:
         return frozenset()
     try:
         return frozenset(FT2Font(str(file)).get_charmap())
-    except (RuntimeError, OSError):  # a file that only looks like a font
+    except (RuntimeError, OSError):  # not a font despite its name
         return frozenset()

@@ -1,4 +1,4 @@
-"""Learning curves."""
+"""Learning curves as figures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ignite_hooks.drawing.theme import INK, LINE, PALETTE, PAPER, Colour, font_f
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_POINTS = 1000
-"""More cannot be seen, and take time."""
+MAX_POINTS = 1000
+"""Maximum number of points of a line; more would not be visible."""
 
 PREFIXES = ("val_", "test_", "train_")
 
@@ -24,12 +24,12 @@ def curves(
     title: str = "",
     best: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """A figure of numbers over iterations; ``loss`` and ``val_loss`` stand in one picture.
+    """Draw numbers over iterations; ``loss`` and ``val_loss`` share axes.
 
     Args:
-        history: The points (iteration, value) of each number; values that are not finite leave a gap.
-        title: A line above all.
-        best: A point of a number that is marked.
+        history: Points (iteration, value) of each number; values that are not finite leave a gap.
+        title: Line above all axes.
+        best: Point to mark, by number.
 
     Example:
         >>> figure = curves({"loss": [(1, 2.0), (2, 1.0)], "val_loss": [(2, 1.5)], "accuracy": [(2, 0.5)]})
@@ -47,7 +47,7 @@ def curves(
     last = max((float(points[-1][0]) for points in history.values() if points), default=1.0) or 1.0
     width, height, head = 4.6 * columns, 3.2 * rows, 0.35 if title else 0.05
     figure = Figure(figsize=(width, height + head), dpi=110, facecolor=_part(PAPER))
-    # Margins in inches: a layout that is searched for takes three times as long as all the drawing.
+    # Margins in inches: an automatic layout takes three times as long as the drawing itself.
     figure.subplots_adjust(
         left=0.6 / width,
         right=1 - 0.25 / width,
@@ -65,7 +65,7 @@ def curves(
         axes.set_xlim(0, last * 1.04)
         colours = _colours_of(names)
         for name in names:
-            points = np.array(thinned(history[name], MOST_POINTS), np.float64).reshape(-1, 2)
+            points = np.array(thinned(history[name], MAX_POINTS), np.float64).reshape(-1, 2)
             points[~np.isfinite(points)] = np.nan
             colour = _part(colours[name])
             few = len(points) <= 30
@@ -82,25 +82,25 @@ def curves(
                 axes.plot(*best[name], color=colour, marker="*", markersize=12, linestyle="none")
                 axes.margins(y=0.2)
                 side = "right" if best[name][0] > last / 2 else "left"
-                told = f"{best[name][1]:.4g}"
-                axes.annotate(told, best[name], (0, 7), textcoords="offset points", fontsize=8, ha=side)
+                text = f"{best[name][1]:.4g}"
+                axes.annotate(text, best[name], (0, 7), textcoords="offset points", fontsize=8, ha=side)
         if not any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
             axes.set_yticks([])
             axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", fontsize=8)
         if len(names) > 1 or _who(names[0]) != "train":
             legend = axes.legend(fontsize=8, frameon=False)
-            for text in legend.get_texts():
-                _set_font(text, 8)
+            for entry in legend.get_texts():
+                _set_font(entry, 8)
     return figure
 
 
 def range_test(points: Sequence[tuple[float, float]], chosen: float | None, *, title: str = "") -> Figure:
-    """A figure of losses over learning rates, of which one may be marked.
+    """Draw losses over learning rates.
 
     Args:
-        points: Learning rate and loss; losses far above the first are cut off.
-        chosen: The learning rate that is marked.
-        title: A line above all.
+        points: Learning rates and losses; losses far above the first are cut off.
+        chosen: Learning rate to mark.
+        title: Line above the axes.
 
     Example:
         >>> range_test([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)], 1e-2).axes[0].get_xscale()
@@ -143,7 +143,7 @@ def _prepare(axes: Any, title: str, across: str) -> None:
 
 
 def plain_name(name: str) -> str:
-    """The name of what is measured, without where.
+    """Return the name of a quantity without the prefix of its evaluator.
 
     Example:
         >>> plain_name("val_loss"), plain_name("val/loss"), plain_name("loss")
@@ -154,7 +154,7 @@ def plain_name(name: str) -> str:
 
 
 def thinned(points: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the points, evenly taken, with the first and the last.
+    """Return at most ``most`` points, evenly spread, with the first and the last.
 
     Example:
         >>> thinned(list(range(10)), 4)
@@ -171,7 +171,7 @@ def _who(name: str) -> str:
 
 
 def _colours_of(names: Sequence[str]) -> dict[str, Colour]:
-    """One colour for each evaluator in all pictures; what would have the same takes the next."""
+    """Return a colour for each number: that of its evaluator in all pictures, or the next if that is taken."""
     found: dict[str, Colour] = {}
     for name in names:
         wanted = {"train": 0, "val": 1, "test": 2}[_who(name)]
@@ -190,7 +190,7 @@ def _set_font(text: Any, size: float) -> None:
     file = font_file(text.get_text())
     if file is not None:
         text.set_fontproperties(FontProperties(fname=str(file), size=size))
-    # A metric with a dollar sign in its name is no formula.
+    # A dollar sign in the name of a metric does not begin a formula.
     text.set_parse_math(False)
 
 

@@ -15,14 +15,14 @@ from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.run_wrapper import RunWrapper
-from ignite_hooks.engine.stopping import IN_EVALUATION
+from ignite_hooks.engine.stop_vote import IN_EVALUATION
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.engine.fast_path import IterationBoxes
-    from ignite_hooks.engine.stopping import Stopping
+    from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.run.runner import Runner
 
 

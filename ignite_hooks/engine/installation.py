@@ -20,7 +20,7 @@ from ignite_hooks.engine.lifecycle import Lifecycle
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.signals import Signals
-from ignite_hooks.engine.stopping import Stopping, StopVote
+from ignite_hooks.engine.stop_vote import Stopping, StopVote
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.model.loader_workers import ShieldedWorkers

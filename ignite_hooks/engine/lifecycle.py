@@ -16,8 +16,8 @@ from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
-from ignite_hooks.engine.stopping import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
-from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.engine.stop_vote import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
 from ignite_hooks.text import counted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.engine.evaluation import Evaluations
     from ignite_hooks.engine.fast_path import IterationBoxes
-    from ignite_hooks.engine.stopping import Stopping
+    from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
 
@@ -226,7 +226,7 @@ class Lifecycle:
         if iteration >= self.dispatcher.next_budget_check:
             self._check_budget()
         # After the last iteration the epoch ends at once, and the script may act on that.
-        if runner.at_last_batch:
+        if at_last_batch(runner):
             return
         if not stopping.vote.needed:
             stopping.terminate_if_stopped(self.trainer)
@@ -308,7 +308,6 @@ class Lifecycle:
                     self.dispatcher.run("cleanup", quietly=failed, to_the_end=True)
         finally:
             self.state.phase, self.state.in_epoch = Phase.IDLE, False
-            self.runner.keep_trainer_state()
             self._boxes.remove_all()
             self._failed_with = None
             self.dispatcher.forget()

@@ -19,7 +19,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, sett
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
-from ignite_hooks.run.progress import finished_iterations
+from ignite_hooks.run.progress import at_last_batch, finished_iterations
 from ignite_hooks.store.manifest import check_name
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class CheckpointHook(BaseHook):
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
         # What a script does at the end of an epoch, its scheduler and its evaluation, belongs in the file.
-        at_end = runner.at_last_batch or bool(runner.trainer.should_terminate_single_epoch)
+        at_end = at_last_batch(runner) or bool(runner.trainer.should_terminate_single_epoch)
         self._save_deferred_to_epoch_end = at_end
         if not at_end:
             self._save_periodic(runner, runner.global_step)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """The state of this hook."""
 
     best_score: float | None = None
     best_epoch: int = 0
     wait_count: int = 0
     stopped_epoch: int = 0
     score_to_beat: float | None = None
-    """The last score that was better by more than ``min_delta``; small steps do not move it."""
+    """The last score that was better by more than ``min_delta``; smaller improvements do not change it."""
     last_score: float | None = None
     judged_step: int = -1
     best_step: int = -1
@@ -43,15 +43,15 @@ class EarlyStoppingHook(BaseHook):
     """Stop the run when a metric has not improved for some evaluations.
 
     Args:
-        monitor: The metric that is watched.
-        patience: How many evaluations without improvement are borne.
-        min_delta: How much better a score has to be to count as an improvement.
-        mode: Whether less (min) or more (max) is better; auto goes by the name of the metric.
-        baseline: A score that has to be beaten before an improvement resets the count.
-        restore_best_weights: Whether the model gets the weights of its best evaluation back when the run is stopped.
+        monitor: Metric to watch.
+        patience: Number of evaluations without improvement before stopping.
+        min_delta: Minimum difference to the best score that counts as an improvement.
+        mode: Whether smaller (min) or greater (max) is better; auto decides by the name of the metric.
+        baseline: Score that must be beaten before an improvement resets the count.
+        restore_best_weights: Whether to restore the weights of the best evaluation when the run is stopped.
         check_finite: Whether a score that is NaN or infinite stops the run at once.
-        stopping_threshold: A score so good that the run is stopped at once.
-        divergence_threshold: A score so bad that the run is stopped at once.
+        stopping_threshold: Score at which the run stops at once because it is good enough.
+        divergence_threshold: Score at which the run stops at once because it has diverged.
 
     Reads: model, monitor.
     """
@@ -70,7 +70,7 @@ class EarlyStoppingHook(BaseHook):
 
     collective: ClassVar[bool] = True
 
-    # Last of all at the end, so that the last checkpoint holds the state a resume needs.
+    # Last at the end of the run, so that the last checkpoint holds the weights that a resume needs.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train": 0}
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class EarlyStoppingHook(BaseHook):
 
     @property
     def rule(self) -> Rule:
-        """Whether more or less is better."""
+        """The rule of what is better: greater or less."""
         return rule_for(self.monitor, self.mode)
 
     @property
@@ -94,12 +94,12 @@ class EarlyStoppingHook(BaseHook):
 
     @property
     def wait_count(self) -> int:
-        """How many evaluations there were since the last improvement."""
+        """Number of evaluations since the last improvement."""
         return self.state.wait_count
 
     @property
     def stopped_epoch(self) -> int:
-        """The epoch in which the run was stopped, counted from 1; 0 while it was not."""
+        """The epoch in which the run was stopped, counted from 1; 0 if it was not."""
         return self.state.stopped_epoch
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -109,13 +109,13 @@ class EarlyStoppingHook(BaseHook):
             yield "mode", str(error)
         restores = "restore_best_weights" in self.given and self.restore_best_weights
         if situation.complete and restores and "model" not in situation.services:
-            yield "restore_best_weights", "needs the model: give attach_hooks model=..."
+            yield "restore_best_weights", "needs the model: pass model=... to attach_hooks()"
         if situation.complete and not situation.evaluates:
             yield (
                 "monitor",
                 (
                     f"nothing evaluates, so {self.monitor!r} never exists: "
-                    "give attach_hooks val_loader or evaluators, or add an EvalHook"
+                    "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
                 ),
             )
 
@@ -128,7 +128,7 @@ class EarlyStoppingHook(BaseHook):
             self.state, self._best_weights = Progress(), None
 
     def before_train(self, runner: Runner) -> None:
-        """A run that had been stopped stays so, unless the settings have changed."""
+        """Stop again a resumed run that had been stopped, unless the settings have changed."""
         state = self.state
         if state.stopped_epoch and state.last_score is not None:
             self._stop_if(runner, self._reason_to_stop(state.last_score), state.stopped_epoch)
@@ -149,12 +149,12 @@ class EarlyStoppingHook(BaseHook):
 
     def after_train(self, runner: Runner) -> None:
         if self.state.judged_step == -1 and not runner.state.aborting:
-            runner.logger.warning("no evaluation published %r: there was nothing to judge", self.monitor)
+            runner.logger.warning("no evaluation published %r, so this hook never compared a score", self.monitor)
         if self._stopped and self.restore_best_weights and self.state.best_score is not None:
             self._restore(runner)
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress, and the best weights where no file holds them."""
+        """Return the state, with the best weights if no checkpoint holds them."""
         saved = super().state_dict()
         if self._best_weights is not None and self._best_file(self.runner) is None:
             saved["best_weights"] = self._best_weights
@@ -165,7 +165,7 @@ class EarlyStoppingHook(BaseHook):
         self._best_weights = state.get("best_weights") if self.restore_best_weights else None
 
     def judge(self, score: float, epoch: int) -> tuple[bool, str | None]:
-        """Whether a score is the best so far, and why it ends the run if it does."""
+        """Return whether a score is the best so far, and the reason to stop the run, or None."""
         state, rule = self.state, self.rule
         state.last_score = score
         improved = is_better(score, state.best_score, rule)
@@ -181,7 +181,7 @@ class EarlyStoppingHook(BaseHook):
         return improved, self._reason_to_stop(score)
 
     def _reason_to_stop(self, score: float) -> str | None:
-        """Why the run ends at this score, the last one judged, or None."""
+        """Return the reason to stop the run at this score, the last one judged, or None."""
         state, rule, monitor = self.state, self.rule, self.monitor
         opposite: Rule = "less" if rule == "greater" else "greater"
         if self.check_finite and not math.isfinite(score):
@@ -204,24 +204,24 @@ class EarlyStoppingHook(BaseHook):
     def _restore(self, runner: Runner) -> None:
         epoch, logger = self.state.best_epoch, runner.logger
         if runner.model is None:
-            logger.warning("the weights of epoch %d cannot be restored: give attach_hooks model=...", epoch)
+            logger.warning("the weights of epoch %d cannot be restored: pass model=... to attach_hooks()", epoch)
             return
         weights = self._best_weights or self._weights_from_file(runner)
         if weights is None:
-            logger.warning("the weights of epoch %d are not here any more: the model keeps the last ones", epoch)
+            logger.warning("the weights of epoch %d are lost: the model keeps the last ones", epoch)
             return
         load_weights(runner, weights)
-        logger.info("the model has the weights of epoch %d again", epoch)
+        logger.info("restored the weights of epoch %d", epoch)
 
     def _best_file(self, runner: Runner) -> Path | None:
-        """The checkpoint of the best evaluation, if there is one."""
+        """Return the checkpoint of the best evaluation, or None."""
         record = runner.best.get(self.monitor)
         if record is None or record.file is None or record.step != self.state.best_step:
             return None
         return runner.work_dir / record.file
 
     def _weights_from_file(self, runner: Runner) -> dict[str, Any] | None:
-        """After a resume the weights are no longer in memory."""
+        """Load the best weights from their checkpoint, as they are not in memory after a resume."""
         path = self._best_file(runner)
         try:
             state = {} if path is None else runner.store(path.parent).load(path)
@@ -238,8 +238,8 @@ def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
 
 
 def copied(weights: Any) -> Any:
-    """An independent copy of nested mappings of tensors."""
+    """Return an independent copy of nested mappings of tensors."""
     if isinstance(weights, Mapping):
         return {name: copied(value) for name, value in weights.items()}
-    # A module's extra state need not be a tensor.
+    # The extra state of a module may be any object.
     return weights.detach().clone() if hasattr(weights, "detach") else copy.deepcopy(weights)

@@ -374,7 +374,7 @@ class EMAHook(BaseHook):
     # -- how --------------------------------------------------------------------------------------------------
 
     def _may_begin(self, runner: Runner) -> bool:
-        from ignite_hooks.model.averages import is_lazy_model
+        from ignite_hooks.model.wrapping import is_lazy_model
 
         is_time = runner.global_step >= self.begin_iter and runner.epoch >= self.begin_epoch
         return is_time and not is_lazy_model(unwrapped(runner.model))

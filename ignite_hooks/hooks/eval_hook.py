@@ -1,4 +1,4 @@
-"""Evaluates on schedule, with the script's evaluator or one of its own."""
+"""Evaluates on schedule, with the evaluator of the script or with one that the hook builds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """What this hook remembers."""
+    """The state of this hook: the iteration of the last evaluation, -1 for none."""
 
     evaluated_at: int = -1
 
@@ -38,21 +38,21 @@ class Progress:
 class EvalHook(BaseHook):
     """Evaluate the model every few epochs or iterations, and at the end.
 
-    Where several processes train, each evaluates a part of the data, and all have the metrics of the whole: every
-    batch is evaluated once, none is padded, and no rank has to have as many as another.
+    In a distributed run each rank evaluates a part of the data, and all ranks have the metrics of the whole: every
+    batch is evaluated once and none is padded, so the ranks may have different numbers of batches.
 
     Args:
-        dataloader: The data, or the name of the service that has it; ``<name>_loader`` by default.
-        interval: How many epochs, or iterations, lie between two evaluations.
+        dataloader: Data to evaluate on, or the name of its service; ``<name>_loader`` by default.
+        interval: Number of epochs, or iterations, between two evaluations.
         by_epoch: Whether the interval counts epochs.
-        start: The first epoch or iteration that is evaluated.
-        save_best: Whether the best score is kept in ``runner.best``.
-        metric: The metric that decides which is best.
-        rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
-        efficient_test: Whether batch and output are let go at the end of an evaluation.
-        test_fn: A function of the model and the data that returns a mapping of metrics, instead of an evaluator.
-        metrics: What to measure where the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
-        evaluate_at_start: Whether a run that begins anew evaluates before its first iteration.
+        start: First epoch or iteration to evaluate.
+        save_best: Whether to keep the best score in ``runner.best``.
+        metric: Metric whose best score is kept.
+        rule: Whether greater (greater, max) or smaller (less, min) is better; auto decides by the name of the metric.
+        efficient_test: Whether to free batch and output at the end of an evaluation.
+        test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
+        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        evaluate_at_start: Whether a new run evaluates before its first iteration.
 
     Reads: model, val_loader, criterion.
     Writes: <name>_<metric>, <metric>, best.
@@ -79,7 +79,7 @@ class EvalHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._sharded: SharedLoader | None = None
-        self._told = False
+        self._has_noted_sharing = False
         if "rule" not in self.given and "metric" in self.given:
             self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
@@ -100,23 +100,24 @@ class EvalHook(BaseHook):
         if any(getattr(hook, "evaluates", None) == self.evaluates for hook in others):
             yield "name", f"another hook evaluates as {self.evaluates!r} too: give one of them another name"
         for name, wanted in (self.metrics or {}).items():
-            if problem := wrong_metric(wanted, situation.services if situation.complete else KNOWN_SERVICES):
+            if problem := problem_of_metric(wanted, situation.services if situation.complete else KNOWN_SERVICES):
                 yield f"metrics.{name}", problem
         if not situation.complete:
             return
         if self.evaluates in situation.evaluators:
+            evaluator = f"the evaluator {self.evaluates!r} passed to attach_hooks()"
             for setting in ("test_fn", "metrics"):
                 if getattr(self, setting) is not None:
-                    yield setting, f"attach_hooks was given the evaluator {self.evaluates!r}, which decides this itself"
+                    yield setting, f"has no effect on {evaluator}: remove one of the two"
         loader = self._loader_name
         if loader is not None and loader not in situation.services:
             known = [name for name in situation.services if name.endswith("loader")]
-            hint = did_you_mean(loader, known) or f": give attach_hooks {loader}=..."
+            hint = did_you_mean(loader, known) or f": pass {loader}=... to attach_hooks()"
             yield "dataloader", f"there is no service {loader!r}{hint}"
         if loader is None and not isinstance(self.dataloader, Iterable):
-            yield "dataloader", f"data or the name of a service is needed, not {shown(self.dataloader)}"
+            yield "dataloader", f"must be data or the name of a service, not {shown(self.dataloader)}"
         if "model" not in situation.services and self.evaluates not in situation.evaluators:
-            yield "", "needs the model, which could not be found in the trainer: give attach_hooks model=..."
+            yield "", "needs the model, which was not found in the trainer: pass model=... to attach_hooks()"
 
     def monitors(self) -> Mapping[str, str]:
         return {self.metric: self.rule} if self.save_best else {}
@@ -124,11 +125,11 @@ class EvalHook(BaseHook):
     def attached(self) -> None:
         runner = self.runner
         if self.evaluates not in runner.evaluators:
-            runner.add_evaluator(self.evaluates, self._make_evaluator(runner))
+            runner.installation.add_evaluator(self.evaluates, self._make_evaluator(runner))
 
     @property
     def loader(self) -> Any:
-        """The data; None where the service it is to come from does not exist."""
+        """The data to evaluate on; None if its service does not exist."""
         return self.dataloader if self._loader_name is None else self.get_service(self._loader_name)
 
     def before_run(self, runner: Runner) -> None:
@@ -136,11 +137,11 @@ class EvalHook(BaseHook):
             self.state = Progress()
 
     def before_train(self, runner: Runner) -> None:
-        """Make up for the evaluation that a signal prevented before the run was resumed."""
+        """Run the evaluation that a signal prevented before the run was resumed."""
         if self.evaluate_at_start and runner.global_step == 0:
             self.evaluate(runner)
             return
-        step, length, unit = runner.global_step, runner.epoch_length, self.when.unit
+        step, length, unit = runner.global_step, runner.trainer_state.epoch_length, self.when.unit
         done = runner.trainer.state.epoch if unit == "epoch" else step
         between_epochs = length is not None and step % length == 0
         possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))
@@ -185,10 +186,10 @@ class EvalHook(BaseHook):
         return (kind,) if at_end else ()
 
     def evaluate(self, runner: Runner) -> dict[str, Any]:
-        """Run the evaluation now; modes of the model's modules are as before afterwards."""
+        """Run the evaluation now, and restore the modes of the modules of the model."""
         import torch
 
-        # Set first: a checkpoint of this very step is saved while the evaluation ends.
+        # Set first: a checkpoint of this step may be saved at the end of the evaluation.
         self.state.evaluated_at = runner.global_step
         engine, loader = runner.evaluators[self.evaluates], self.loader
         if loader is None:
@@ -197,7 +198,7 @@ class EvalHook(BaseHook):
         modes = [module.training for module in modules]
         random_before = random_state()
         try:
-            # FSDP2 counts the versions of what it gathers, which tensors of inference mode do not have.
+            # FSDP2 needs version counters of gathered tensors, which tensors in inference mode lack.
             without_gradients = torch.no_grad() if is_sharded(runner.model) else torch.inference_mode()
             with without_gradients, self._shared(runner, engine, loader) as data:
                 engine.run([data] if self.test_fn else data)
@@ -205,7 +206,7 @@ class EvalHook(BaseHook):
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
         if runner.state.aborting:
-            # Perhaps cut short: it is done again, with the same random numbers, when the run is resumed.
+            # It may be incomplete: when the run is resumed, it is repeated with the same random numbers.
             self.state.evaluated_at = -1
             set_random_state(random_before)
         if self.efficient_test:
@@ -214,7 +215,7 @@ class EvalHook(BaseHook):
 
     @contextlib.contextmanager
     def _shared(self, runner: Runner, engine: Any, loader: Any) -> Iterator[Any]:
-        """The part of the data for this rank, and what makes the results those of the whole."""
+        """Yield the part of the data for this rank; within the context, results are merged over all ranks."""
         if world_size() == 1:
             yield loader
             return
@@ -227,12 +228,12 @@ class EvalHook(BaseHook):
         data, before = sharded.share_out(), runner.evaluation_options.shared
         from ignite_hooks.distributed.batch_sharing import without_syncs
 
-        # Where weights are spread over the ranks, every forward needs all of them.
+        # If the weights are sharded, every forward pass needs all ranks.
         extra_step = sharded.extra_step(engine) if is_sharded(runner.model) else None
         shard = sharded.shard
         shared = SharedEvaluation(engine, shard.shortest, counts=bool(shard.mine), extra_step=extra_step)
-        if shared.not_merged and not self._told:
-            self._told = True
+        if shared.not_merged and not self._has_noted_sharing:
+            self._has_noted_sharing = True
             runner.logger.info("metrics that synchronise themselves: %s", ", ".join(shared.not_merged))
         runner.evaluation_options.shared = shared
         try:
@@ -247,29 +248,29 @@ class EvalHook(BaseHook):
         from ignite_hooks.distributed.batch_sharing import SharedLoader, why_not_shared
 
         if reason := why_not_shared(loader):
-            if not self._told:
-                self._told = True
+            if not self._has_noted_sharing:
+                self._has_noted_sharing = True
                 runner.logger.warning("%s: every rank evaluates all of its data, as %s", self.evaluates, reason)
             return None
         if self._sharded is None or self._sharded.whole is not loader:
             self._sharded = SharedLoader(loader, rank(), world_size())
         return self._sharded
 
-    def _tested(self, model: Any, loader: Any) -> dict[str, Any]:
-        """What ``test_fn`` measures, on all ranks."""
+    def _run_test_fn(self, model: Any, loader: Any) -> dict[str, Any]:
+        """Return the metrics of ``test_fn``, gathered from all ranks."""
         assert self.test_fn is not None
         if world_size() == 1:
             return dict(self.test_fn(model, loader))
         sharded = self._sharded
         if self.gather == "first" or sharded is None or sharded.loader is not loader:
-            # All ranks call it, as a model may need all of them; what rank 0 says counts.
+            # All ranks call it, as a sharded model needs all of them; the result of rank 0 counts.
             return dict(broadcast_object(dict(self.test_fn(model, loader))))
         samples = sharded.shard.samples
         found = dict(self.test_fn(model, loader)) if samples else {}
         return weighted_means(all_gather([found, samples]))
 
     def _published_metric(self, runner: Runner) -> str:
-        """The name that this evaluation gave the metric: ``accuracy`` of ``val_hard`` is ``val_hard_accuracy``."""
+        """Return the name under which this evaluation publishes the metric, such as ``val_hard_accuracy``."""
         first = next(name for name in runner.evaluators if name != "test")
         own = f"{self.evaluates}_{self.metric}"
         return own if self.evaluates != first and own in runner.metrics else self.metric
@@ -287,7 +288,7 @@ class EvalHook(BaseHook):
 
             def step(engine: Engine, loader: Any) -> None:
                 runner.model.eval()
-                engine.state.metrics = self._tested(runner.model, loader)
+                engine.state.metrics = self._run_test_fn(runner.model, loader)
 
             return Engine(step)
         wanted = self.metrics if self.metrics is not None else self._usual_metrics(runner)
@@ -306,24 +307,24 @@ class EvalHook(BaseHook):
 
 @settings
 class DistEvalHook(EvalHook):
-    """Evaluate on all processes of a distributed run; like EvalHook, with a say in how.
+    """Evaluate on all ranks of a distributed run: an EvalHook with settings for the distribution.
 
     Args:
-        dataloader: The data, or the name of the service that has it; ``<name>_loader`` by default.
-        interval: How many epochs, or iterations, lie between two evaluations.
+        dataloader: Data to evaluate on, or the name of its service; ``<name>_loader`` by default.
+        interval: Number of epochs, or iterations, between two evaluations.
         by_epoch: Whether the interval counts epochs.
-        start: The first epoch or iteration that is evaluated.
-        save_best: Whether the best score is kept in ``runner.best``.
-        metric: The metric that decides which is best.
-        rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
-        efficient_test: Whether batch and output are let go at the end of an evaluation.
-        test_fn: A function of the model and the data that returns a mapping of metrics, instead of an evaluator.
-        metrics: What to measure where the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
-        evaluate_at_start: Whether a run that begins anew evaluates before its first iteration.
-        shard: Whether the data is shared out among the ranks; otherwise each goes through the loader as it is.
+        start: First epoch or iteration to evaluate.
+        save_best: Whether to keep the best score in ``runner.best``.
+        metric: Metric whose best score is kept.
+        rule: Whether greater (greater, max) or smaller (less, min) is better; auto decides by the name of the metric.
+        efficient_test: Whether to free batch and output at the end of an evaluation.
+        test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
+        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        evaluate_at_start: Whether a new run evaluates before its first iteration.
+        shard: Whether to divide the data among the ranks; otherwise each rank uses the loader as it is.
         broadcast_buffers: Whether all ranks evaluate with the buffers of rank 0, such as running means.
-        gather: Whether results of ``test_fn`` are averaged by the samples of each rank, or those of rank 0 (first)
-            count, which then sees all of the data.
+        gather: Results of ``test_fn``: average over the ranks by number of samples, or the result of rank 0 (first),
+            which then has all of the data.
 
     Reads: model, val_loader, criterion.
     Writes: <name>_<metric>, <metric>, best.
@@ -335,7 +336,7 @@ class DistEvalHook(EvalHook):
 
 
 def weighted_means(found: list[list[Any]]) -> dict[str, Any]:
-    """The means of what ranks have measured, each weighted by how many samples it is about.
+    """Return the means of the metrics of all ranks, weighted by their numbers of samples.
 
     Example:
         >>> weighted_means([[{"accuracy": 1.0}, 3], [{}, 0], [{"accuracy": 0.0}, 1]])
@@ -347,8 +348,8 @@ def weighted_means(found: list[list[Any]]) -> dict[str, Any]:
     return {name: sum(metrics[name] * samples for metrics, samples in parts) / total for name in names}
 
 
-def wrong_metric(wanted: Any, services: Collection[str]) -> str | None:
-    """Why nothing can be measured with this entry of ``metrics``, or None."""
+def problem_of_metric(wanted: Any, services: Collection[str]) -> str | None:
+    """Return the reason why this entry of ``metrics`` is invalid, or None."""
     import ignite.metrics
 
     if isinstance(wanted, ignite.metrics.Metric):
@@ -356,17 +357,17 @@ def wrong_metric(wanted: Any, services: Collection[str]) -> str | None:
     type_, arguments = _type_and_arguments(wanted)
     known = _known_metrics()
     if not isinstance(type_, str):
-        return f"the name of a metric is needed, or a mapping with 'type', not {shown(wanted)}"
+        return f"must be the name of a metric, or a mapping with 'type', not {shown(wanted)}"
     if type_ not in known:
         return f"ignite.metrics has no {type_!r}{did_you_mean(type_, known)}"
     for name, value in arguments.items():
         if isinstance(value, str) and value in KNOWN_SERVICES and value not in services:
-            return f"{name}: there is no service {value!r}: give attach_hooks {value}=..."
+            return f"{name}: there is no service {value!r}: pass {value}=... to attach_hooks()"
     return None
 
 
 def make_metric(name: str, wanted: Any, services: Mapping[str, Any]) -> Any:
-    """An Ignite metric from its name, from ``{type: Name, ...}``, or as it is."""
+    """Return an Ignite metric from its name or from ``{type: Name, ...}``, or the metric itself."""
     import ignite.metrics
 
     if isinstance(wanted, ignite.metrics.Metric):
@@ -376,7 +377,7 @@ def make_metric(name: str, wanted: Any, services: Mapping[str, Any]) -> Any:
     try:
         return _known_metrics()[type_](**arguments)
     except (TypeError, ValueError) as error:
-        raise ConfigError([Problem(name, f"{type_} refuses these settings: {error}")]) from error
+        raise ConfigError([Problem(name, f"{type_} rejects these settings: {error}")]) from error
 
 
 def _type_and_arguments(wanted: Any) -> tuple[Any, dict[str, Any]]:

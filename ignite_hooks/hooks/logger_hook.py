@@ -14,14 +14,12 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import (
-    LossReporter,
-    evaluated,
-)
+from ignite_hooks.measure.losses import LossReporter
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.metrics import evaluated
 from ignite_hooks.text import clock, columns, counted, number, padded
 from ignite_hooks.writers.console import evaluation_line, training_line
 

@@ -1,4 +1,4 @@
-"""Draws what the model makes of its images: classes, boxes, masks, and what it looks at."""
+"""Draws images with the predictions of the model (classes, boxes, masks) and with explanations of them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from ignite_hooks.plan.schedule import When, scheduled
 
 if TYPE_CHECKING:
     from ignite_hooks.drawing.samples import Samples
-    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.drawing.thread import DrawingThread
     from ignite_hooks.run.runner import Runner
 
 Content = Literal["predictions", "feature_map", "attention", "cam", "gradient"]
 Colour = str | Sequence[int]
-MOST_LAYERS = 6
+Painting = tuple[str, Callable[[], Any]]
+"""The name of a picture, and the function that draws it."""
+MAX_LAYERS = 6
 
 
 @settings
 class _Pictures(BaseHook):
-    """What the three hooks of this file have in common: when they look, what they take, where pictures go."""
+    """The common part of the three hooks of this file: when they draw, from which data, and where pictures go."""
 
     interval: Annotated[int, Ge(1)] = 500
     draw_gt: bool = True
@@ -45,66 +47,79 @@ class _Pictures(BaseHook):
     on_error: OnError = "warn"
 
     def __post_init__(self) -> None:
-        self._studio: Studio | None = None
+        self._thread: DrawingThread | None = None
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
-        self._look(runner, "train", data_batch, outputs)
+        self._draw(runner, "train", data_batch, outputs)
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
-        self._look(runner, "train", runner.data_batch, runner.outputs)
+        self._draw(runner, "train", runner.data_batch, runner.outputs)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any, outputs: Any) -> None:
         if When(self.interval, start=1).due(batch_idx + 1):
             where = runner.state.evaluating or "val"
-            self._look(runner, f"{where}/batch_{batch_idx + 1}" if batch_idx else where, data_batch, outputs)
+            self._draw(runner, f"{where}/batch_{batch_idx + 1}" if batch_idx else where, data_batch, outputs)
 
     after_test_iter = after_val_iter
 
     def cleanup(self) -> None:
-        studio, self._studio = self._studio, None
-        if studio is not None:
-            studio.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
     def how_often(self, method: str) -> str | None:
         if method not in ("after_val_iter", "after_test_iter"):
             return None
         return f"first batch, then {When(self.interval)}"
 
-    def _look(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
+    def _draw(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
         if not is_main_process():
             return
         from ignite_hooks.drawing.samples import samples_of
-        from ignite_hooks.drawing.thread import open_studio
 
-        if self._studio is None:
-            self._studio = open_studio(self, runner)
+        if self._thread is None:
+            self._thread = self._start_thread(runner)
         samples = samples_of(batch, outputs, self.extract)
         if samples.problem:
-            self._studio.nothing_to_draw(samples.problem)
+            self._thread.warn_nothing_to_draw(samples.problem)
         elif len(samples):
-            title = f"{where}, iteration {runner.global_step}, epoch {runner.trainer.state.epoch}"
+            step = runner.global_step
+            title = f"{where}, iteration {step}, epoch {runner.trainer.state.epoch}"
             for name, paint in self._paintings(runner, samples, title):
-                self._studio.draw(f"{where}/{name}", runner.global_step, paint, look=f"{where} {runner.global_step}")
+                self._thread.draw(f"{where}/{name}", step, paint, sample=f"{where} {step}")
 
-    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """The pictures by name, as functions that have all they need and are called in another thread."""
+    def _start_thread(self, runner: Runner) -> DrawingThread:
+        from ignite_hooks.drawing.thread import DrawingThread
+
+        folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
+        return DrawingThread(
+            self.name or type(self).__name__,
+            folder=folder if self.save else None,
+            sink=runner.writer,
+            show=self.show,
+            backend=self.backend,
+            logger=runner.logger,
+        )
+
+    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
+        """Yield pictures by name, as functions that hold all they need and are called in another thread."""
         raise NotImplementedError
 
-    def _answered(self, runner: Runner, samples: Samples) -> Samples:
-        """The samples with a prediction, for which the model is asked where the outputs have none."""
+    def _with_prediction(self, runner: Runner, samples: Samples) -> Samples:
+        """Return the samples with a prediction; ask the model if the outputs hold none."""
         if not self.draw_pred or samples.prediction is not None:
             return samples
         from ignite_hooks.drawing.explain import plain_module, predictions
         from ignite_hooks.drawing.samples import Samples, prediction_of
 
         inputs = samples.images if samples.inputs is None else samples.inputs
-        said = prediction_of(predictions(plain_module(model_of(runner)), inputs), len(samples))
-        return Samples(samples.images, samples.truth, said, samples.inputs)
+        found = prediction_of(predictions(plain_module(model_of(runner)), inputs), len(samples))
+        return Samples(samples.images, samples.truth, found, samples.inputs)
 
     def _copied(self, samples: Samples, chosen: Any) -> Samples:
-        """On the CPU what is to be drawn; this is what the loop waits for."""
+        """Copy the data to draw to the CPU; the training waits for this only."""
         found = samples.copied(chosen)
         if not self.draw_gt:
             found.truth = None
@@ -115,33 +130,33 @@ class _Pictures(BaseHook):
 
 @settings
 class VisualizationHook(_Pictures):
-    """Draw images with what a classifier says of them, and what it looks at, in training and in evaluations.
+    """Draw images with the prediction of a classifier and explanations of it, in training and in evaluations.
 
     In evaluations the first batch is drawn, then one every ``interval`` batches. Predictions are taken from the
-    outputs where these hold them: ``(y_pred, y)`` or a mapping; else the model is asked, without being disturbed.
-    Drawing happens in a thread; the loop waits for the copy to the CPU alone, and for what a model is asked.
+    outputs if these hold them, as ``(y_pred, y)`` or in a mapping; else the model runs once more, which changes
+    nothing in it. A thread draws; the training waits only for the copy to the CPU and for these runs of the model.
 
     Args:
-        interval: How many iterations lie between two looks.
-        draw_gt: Whether the true class is shown.
-        draw_pred: Whether the predicted class is shown.
-        show: Whether pictures are shown as well: in a notebook in line, where there is a display in a window.
-        save: Whether pictures become files.
-        out_dir: The folder of the files; ``visualization`` in the work directory by default.
-        max_samples: How many images a picture has at most.
-        score_thr: A class with less probability is shown with a question mark.
-        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures look the same.
-        mean: What was subtracted from the images, by channel; they are shown in their own colours then.
-        std: What the images were divided by.
-        extract: A function of batch and outputs that returns images, target, prediction and inputs, by these names.
-        contents: What is drawn: predictions, feature_map, attention, cam, gradient.
+        interval: Number of iterations between two pictures.
+        draw_gt: Whether to show the true class.
+        draw_pred: Whether to show the predicted class.
+        show: Whether to show pictures as well: inline in a notebook, in a window if there is a display.
+        save: Whether to save pictures as files.
+        out_dir: Folder of the files; ``visualization`` in the work directory by default.
+        max_samples: Maximum number of images in a picture.
+        score_thr: A predicted class with a lower probability gets a question mark.
+        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures are the same.
+        mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
+        std: Standard deviation the images were divided by, by channel.
+        extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
+        contents: Pictures to draw: predictions, feature_map, attention, cam, gradient.
         class_names: Names of the classes.
-        order: Which samples of the batch are drawn: the first, the worst or the most uncertain.
-        cam: How class activation is found: grad_cam, or layer_cam for finer maps.
-        layer: The layer that cam looks at, by name; the last convolution by default.
-        layers: The layers of feature_map by name; by default up to six of the convolutions.
-        max_features: How many channels of a layer are drawn at most.
-        smooth: The noisy copies whose gradients are averaged (SmoothGrad); 1 draws the plain gradient.
+        order: Samples of the batch to draw: the first, the worst or the most uncertain.
+        cam: Method of class activation maps: grad_cam, or layer_cam for finer maps.
+        layer: Name of the layer that cam uses; the last convolution by default.
+        layers: Names of the layers of feature_map; by default up to six of the convolutions.
+        max_features: Maximum number of channels drawn per layer.
+        smooth: Number of noisy copies whose gradients are averaged (SmoothGrad); 1 draws the plain gradient.
 
     Reads: data_batch, outputs, model.
     Writes: <train or evaluator>/predictions, /cam, /gradient, /attention, /feature_map/<layer>.
@@ -157,27 +172,32 @@ class VisualizationHook(_Pictures):
     max_features: Annotated[int, Ge(1)] = 16
     smooth: Annotated[int, Ge(1)] = 8
 
-    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import samples as reading
+    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
+        from ignite_hooks.drawing.samples import copy_of, ranked
 
         if self.order == "first":
             samples = samples.first(self.max_samples)
-        asked = self._answered(runner, samples)
-        chosen = reading.ranked(asked.prediction, asked.truth, self.order, self.max_samples)
-        own = self._copied(asked, chosen)
+        predicted = self._with_prediction(runner, samples)
+        chosen = ranked(predicted.prediction, predicted.truth, self.order, self.max_samples)
+        own = self._copied(predicted, chosen)
         note = "" if isinstance(chosen, int) else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
         if "predictions" in self.contents:
             yield "predictions", partial(self._paint_predictions, own, title, note)
-        if looks := [content for content in self.contents if content != "predictions"]:
-            inputs = samples.images if samples.inputs is None else samples.inputs
-            few = reading.copy_of(inputs, chosen)
-            for content in looks:
-                yield from getattr(self, f"_{content}")(model_of(runner), few, own, title)
+        if explanations := [content for content in self.contents if content != "predictions"]:
+            inputs = copy_of(samples.images if samples.inputs is None else samples.inputs, chosen)
+            painters: Mapping[Content, Callable[[Any, Any, Samples, str], Iterator[Painting]]] = {
+                "cam": self._cam,
+                "gradient": self._gradient,
+                "attention": self._attention,
+                "feature_map": self._feature_map,
+            }
+            for content in explanations:
+                yield from painters[content](model_of(runner), inputs, own, title)
 
     def _paint_predictions(self, own: Samples, title: str, note: str) -> Any:
-        from ignite_hooks.drawing import figures as sheets
+        from ignite_hooks.drawing.figures import classification
 
-        return sheets.classification(
+        return classification(
             self._images(own),
             own.truth,
             own.prediction,
@@ -192,79 +212,77 @@ class VisualizationHook(_Pictures):
 
         return as_images(own.images, mean=self.mean, std=self.std)
 
-    def _cam(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import explain
+    def _cam(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
+        from ignite_hooks.drawing.explain import grad_cam, layer_cam
 
-        maps = getattr(explain, self.cam)(model, inputs, target=predicted(own), layer=self.layer).cpu()
-        named = {"grad_cam": "Grad-CAM", "layer_cam": "Layer-CAM"}[self.cam]
-        yield "cam", partial(self._paint_heat, own, maps, title, f"{named} of the predicted class")
+        method, its_name = {"grad_cam": (grad_cam, "Grad-CAM"), "layer_cam": (layer_cam, "Layer-CAM")}[self.cam]
+        maps = method(model, inputs, target=predicted_classes(own), layer=self.layer).cpu()
+        yield "cam", partial(self._paint_heat, own, maps, title, f"{its_name} of the predicted class")
 
-    def _gradient(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def _gradient(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
         from ignite_hooks.drawing.explain import saliency
 
-        maps = saliency(model, inputs, target=predicted(own), samples=self.smooth).cpu()
+        maps = saliency(model, inputs, target=predicted_classes(own), samples=self.smooth).cpu()
         note = f"{'SmoothGrad' if self.smooth > 1 else 'gradient'} of the predicted class"
         yield "gradient", partial(self._paint_heat, own, maps, title, note)
 
     def _paint_heat(self, own: Samples, maps: Any, title: str, note: str) -> Any:
-        from ignite_hooks.drawing import figures as sheets
+        from ignite_hooks.drawing.figures import heats, said
 
-        captions = sheets.said(own.prediction, len(maps), self.class_names) if own.prediction is not None else ()
-        return sheets.heats(self._images(own), maps, captions=captions, title=title, note=note)
+        captions = said(own.prediction, len(maps), self.class_names) if own.prediction is not None else ()
+        return heats(self._images(own), maps, captions=captions, title=title, note=note)
 
-    def _attention(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from ignite_hooks.drawing import explain
-        from ignite_hooks.drawing import figures as sheets
+    def _attention(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
+        from ignite_hooks.drawing.explain import attention_maps, rollout
+        from ignite_hooks.drawing.figures import attentions
 
-        maps = {name: values.cpu() for name, values in explain.attention_maps(model, inputs[:4]).items()}
+        maps = {name: values.cpu() for name, values in attention_maps(model, inputs[:4]).items()}
 
         def paint() -> Any:
             alike = len({tuple(values.shape[2:]) for values in maps.values()}) == 1
             square = alike and all(values.shape[2] == values.shape[3] for values in maps.values())
-            return sheets.attentions(self._images(own), maps, explain.rollout(maps) if square else None, title=title)
+            return attentions(self._images(own), maps, rollout(maps) if square else None, title=title)
 
         yield "attention", paint
 
-    def _feature_map(
-        self, model: Any, inputs: Any, own: Samples, title: str
-    ) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def _feature_map(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
         from ignite_hooks.drawing import explain
-        from ignite_hooks.drawing import figures as sheets
+        from ignite_hooks.drawing.figures import features
 
-        layers = list(self.layers) if self.layers is not None else explain.spread_layers(model, MOST_LAYERS)
+        layers = list(self.layers) if self.layers is not None else explain.spread_layers(model, MAX_LAYERS)
         for name, maps in explain.feature_maps(model, inputs[:1], layers).items():
             channels = explain.most_active(maps[0], self.max_features).tolist()
             few = maps[0][channels].cpu()
             note = f"layer {name}: the {len(channels)} most active of {maps.shape[1]} channels"
-            yield f"feature_map/{name}", partial(sheets.features, few, channels, title=title, note=note)
+            yield f"feature_map/{name}", partial(features, few, channels, title=title, note=note)
 
 
 @settings
 class DetVisualizationHook(_Pictures):
-    """Draw images with boxes: the truth beside what a detector found, matched, missed and false told apart.
+    """Draw images with boxes: the truth beside the detections; matched, missed and false boxes differ in colour.
 
     Boxes are read in the form of torchvision (``boxes, labels, scores``), of MMDetection (``bboxes``), or as arrays.
     In evaluations the first batch is drawn, then one every ``interval`` batches.
 
     Args:
-        interval: How many iterations lie between two looks.
-        draw_gt: Whether true boxes are drawn.
-        draw_pred: Whether predicted boxes are drawn.
-        show: Whether pictures are shown as well: in a notebook in line, where there is a display in a window.
-        save: Whether pictures become files.
-        out_dir: The folder of the files; ``visualization`` in the work directory by default.
-        max_samples: How many images a picture has at most.
-        score_thr: Boxes with a lower score are left out.
-        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures look the same.
-        mean: What was subtracted from the images, by channel; they are shown in their own colours then.
-        std: What the images were divided by.
-        extract: A function of batch and outputs that returns images, target, prediction and inputs, by these names.
+        interval: Number of iterations between two pictures.
+        draw_gt: Whether to draw true boxes.
+        draw_pred: Whether to draw predicted boxes.
+        show: Whether to show pictures as well: inline in a notebook, in a window if there is a display.
+        save: Whether to save pictures as files.
+        out_dir: Folder of the files; ``visualization`` in the work directory by default.
+        max_samples: Maximum number of images in a picture.
+        score_thr: Boxes with a lower score are not drawn.
+        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures are the same.
+        mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
+        std: Standard deviation the images were divided by, by channel.
+        extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
         class_names: Names of the classes.
-        palette: Colours of the classes, as names, #rrggbb or three numbers; by default boxes show whether they match.
+        palette: Colours of the classes, as names, #rrggbb or three numbers; by default colours show matches.
         bbox_color: One colour for all boxes.
-        text_color: The colour of the labels; what reads best by default.
-        thickness: Of the lines, in pixels.
-        iou_thr: The overlap from which a box counts as found.
+        text_color: Colour of the labels; by default the one that is easiest to read.
+        thickness: Thickness of the lines, in pixels.
+        iou_thr: Minimum intersection over union of a box that counts as found.
 
     Reads: data_batch, outputs, model.
     Writes: <train or evaluator>/detections.
@@ -282,8 +300,8 @@ class DetVisualizationHook(_Pictures):
         super().__post_init__()
         check_colours(palette=self.palette, bbox_color=self.bbox_color, text_color=self.text_color)
 
-    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-        own = self._copied(self._answered(runner, samples.first(self.max_samples)), self.max_samples)
+    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
+        own = self._copied(self._with_prediction(runner, samples.first(self.max_samples)), self.max_samples)
         yield "detections", partial(self._paint, own, title)
 
     def _paint(self, own: Samples, title: str) -> Any:
@@ -309,23 +327,23 @@ class SegVisualizationHook(_Pictures):
     Masks are indices, one-hot planes or logits. In evaluations the first batch is drawn, then one every ``interval``.
 
     Args:
-        interval: How many iterations lie between two looks.
-        draw_gt: Whether true masks are drawn.
-        draw_pred: Whether predicted masks are drawn.
-        show: Whether pictures are shown as well: in a notebook in line, where there is a display in a window.
-        save: Whether pictures become files.
-        out_dir: The folder of the files; ``visualization`` in the work directory by default.
-        max_samples: How many images a picture has at most.
+        interval: Number of iterations between two pictures.
+        draw_gt: Whether to draw true masks.
+        draw_pred: Whether to draw predicted masks.
+        show: Whether to show pictures as well: inline in a notebook, in a window if there is a display.
+        save: Whether to save pictures as files.
+        out_dir: Folder of the files; ``visualization`` in the work directory by default.
+        max_samples: Maximum number of images in a picture.
         score_thr: Not used: a pixel has the class with the highest score.
-        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures look the same.
-        mean: What was subtracted from the images, by channel; they are shown in their own colours then.
-        std: What the images were divided by.
-        extract: A function of batch and outputs that returns images, target, prediction and inputs, by these names.
+        backend: What opens windows: matplotlib, or pillow for the viewer of the system. Pictures are the same.
+        mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
+        std: Standard deviation the images were divided by, by channel.
+        extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
         class_names: Names of the classes.
         palette: Colours of the classes, as names, #rrggbb or three numbers.
-        opacity: How much of the image the colours hide, from 0 to 1.
-        show_edge: Whether lines go along the edges of the regions.
-        ignore_index: The class that does not count, shown in grey.
+        opacity: Opacity of the colours over the image, from 0 to 1.
+        show_edge: Whether to draw lines along the edges of regions.
+        ignore_index: Class that is ignored and shown in grey.
 
     Reads: data_batch, outputs, model.
     Writes: <train or evaluator>/masks.
@@ -342,13 +360,13 @@ class SegVisualizationHook(_Pictures):
         super().__post_init__()
         check_colours(palette=self.palette)
 
-    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
         from ignite_hooks.drawing.samples import Samples
 
-        samples = self._answered(runner, samples.first(self.max_samples))
+        samples = self._with_prediction(runner, samples.first(self.max_samples))
         prediction = samples.prediction
         if self.draw_pred and prediction is not None:
-            # Classes are a small part of their scores, which stay on the device.
+            # Classes take a fraction of the memory of their scores, so only classes are copied to the CPU.
             prediction = decided_pixels(prediction, samples.images)
         own = self._copied(Samples(samples.images, samples.truth, prediction), self.max_samples)
         yield "masks", partial(self._paint, own, title)
@@ -370,9 +388,10 @@ class SegVisualizationHook(_Pictures):
         )
 
 
-def predicted(own: Samples) -> Any:
-    """The classes that captions name, where the outputs hold scores: those of a step in training mode may be others
-    than the model gives when it is asked; None where it has to be asked.
+def predicted_classes(own: Samples) -> Any:
+    """Return the classes of the captions, so that explanations are of the same classes; None if there are no scores.
+
+    The outputs of a step in training mode may name other classes than the model in evaluation mode.
     """
     scores = own.prediction
     if getattr(scores, "ndim", 0) != 2 or scores.shape[1] < 2:
@@ -381,17 +400,17 @@ def predicted(own: Samples) -> Any:
 
 
 def model_of(runner: Runner) -> Any:
-    """The model, or an error that says how to get on without."""
+    """Return the model, or raise an error with the remedy."""
     if runner.model is None:
         raise ValueError(
-            "the outputs hold no predictions, and there is no model to ask: "
-            "let the step return (y_pred, y), or give attach_hooks model=..."
+            "the outputs hold no predictions, and there is no model to predict: "
+            "let the step return (y_pred, y), or pass model=... to attach_hooks()"
         )
     return runner.model
 
 
 def decided_pixels(prediction: Any, images: Any) -> Any:
-    """The class of each pixel for scores N x C x H x W, in the size of the images; of a single class its score."""
+    """Return the class of each pixel of N x C x H x W scores, in the size of the images; one class keeps its scores."""
     if getattr(prediction, "ndim", 0) != 4 or not hasattr(prediction, "is_floating_point"):
         return prediction
     if prediction.is_floating_point() and getattr(images, "ndim", 0) == 4:
@@ -407,7 +426,7 @@ def decided_pixels(prediction: Any, images: Any) -> Any:
 
 
 def check_colours(**given: Any) -> None:
-    """Raise a SettingError for the first setting that is no colour."""
+    """Raise a SettingError for the first setting that is not a colour."""
     from ignite_hooks.drawing.theme import as_colour
 
     for name, value in given.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -272,48 +271,6 @@ def cuda_memory() -> dict[str, float]:
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------
-
-
-def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values that are single numbers, fetched from their device."""
-    return losses_of({name: _fetched(value) for name, value in values.items()})
-
-
-def _fetched(value: Any) -> Any:
-    if not hasattr(type(value), "item"):
-        return value
-    count = value.numel() if hasattr(type(value), "numel") else getattr(value, "size", 1)
-    return value.item() if count == 1 else value
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The metrics of an engine at the end of its epoch."""
-
-    step: int
-    epoch: int
-    name: str
-    """The name of the evaluator, or ``train``."""
-    metrics: Mapping[str, float]
-    """The metrics by their plain names."""
-    scalars: Mapping[str, float]
-    """The metrics by the names that tell evaluators apart."""
-
-
-def evaluated(runner: Runner, kind: str) -> Evaluated:
-    """Return the metrics of the running engine.
-
-    Args:
-        runner: The run.
-        kind: train, val or test.
-    """
-    engine, progress = runner.engine.state, runner.trainer.state
-    # A metric of the trainer with the name of a loss would appear in a line twice.
-    beside = losses_of(engine.output) if kind == "train" else {}
-    metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
-    name = runner.state.evaluating or kind
-    scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
-    return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)
 
 
 def batch_size(batch: Any) -> int | None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ignite_hooks.measure.gpus import Gpus
+from ignite_hooks.measure.nvml import Gpus
 
 MB = 2**20
 

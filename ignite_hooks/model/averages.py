@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.parameter import Parameter, is_lazy
+from torch.nn.parameter import Parameter
 
 from ignite_hooks.distributed import collectives
 from ignite_hooks.errors import CheckpointError
@@ -21,11 +21,10 @@ from ignite_hooks.model.averaging_kernels import (
     LayoutChanged,
     SkipCounter,
     TensorPlace,
-    is_dtensor,
-    local_part,
     only_pack_of,
     strategy_for,
 )
+from ignite_hooks.model.wrapping import is_dtensor, local_part
 
 
 def parameters(model: Module) -> Iterator[TensorPlace]:
@@ -313,11 +312,6 @@ def state_of(model: Module) -> dict[str, Any]:
     """Return the model's ``state_dict``: its weights, which only an optimizer changes, and copies of all else."""
     found = model.state_dict(keep_vars=True)
     return {name: v.detach() if isinstance(v, Parameter) else _copied(v) for name, v in found.items()}
-
-
-def is_lazy_model(model: Module) -> bool:
-    """Return whether there are parameters that have no size before the first forward pass."""
-    return any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _flat_real(tensor: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ignite_hooks.model.wrapping import is_dtensor, local_part
+
 SMALL = 1 << 14
 """Tensors of at most this many elements are packed into one: a loop over many tensors costs more than a copy."""
 
@@ -338,17 +340,6 @@ def average_dtype(dtype: torch.dtype) -> torch.dtype:
 def is_dense(tensor: Tensor) -> bool:
     """Return whether the elements fill a range of memory, in any order."""
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
-
-
-def is_dtensor(tensor: Tensor) -> bool:
-    """Return whether a tensor is a DTensor, of which this process has a part."""
-    return hasattr(tensor, "_local_tensor")
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that this process has."""
-    found: Tensor = getattr(tensor, "_local_tensor", tensor)
-    return found
 
 
 def _on_all_ranks(flag: Tensor) -> Tensor:

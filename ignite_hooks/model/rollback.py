@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.model.averaging_kernels import local_part
+from ignite_hooks.model.wrapping import local_part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
 
 
 def unwrapped(model: Any) -> Any:
@@ -25,4 +29,22 @@ def is_sharded(model: Any) -> bool:
     import torch
 
     found = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
-    return any(hasattr(tensor, "_local_tensor") for tensor in found)
+    return any(map(is_dtensor, found))
+
+
+def is_lazy_model(model: Module) -> bool:
+    """Return whether there are parameters that have no size before the first forward pass."""
+    from torch.nn.parameter import is_lazy
+
+    return any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers()))
+
+
+def is_dtensor(tensor: Tensor) -> bool:
+    """Return whether a tensor is a DTensor, of which this process has a part."""
+    return hasattr(tensor, "_local_tensor")
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that this process has."""
+    found: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return found

@@ -1,4 +1,4 @@
-"""Series -> SVG."""
+"""Series to SVG."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ignite_hooks.report.style import COLOURS
 
 WIDTH, HEIGHT = 420, 236
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
-HOVERED = 40
-"""So many points of a series say their value when the pointer is on them."""
+MAX_HOVERED = 40
+"""Maximum number of points of a series that show their value under the pointer."""
 DECADES = 2.0
-"""Losses that span more are drawn to a logarithmic scale."""
+"""Losses that span more decades have a logarithmic scale."""
 
 
 def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] = (), label: str = "") -> Markup:
-    """Lines over iterations; where a point stands for several values, what lies around it is shaded.
+    """Return a chart of lines over iterations; the range of values that one point stands for is shaded.
 
     Args:
-        series: The lines.
-        last_step: Where the axis ends, so that all charts of a page have the same.
-        best: A value to mark for each line, or None.
-        label: What a reader who cannot see the chart is told.
+        series: Lines to draw.
+        last_step: End of the axis, the same for all charts of a page.
+        best: Value to mark for each line, or None.
+        label: Text for a reader who cannot see the chart.
     """
     drawn = [one for one in series if one.points]
     if not drawn:
@@ -62,19 +62,19 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
         line = " ".join(f"{x(p.step):.1f},{y(p.value):.1f}" for p in one.points)
         if len(one.points) > 1:
             parts.append(tag("polyline", points=line, class_=f"line {colour}"))
-        every = max(1, math.ceil(len(one.points) / HOVERED))
-        few = len(one.points) <= 25
+        every = max(1, math.ceil(len(one.points) / MAX_HOVERED))
+        has_dots = len(one.points) <= 25
         for point in one.points[::every]:
-            said = tag("title", f"{one.name} {value(point.value)} at iteration {point.step:.0f}")
+            hint = tag("title", f"{one.name} {value(point.value)} at iteration {point.step:.0f}")
             at = {"cx": f"{x(point.step):.1f}", "cy": f"{y(point.value):.1f}"}
-            if few:
+            if has_dots:
                 parts.append(tag("circle", **at, r="2.6" if len(one.points) > 1 else "4", class_=f"dot {colour}"))
-            parts.append(tag("circle", said, **at, r="8", class_="hover"))
+            parts.append(tag("circle", hint, **at, r="8", class_="hover"))
     for number, mark in enumerate(marks[: len(series)]):
         if mark is not None and series[number].points:
-            said = tag("title", f"best {series[number].name}: {value(mark.value)} at iteration {mark.step}")
+            hint = tag("title", f"best {series[number].name}: {value(mark.value)} at iteration {mark.step}")
             place = f"translate({x(mark.step):.1f} {y(mark.value):.1f})"
-            parts.append(tag("path", said, d=STAR, transform=place, class_=f"star s{number % COLOURS}"))
+            parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star s{number % COLOURS}"))
     if scale.logarithmic:
         parts.append(tag("text", "log scale", x=LEFT + 4, y=HEIGHT - BOTTOM - 5, class_="axis"))
     return tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
@@ -98,12 +98,12 @@ def _spans_decades(series: Sequence[Series], low: float, high: float) -> bool:
 
 
 class Scale:
-    """Where values lie between the bottom (0) and the top (1)."""
+    """A scale of values between the bottom (0) and the top (1)."""
 
     def __init__(self, low: float, high: float, *, logarithmic: bool = False) -> None:
         self.logarithmic = logarithmic
         low, high = (math.log10(low), math.log10(high)) if logarithmic else (low, high)
-        # Halves, as the difference of the largest numbers is no number.
+        # Halves, since the difference of very large numbers overflows.
         margin = (high / 2 - low / 2) * 0.1 or abs(high) * 0.05 or 1.0
         self._low = max(-1e308, low - margin)
         self._high = min(1e308, high + margin)
@@ -111,12 +111,12 @@ class Scale:
             self._low = max(0.0, self._low)
 
     def place(self, value: float) -> float:
-        """Between 0 and 1 for the values this scale was made for."""
+        """Return a place between 0 and 1, for values in the range of this scale."""
         value = math.log10(value) if self.logarithmic else value
         return min(1.0, max(0.0, (value / 2 - self._low / 2) / (self._high / 2 - self._low / 2)))
 
     def ticks(self) -> list[float]:
-        """Round values to label."""
+        """Return the round values to label."""
         if self.logarithmic:
             first, last = max(-307, math.ceil(self._low)), min(308, math.floor(self._high))
             every = max(1, math.ceil((last - first + 1) / 5))
@@ -125,14 +125,14 @@ class Scale:
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """About so many round numbers from low to high.
+    """Return round numbers from low to high, roughly as many as asked for.
 
     Example:
         >>> ticks(0.03, 0.97, 5), ticks(0, 1500, 4)
         ([0.2, 0.4, 0.6, 0.8], [0.0, 500.0, 1000.0, 1500.0])
     """
     span = high - low
-    # Of the largest numbers the difference is no number.
+    # The difference of very large numbers overflows.
     if not 0 < span < math.inf:
         return []
     rough = span / about
@@ -143,7 +143,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def value(number: float) -> str:
-    """A number in few characters.
+    """Return a number in few characters.
 
     Example:
         >>> [value(number) for number in (0.98214, 12345.678, 0.000031, 0, 1500.0, 0.1)]
@@ -159,7 +159,7 @@ def value(number: float) -> str:
 
 
 def count(number: float) -> str:
-    """A number of iterations.
+    """Return a number of iterations in few characters.
 
     Example:
         >>> count(500), count(20000), count(2500000)
@@ -172,15 +172,15 @@ def count(number: float) -> str:
 
 
 def bar(parts: Sequence[tuple[str, float]], colours: Sequence[int] = ()) -> Markup:
-    """One bar of shares side by side, with a legend."""
+    """Return one bar of shares side by side, with a legend."""
     whole = sum(share for _, share in parts) or 1.0
     chosen = [*colours, *range(len(colours), len(parts))]
     places, at = [], 0.0
     for (name, share), number in zip(parts, chosen, strict=False):
         width = 100 * share / whole
-        said = tag("title", f"{name} {share / whole:.1%}")
+        hint = tag("title", f"{name} {share / whole:.1%}")
         style = {"x": f"{at:.2f}", "width": f"{width:.2f}", "y": "0", "height": "6"}
-        places.append(tag("rect", said, **style, class_=f"part s{number % COLOURS}"))
+        places.append(tag("rect", hint, **style, class_=f"part s{number % COLOURS}"))
         at += width
     legend = [
         tag("li", tag("i", class_=f"key s{number % COLOURS}"), tag("span", name, " ", tag("b", f"{share / whole:.0%}")))

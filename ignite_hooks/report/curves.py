@@ -1,4 +1,4 @@
-"""The lines of ``metrics.jsonl`` -> series that stay small, however long the run."""
+"""The lines of ``metrics.jsonl`` as series whose size is bounded, however long the run."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 from ignite_hooks.run.best import Rule, rule_for
 from ignite_hooks.writers.interface import full_name
 
-MOST = 320
-"""A series that has more points is made of means from then on, with what lies around them."""
+MAX_POINTS = 320
+"""Maximum number of points of a series; above it, points become means of several values, with their range."""
 
 
 class Point(NamedTuple):
-    """A value, or the mean of some that follow each other."""
+    """A value, or the mean of consecutive values with their range."""
 
     step: float
     value: float
     low: float
     high: float
     size: int = 1
-    """How many values."""
+    """Number of values."""
 
 
 class Mark(NamedTuple):
-    """One value and where it was."""
+    """One value and its position."""
 
     value: float
     step: int
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 @dataclass
 class Series:
-    """The points of one number; the lowest, the highest and the last value are kept exactly."""
+    """The points of one number, with its exact lowest, highest and last value."""
 
     name: str
     kind: str = "train"
@@ -44,12 +44,12 @@ class Series:
     highest: Mark | None = None
     last: Mark | None = None
     not_finite: int = 0
-    """How many values were NaN or infinite."""
+    """Number of values that were NaN or infinite."""
     each: int = 1
-    """How many values a point stands for, but the last."""
+    """Number of values in each point except the last."""
 
     def add(self, value: float, step: int, epoch: int | None) -> None:
-        """One more value; it takes the place of those of its step and later ones."""
+        """Add a value; it replaces those of its step and of later steps."""
         if self.last is not None and step <= self.last.step:
             self._cut(step)
         mark = self.last = Mark(value, step, epoch)
@@ -62,14 +62,14 @@ class Series:
             self.points[-1] = merged(self.points[-1], new)
         else:
             self.points.append(new)
-        if len(self.points) > MOST:
+        if len(self.points) > MAX_POINTS:
             pairs = zip(self.points[::2], [*self.points[1::2], None], strict=False)
             self.points = [one if other is None else merged(one, other) for one, other in pairs]
             self.each *= 2
 
     def _cut(self, step: int) -> None:
         self.points = [point for point in self.points if point.step < step]
-        # What was best among the values that are gone is not known any more, and is not worth a second reading.
+        # If the best value was cut, the range of the remaining points replaces it; its exact epoch is lost.
         self.lowest, self.highest = (m if m and m.step < step else None for m in (self.lowest, self.highest))
         for point in self.points:
             if self.lowest is None or point.low < self.lowest.value:
@@ -79,12 +79,12 @@ class Series:
 
     @property
     def size(self) -> int:
-        """How many values."""
+        """The number of values."""
         return sum(point.size for point in self.points)
 
     @property
     def rule(self) -> Rule | None:
-        """Whether more or less of it is better, where its name says so."""
+        """The rule of what is better, greater or less, if the name implies one."""
         try:
             return rule_for(self.name)
         except ValueError:
@@ -92,12 +92,12 @@ class Series:
 
     @property
     def best(self) -> Mark | None:
-        """The best value, where it is known what that is."""
+        """The best value, if there is a rule of what is better."""
         return {"greater": self.highest, "less": self.lowest, None: None}[self.rule]
 
 
 def merged(one: Point, other: Point) -> Point:
-    """Two points as one in their middle."""
+    """Return two points as one in their middle."""
     size = one.size + other.size
     step = (one.step * one.size + other.step * other.size) / size
     value = (one.value * one.size + other.value * other.size) / size
@@ -117,10 +117,10 @@ class History:
 
     series: dict[str, Series] = field(default_factory=dict)
     since: float = 0.0
-    """Lines that were written before are those of another run."""
+    """Time of the start of the run: earlier lines belong to another run."""
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take up lines; what is not one number is passed over."""
+        """Add lines; skip values that are not one number."""
         for row in rows:
             step, epoch, kind = row.get("step"), row.get("epoch"), str(row.get("kind", "train"))
             scalars = row.get("scalars")
@@ -140,19 +140,19 @@ class History:
         return max((one.last.step for one in self.series.values() if one.last), default=0)
 
     def learning(self) -> dict[str, list[Series]]:
-        """What is learnt, by what is measured: ``loss`` and ``val/loss`` stand together, and all ``grad_norm/...``."""
+        """Return the series of losses and metrics by quantity: ``loss`` with ``val/loss``, all ``grad_norm/...``."""
         return _grouped(s for s in self.series.values() if not is_rate(s.name) and not is_resource(s))
 
     def rates(self) -> list[Series]:
-        """The learning rates."""
+        """Return the series of learning rates."""
         return [series for series in self.series.values() if is_rate(series.name)]
 
     def resources(self) -> dict[str, list[Series]]:
-        """Time, memory and the machine, by what is before the slash."""
+        """Return the series of time, memory and the machine by name."""
         return {series.name: [series] for series in self.series.values() if is_resource(series)}
 
     def evaluated(self) -> list[Series]:
-        """What evaluations have measured, tests last; what the training has, where there was none."""
+        """Return the series of evaluations, tests last; those of the training if nothing was evaluated."""
         learnt = [series for group in self.learning().values() for series in group]
         return sorted((s for s in learnt if s.kind in ("val", "test")), key=lambda s: s.kind == "test") or learnt
 
@@ -161,18 +161,18 @@ RESOURCES = ("time", "memory", "share", "system", "profile", "throughput", "gpu"
 
 
 def is_rate(name: str) -> bool:
-    """Whether a number is a learning rate."""
+    """Return whether a number is a learning rate."""
     return name == "lr" or name.startswith("lr/")
 
 
 def is_resource(series: Series) -> bool:
-    """Whether a number is about time, memory or the machine."""
+    """Return whether a number is about time, memory or the machine."""
     first = series.name.partition("/")[0]
     return series.kind == "system" or first in RESOURCES or series.name in ("iters_per_s", "samples_per_s", "memory_mb")
 
 
 def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
-    # It takes numpy along, which the list of hooks has no need of.
+    # Imported here because it imports numpy, which listing the hooks does not need.
     from ignite_hooks.drawing.training_curves import plain_name
 
     groups: dict[str, list[Series]] = {}
@@ -183,7 +183,7 @@ def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def shares(history: History) -> Iterator[tuple[str, float]]:
-    """The parts of an iteration as the timer has seen them; where iterations were longer, more of them."""
+    """Yield the share of each phase of an iteration, weighted by the length of the iterations."""
     long = history.series.get("time/iter", Series("time/iter"))
     weight = {point.step: point.value * point.size for point in long.points}
     for name, series in history.series.items():

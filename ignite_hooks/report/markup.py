@@ -1,4 +1,4 @@
-"""Text -> HTML: everything that comes from a run is escaped here."""
+"""Text to HTML: everything that comes from a run is escaped here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ignite_hooks.text import escaped as _escaped
 
 
 class Markup(str):
-    """A text that is HTML already."""
+    """A text that is already HTML."""
 
     __slots__ = ()
 
 
 def escaped(value: Any) -> Markup:
-    """A value as HTML; what is HTML already stays as it is.
+    """Return a value as HTML; markup stays as it is.
 
     Example:
         >>> escaped("<b>&\\u202e"), escaped(Markup("<b>"))
@@ -29,7 +29,7 @@ def escaped(value: Any) -> Markup:
 
 
 def tag(element: str, /, *inside: Any, **attributes: Any) -> Markup:
-    """An element; ``class_`` is ``class``, and attributes that are None are left out.
+    """Return an element; ``class_`` becomes ``class``, and attributes that are None are omitted.
 
     Example:
         >>> tag("p", "a < b", tag("br"), class_="note")
@@ -44,12 +44,12 @@ _EMPTY = frozenset({"br", "img", "meta", "col"})
 
 
 def joined(parts: Iterable[Any], between: str = "") -> Markup:
-    """Several parts as one."""
+    """Return several parts as one."""
     return Markup(between.join(escaped(part) for part in parts))
 
 
 def link(path: str, text: Any = None) -> Markup:
-    """A link to a file beside the page; never to anything with a scheme.
+    """Return a link to a file beside the page; a scheme in the path becomes a part of the file name.
 
     Example:
         >>> link("javascript:alert(1)"), link("a b/c.log")
@@ -59,31 +59,31 @@ def link(path: str, text: Any = None) -> Markup:
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, kind: str = "", numbers: Iterable[str] = ()) -> Markup:
-    """Rows as a table that scrolls within itself where it is wider than the page; columns without content are left out.
+    """Return rows as a table that scrolls if it is wider than the page; columns without content are omitted.
 
     Args:
-        rows: The cells by column.
-        kind: A class of the table.
-        numbers: The columns that are aligned to the right.
+        rows: Cells by column.
+        kind: CSS class of the table.
+        numbers: Columns to align to the right.
     """
     names = [name for name in rows[0] if any(row[name] not in ("", None) for row in rows)] if rows else []
     right = set(numbers)
     style = {name: "n" if name in right else None for name in names}
     head = tag("tr", *(tag("th", name, class_=style[name], scope="col") for name in names))
     body = [tag("tr", *(tag("td", row[name], class_=style[name]) for name in names)) for row in rows]
-    # Reachable by keyboard, as whatever scrolls has to be.
+    # With a tabindex, since a keyboard has to reach whatever scrolls.
     return tag(
         "div", tag("table", tag("thead", head), tag("tbody", *body), class_=kind or None), class_="wide", tabindex="0"
     )
 
 
 def facts(rows: Mapping[str, Any]) -> Markup:
-    """Names and what they are."""
+    """Return names and values as a description list."""
     return tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows.items()))
 
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Nothing is loaded and nothing is run: whatever slipped through could not do anything."""
+"""Nothing is loaded and nothing runs, so markup that escaped the escaping could do no harm."""
 
 
 def document(title: str, body: Iterable[Any], refresh: int | None = None) -> str:
@@ -91,8 +91,8 @@ def document(title: str, body: Iterable[Any], refresh: int | None = None) -> str
 
     Args:
         title: Title of the window.
-        body: Its parts.
-        refresh: Seconds after which a browser reads it again.
+        body: Parts of its body.
+        refresh: Seconds after which a browser reloads it.
     """
     head = [
         tag("meta", charset="utf-8"),

@@ -1,4 +1,4 @@
-"""Which pictures a page shows, and in how many bytes."""
+"""The choice of the pictures of a page, and their size in bytes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MOST_BYTES = 3_000_000
-"""All of them together, as they stand in the page; the whole of it stays under 5 MB."""
+MAX_BYTES = 3_000_000
+"""Maximum size of all pictures in a page together, so that the page stays below 5 MB."""
 LARGE = 250_000
-"""Files larger than this are made smaller."""
-WIDEST = 900
+"""Files larger than this are reduced."""
+MAX_WIDTH = 900
+"""Width of a reduced picture."""
 _STEP = re.compile(r"_\d{6,}$")
 
 
 @dataclass(frozen=True)
-class Shown:
+class PagePicture:
     """A picture in a page."""
 
     name: str
     step: int | None
     data: str
-    """As it stands in ``src``."""
+    """The value of ``src``."""
     file: str
+    """The path relative to the page; empty if the file is elsewhere."""
 
 
 @dataclass
-class Album:
-    """The newest picture of every name; a file that has not changed is read once."""
+class PictureFinder:
+    """A search for the newest picture of every name, which reads a file again only if it has changed."""
 
     _known: dict[tuple[str, int, int], str] = field(default_factory=dict)
 
-    def look(self, folders: Iterable[Path], root: Path, most: int, since: float = 0.0) -> tuple[list[Shown], int]:
-        """The pictures to show, and how many there are besides.
+    def newest(
+        self, folders: Iterable[Path], root: Path, most: int, since: float = 0.0
+    ) -> tuple[list[PagePicture], int]:
+        """Return the pictures to show, and the number of the others.
 
         Args:
-            folders: Where hooks put them.
-            root: The folder of the page; names are relative to it.
-            most: So many are shown.
-            since: Files that are older belong to another run.
+            folders: Folders of the pictures of hooks.
+            root: Folder of the page; paths are relative to it.
+            most: Maximum number of pictures to show.
+            since: Files before this time belong to another run.
         """
         newest: dict[str, tuple[float, Path, int | None]] = {}
         total = 0
@@ -56,9 +60,9 @@ class Album:
                 if name != "history" and (name not in newest or at >= newest[name][0]):
                     newest[name] = at, path, int(step.group()[1:]) if step else None
                 total -= name == "history"
-        shown: list[Shown] = []
+        shown: list[PagePicture] = []
         known: dict[tuple[str, int, int], str] = {}
-        left = MOST_BYTES
+        left = MAX_BYTES
         for name, (_, path, at_step) in sorted(newest.items(), key=lambda item: -item[1][0])[:most]:
             key = (str(path), path.stat().st_mtime_ns, path.stat().st_size)
             data = self._known.get(key) or embedded(path)
@@ -66,7 +70,7 @@ class Album:
             if data and len(data) <= left:
                 left -= len(data)
                 file = str(path.relative_to(root)) if path.is_relative_to(root) else ""
-                shown.append(Shown(name, at_step, data, file))
+                shown.append(PagePicture(name, at_step, data, file))
         self._known = known
         return sorted(shown, key=lambda picture: place_of(picture.name)), total - len(shown)
 
@@ -75,7 +79,7 @@ FIRST = ("val", "test", "train")
 
 
 def place_of(name: str) -> tuple[int, bool, str]:
-    """Where a picture stands: what the model makes of the data first, and how it comes to it after that.
+    """Return the sort key of a picture: predictions before their explanations, evaluations before training.
 
     Example:
         >>> sorted(["feature_map/a", "train/cam", "val/cam", "val/predictions"], key=place_of)
@@ -86,7 +90,7 @@ def place_of(name: str) -> tuple[int, bool, str]:
 
 
 def embedded(path: Path) -> str:
-    """A picture as ``src`` takes it, smaller than its file where that is large; empty where it is none."""
+    """Return a picture as a value of ``src``, reduced if its file is large; empty if the file is not a picture."""
     data, kind = path.read_bytes(), "png"
     if not data.startswith(b"\x89PNG\r\n\x1a\n"):
         return ""
@@ -96,11 +100,11 @@ def embedded(path: Path) -> str:
         smaller = io.BytesIO()
         try:
             with Image.open(io.BytesIO(data)) as picture:
-                if picture.width > WIDEST:
-                    picture.thumbnail((WIDEST, 4 * WIDEST))
+                if picture.width > MAX_WIDTH:
+                    picture.thumbnail((MAX_WIDTH, 4 * MAX_WIDTH))
                 picture.convert("RGB").save(smaller, "JPEG", quality=85)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            # Still being written, or none: the page goes without it, and looks again when the file has changed.
+            # Not yet complete, or not a picture: the page omits it, and reads it again when the file has changed.
             return ""
         data, kind = smaller.getvalue(), "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

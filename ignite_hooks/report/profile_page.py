@@ -8,16 +8,16 @@ from ignite_hooks.measure.profile import Section
 from ignite_hooks.report.markup import Markup, document, table, tag
 
 NAMES = frozenset({"operator", "phase", "hook", "function", "called by"})
-"""The columns that hold names; all others hold numbers."""
+"""Columns of names; all other columns hold numbers."""
 
 
 def profile_page(title: str, parts: Sequence[Section], picture: str = "") -> str:
     """Return the report of a profile as a page that needs no other file.
 
     Args:
-        title: Its title.
-        parts: Its sections.
-        picture: A PNG in base64, shown below the first section.
+        title: Title of the page.
+        parts: Sections of the profile.
+        picture: PNG in base64, shown below the first section.
     """
     shown = [tag("section", tag("h2", part.title), *_inside(part)) for part in parts]
     if picture:

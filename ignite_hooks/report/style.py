@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ignite_hooks.drawing.theme import ON_DARK, ON_LIGHT, Colour, as_hex
 
 COLOURS = len(ON_LIGHT)
-"""Number of colours that lines have; one beyond them begins again."""
+"""Number of colours of lines; further lines begin with the first colour again."""
 
 
 def _variables(colours: Sequence[Colour]) -> str:
@@ -15,10 +15,10 @@ def _variables(colours: Sequence[Colour]) -> str:
 
 
 def _coloured(number: int) -> str:
-    me, filled = f"s{number}", ("dot", "band", "star", "part")
-    fills = ", ".join(f".{kind}.{me}" for kind in filled)
-    ink = f"var(--{me})"
-    return f".line.{me} {{ stroke: {ink}; }} {fills} {{ fill: {ink}; }} .key.{me} {{ background: {ink}; }}\n"
+    own, filled = f"s{number}", ("dot", "band", "star", "part")
+    fills = ", ".join(f".{kind}.{own}" for kind in filled)
+    ink = f"var(--{own})"
+    return f".line.{own} {{ stroke: {ink}; }} {fills} {{ fill: {ink}; }} .key.{own} {{ background: {ink}; }}\n"
 
 
 _SHEET = """

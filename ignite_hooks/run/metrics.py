@@ -1,13 +1,18 @@
-"""The metrics of a run: the latest value of every name, and the step it belongs to."""
+"""The metrics of a run: names, steps, lookup, and which of them are logged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import MetricError
+from ignite_hooks.measure.losses import losses_of
 from ignite_hooks.text import nearest
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
 
 # The largest number of names in a message.
 NAMES_SHOWN = 20
@@ -123,16 +128,11 @@ class Metrics(Mapping[str, Any]):
 
 
 class TrainerMetrics:
-    """The metrics of a run, updated from the trainer's state whenever they are read.
+    """The metrics of a run, updated from the trainer's state whenever they are read."""
 
-    Args:
-        losses_of: Returns the losses of the given names in the output of a step.
-    """
-
-    def __init__(self, losses_of: Callable[..., Mapping[str, Any]]) -> None:
+    def __init__(self) -> None:
         self.latest = Metrics()
         """Everything published so far."""
-        self._losses_of = losses_of
         self._seen: dict[str, Any] = {}
         self._loss_of = -1
 
@@ -141,7 +141,7 @@ class TrainerMetrics:
         iteration = int(state.iteration)
         if self._loss_of != iteration and state.output is not None:
             self._loss_of = iteration
-            self.latest.publish(self._losses_of(state.output, "loss"), iteration)
+            self.latest.publish(losses_of(state.output, "loss"), iteration)
         # A value that is the same object as before was not computed again, so it keeps its step.
         current = state.metrics or {}
         new = {name: value for name, value in current.items() if self._seen.get(name, self) is not value}
@@ -166,3 +166,38 @@ def _number_or_value(value: Any) -> Any:
         return value
     size = value.numel() if _is_tensor(value) else getattr(value, "size", None)
     return value.item() if size == 1 else value
+
+
+def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values that are single numbers, fetched from their device."""
+    return losses_of({name: _number_or_value(value) for name, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The metrics of an engine at the end of its epoch."""
+
+    step: int
+    epoch: int
+    name: str
+    """The name of the evaluator, or ``train``."""
+    metrics: Mapping[str, float]
+    """The metrics by their plain names."""
+    scalars: Mapping[str, float]
+    """The metrics by the names that tell evaluators apart."""
+
+
+def evaluated(runner: Runner, kind: str) -> Evaluated:
+    """Return the metrics of the running engine.
+
+    Args:
+        runner: The run.
+        kind: train, val or test.
+    """
+    engine, progress = runner.engine.state, runner.trainer.state
+    # A metric of the trainer with the name of a loss would appear in a line twice.
+    beside = losses_of(engine.output) if kind == "train" else {}
+    metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
+    name = runner.state.evaluating or kind
+    scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
+    return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)

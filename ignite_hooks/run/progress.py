@@ -23,7 +23,8 @@ class Progress(NamedTuple):
 
 def progress_of(runner: Runner) -> Progress:
     """Return the progress of a run."""
-    state, in_step = runner.trainer.state, runner.in_step
+    trainer = runner.trainer
+    state, in_step = trainer.state, str(getattr(trainer.last_event_name, "name", "")) == "ITERATION_STARTED"
     iteration, length = int(state.iteration) - in_step, state.epoch_length
     ended = runner.state.epoch_complete or (length is not None and iteration - runner.state.epoch_began_at >= length)
     epoch = int(state.epoch) if ended else max(0, int(state.epoch) - 1)
@@ -42,6 +43,13 @@ def finished_epochs(runner: Runner) -> int:
 
 def planned_epochs(runner: Runner) -> int | None:
     """Return the number of epochs that the run will begin; None if unknown."""
-    if runner.max_epochs is not None or runner.max_iters is None or not runner.epoch_length:
+    length = runner.trainer_state.epoch_length
+    if runner.max_epochs is not None or runner.max_iters is None or not length:
         return runner.max_epochs
-    return -(-runner.max_iters // runner.epoch_length)
+    return -(-runner.max_iters // length)
+
+
+def at_last_batch(runner: Runner) -> bool:
+    """Return whether the running epoch has had all its iterations; False if their number is unknown."""
+    state = runner.trainer_state
+    return state.epoch_length is not None and state.iteration - runner.state.epoch_began_at >= state.epoch_length

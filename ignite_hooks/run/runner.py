@@ -93,7 +93,7 @@ class Runner:
         self._services = Services(services, work_dir)
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
-        self.trainer_metrics = TrainerMetrics(losses_of)
+        self.trainer_metrics = TrainerMetrics()
 
     # -- where the run is -------------------------------------------------------------------------------------
 
@@ -107,13 +107,11 @@ class Runner:
 
     @property
     def trainer_state(self) -> State:
-        """The trainer's state; the last one if the trainer no longer exists."""
+        """The trainer's state; the last known one if the trainer no longer exists."""
         trainer = self._trainer()
-        return self._last_state if trainer is None else trainer.state
-
-    def keep_trainer_state(self) -> None:
-        """Keep the trainer's state for when the trainer no longer exists."""
-        self._last_state = self.trainer.state
+        if trainer is not None:
+            self._last_state = trainer.state
+        return self._last_state
 
     @property
     def engine(self) -> Engine:
@@ -130,7 +128,9 @@ class Runner:
     @property
     def iter(self) -> int:
         """The number of finished iterations, which is the index of the running one."""
-        running = self.state.in_iteration or self._last_event in _IN_ITERATION
+        trainer = self._trainer()
+        last_event = "" if trainer is None else str(getattr(trainer.last_event_name, "name", ""))
+        running = self.state.in_iteration or last_event in _IN_ITERATION
         return max(0, self.trainer_state.iteration - running)
 
     @property
@@ -155,27 +155,6 @@ class Runner:
         if state.max_iters is not None:
             return int(state.max_iters)
         return state.max_epochs * state.epoch_length if state.max_epochs and state.epoch_length else None
-
-    @property
-    def epoch_length(self) -> int | None:
-        """The number of iterations in an epoch, if known."""
-        return self.trainer_state.epoch_length
-
-    @property
-    def in_step(self) -> bool:
-        """Whether the trainer is between the start of an iteration and its end."""
-        return self._last_event == "ITERATION_STARTED"
-
-    @property
-    def _last_event(self) -> str:
-        trainer = self._trainer()
-        return "" if trainer is None else str(getattr(trainer.last_event_name, "name", ""))
-
-    @property
-    def at_last_batch(self) -> bool:
-        """Whether the running epoch has had all its iterations; False if their number is unknown."""
-        state = self.trainer_state
-        return state.epoch_length is not None and state.iteration - self.state.epoch_began_at >= state.epoch_length
 
     @property
     def batch_idx(self) -> int:
@@ -203,6 +182,11 @@ class Runner:
     def stop_reason(self) -> str | None:
         """The reason why the run was stopped before its end."""
         return self.state.stop_reason
+
+    @property
+    def resumed_from(self) -> Path | None:
+        """The checkpoint this run was resumed from."""
+        return self.state.resumed_from
 
     @property
     def metrics(self) -> Metrics:
@@ -256,10 +240,6 @@ class Runner:
         """Call every hook that has a method of this name, in order."""
         self.installation.call(point, payload)
 
-    def add_evaluator(self, name: str, engine: Engine) -> None:
-        """Treat the runs of an engine as evaluations of this name."""
-        self.installation.add_evaluator(name, engine)
-
     def stop(self, reason: str) -> None:
         """End the run after the running iteration; the first reason is kept."""
         self.installation.stop(reason)
@@ -300,7 +280,7 @@ class Runner:
 
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest whole one."""
-        self.state.resume_from = path
+        self.checkpoints.resume_at_start(path)
 
     def __repr__(self) -> str:
         return f"Runner({len(self.hooks)} hooks: {', '.join(self.hooks)})"

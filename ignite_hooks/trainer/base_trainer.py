@@ -17,10 +17,10 @@ from ignite.engine import Engine, create_supervised_evaluator, create_supervised
 from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
 
-from ignite_hooks.attach import attach_hooks, new_folder
+from ignite_hooks.attach import attach_hooks
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config
-from ignite_hooks.config.read import OURS, default_set, read_config
+from ignite_hooks.config.read import OURS, default_set, new_folder, read_config
 from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem

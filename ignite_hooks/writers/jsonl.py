@@ -19,7 +19,7 @@ _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 class JsonlWriter(Writer):
-    """Appends one line of JSON per ``write_scalars`` to a file, which is opened at the first write.
+    """Appends a line of JSON for each call with numbers to a file, which is opened at the first write.
 
     A line is ``{"time", "step", "epoch", "kind", "scalars"}``. JSON has no NaN and no infinity: such a scalar is null,
     and its name is listed under ``nonfinite``. Every line is one write to the system, so there is nothing to flush,

@@ -90,14 +90,14 @@ def test_a_reason_is_told_once(run: Any) -> None:
     ]
 
 
-def test_the_readme_gets_the_first_bars_and_keeps_its_text(run: Any, tmp_path: Path) -> None:
+def test_the_table_of_costs_has_the_first_bars_and_keeps_the_rest(run: Any, tmp_path: Path) -> None:
     bars = {"ours": bar(2.0), "ours, late": bar(9.0), "Ignite handlers": bar(30.0), "Lightning async": bar(400.0)}
     chart = {"name": "default_set", "title": "A", "unit": "µs", "bars": bars, "limit": None}
-    readme = tmp_path / "README.md"
-    readme.write_text("above\n<!-- costs: written by make bench -->\nold\n<!-- end of costs -->\nbelow\n")
+    costs = tmp_path / "costs.md"
+    costs.write_text("above\n<!-- costs: written by make bench -->\nold\n<!-- end of costs -->\nbelow\n")
     for _ in range(2):
-        run.put_in(readme, "costs", "make bench", list(run.costs({"default_set": {"charts": [chart]}})))
-        text = readme.read_text()
+        run.put_in(costs, "costs", "make bench", list(run.costs({"default_set": {"charts": [chart]}})))
+        text = costs.read_text()
         assert "| A, µs | 2.00 | 30.0 |  | 400 |" in text
         assert "old" not in text
         assert text.startswith("above\n<!--")

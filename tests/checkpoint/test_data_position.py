@@ -27,6 +27,7 @@ from torch.utils.data import (
 )
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.run.progress import at_last_batch
 from ignite_hooks.store.plain import to_plain
 
 
@@ -131,7 +132,7 @@ class Taker(BaseHook):
         self.point_priority = {"after_train_iter": 0, "after_epoch": 0}
 
     def after_train_iter(self, runner: Any) -> None:
-        ends = runner.at_last_batch or runner.trainer.should_terminate_single_epoch
+        ends = at_last_batch(runner) or runner.trainer.should_terminate_single_epoch
         if runner.global_step == self.at and not ends:
             self.take(runner)
 
@@ -164,7 +165,7 @@ def script(
         state = engine.state
         seen = tuple(batch.flatten().tolist()) if isinstance(batch, torch.Tensor) else batch
         drawn = (random.random(), float(numpy.random.rand()), float(torch.rand(())))
-        log.append((state.epoch, state.iteration, runner.batch_idx, runner.iter, runner.at_last_batch, seen, drawn))
+        log.append((state.epoch, state.iteration, runner.batch_idx, runner.iter, at_last_batch(runner), seen, drawn))
 
     trainer = engine(step)
     for event in (Events.STARTED, Events.EPOCH_STARTED, Events.EPOCH_COMPLETED, Events.COMPLETED):
@@ -456,7 +457,7 @@ def test_a_checkpoint_that_cannot_resume_exactly_names_the_reason(when: str, cap
             trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), save)
         elif when.endswith("evaluation"):
             evaluator = Engine(lambda engine, batch: None)
-            runner.add_evaluator("val", evaluator)
+            runner.installation.add_evaluator("val", evaluator)
             evaluator.add_event_handler(Events.ITERATION_COMPLETED(once=1), save)
             trainer.add_event_handler(Events.ITERATION_COMPLETED(once=7), lambda: evaluator.run([1, 2]))
         elif "failed" in when:

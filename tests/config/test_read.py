@@ -20,7 +20,7 @@ from ignite_hooks.writers.memory import MemoryWriter
 from tests.config.tools import CONFIGS, attach, deep, problems, state_of
 
 DEFAULTS = ["runtime_info", "timer", "logger", "checkpoint"]
-NO_LOADER = "there is no service 'val_loader': give attach_hooks val_loader=..."
+NO_LOADER = "there is no service 'val_loader': pass val_loader=... to attach_hooks()"
 
 pytestmark = pytest.mark.usefixtures("_elsewhere")
 

@@ -45,8 +45,8 @@ def test_boxes_are_read_in_every_usual_form(given: Any) -> None:
     assert boxes.scores.tolist() == [0.5, 0.25]
 
 
-def test_a_sample_that_holds_both_gives_its_truth_where_the_truth_is_wanted() -> None:
-    """MMDetection writes predictions into the samples of the batch."""
+def test_truth_of_a_sample_with_both_is_read_on_request() -> None:
+    """Predictions in the samples of the batch, as MMDetection stores them."""
     sample = SimpleNamespace(
         gt_instances=SimpleNamespace(bboxes=CORNERS, labels=[3, 1]),
         pred_instances=SimpleNamespace(bboxes=CORNERS[:1], labels=[3], scores=[0.5]),
@@ -58,7 +58,7 @@ def test_a_sample_that_holds_both_gives_its_truth_where_the_truth_is_wanted() ->
 
 
 @pytest.mark.parametrize("empty", [[], torch.zeros(0, 4), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0)}])
-def test_no_boxes_are_no_error(empty: Any) -> None:
+def test_empty_boxes_are_valid(empty: Any) -> None:
     assert len(Boxes.read(empty)) == 0
 
 
@@ -73,12 +73,12 @@ def test_no_boxes_are_no_error(empty: Any) -> None:
         ({"boxes": np.zeros((1, 4)), "labels": [1], "scores": [0.1, 0.2]}, "1 boxes have 2 scores"),
     ],
 )
-def test_what_are_no_boxes_is_one_clear_error(given: Any, message: str) -> None:
+def test_invalid_boxes_raise_a_clear_error(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Boxes.read(given)
 
 
-def test_boxes_that_are_not_finite_are_left_out() -> None:
+def test_boxes_that_are_not_finite_are_dropped() -> None:
     found = Boxes.read({"boxes": [[0, 0, float("nan"), 1], [0, 0, 1, 1]], "labels": [1, 2], "scores": [0.1, 0.2]})
     assert found.labels.tolist() == [2]
 
@@ -97,7 +97,7 @@ def test_intersection_over_union(one: list[float], other: list[float], expected:
     assert iou(np.array([one], float), np.array([other], float))[0, 0] == pytest.approx(expected)
 
 
-def test_each_true_box_is_found_once_by_the_best_score_of_its_class() -> None:
+def test_each_true_box_matches_the_best_score_of_its_class() -> None:
     truth = Boxes.read({"boxes": [[0, 0, 10, 10], [50, 50, 60, 60]], "labels": [1, 2]})
     guess = Boxes.read(
         {
@@ -112,7 +112,7 @@ def test_each_true_box_is_found_once_by_the_best_score_of_its_class() -> None:
     assert match(truth, guess, at_iou=0.95).truth.tolist() == [1, -1]
 
 
-def test_matching_nothing_with_anything_is_no_error() -> None:
+def test_empty_boxes_can_be_matched() -> None:
     none, one = Boxes.read([]), Boxes.read([[0, 0, 5, 5]])
     assert match(none, one).prediction.tolist() == [-1]
     assert match(one, none).truth.tolist() == [-1]
@@ -123,7 +123,7 @@ def colours_of(picture: np.ndarray[Any, Any]) -> set[tuple[int, ...]]:
     return {tuple(colour) for colour in picture.reshape(-1, 3).tolist()}
 
 
-def test_matched_missed_and_false_boxes_are_told_apart() -> None:
+def test_matched_missed_and_false_boxes_differ_in_colour() -> None:
     truth = Boxes.read({"boxes": [[10, 20, 60, 80], [120, 20, 180, 80]], "labels": [1, 1]})
     guess = Boxes.read({"boxes": [[12, 21, 61, 82], [20, 120, 90, 180]], "labels": [1, 1], "scores": [0.9, 0.8]})
     (left, right), words = detection(np.zeros((200, 200, 3), np.uint8), truth, guess)
@@ -152,7 +152,7 @@ def test_labels_stay_inside_the_picture_and_apart_from_each_other() -> None:
     assert second[1] >= alone[3] or second[0] >= alone[2], "the second label goes elsewhere"
 
 
-def test_where_no_place_is_free_a_label_hides_as_little_as_it_can() -> None:
+def test_without_free_place_a_label_overlaps_others_least() -> None:
     taken = [(0, 0, 100, 40), (0, 40, 100, 58), (0, 62, 100, 100)]
     place = label_place((10, 40, 60, 70), (30, 15), (100, 100), taken)
     hidden = [label_overlap(place, taken) for place in ((10, 25, 40, 40), place)]
@@ -172,7 +172,7 @@ def test_a_label_is_shortened_to_fit_and_keeps_its_score(wide: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (20, 20)])
-def test_boxes_in_tiny_pictures_and_far_outside_are_drawn_without_an_error(size: tuple[int, int]) -> None:
+def test_boxes_in_tiny_pictures_and_far_outside_can_be_drawn(size: tuple[int, int]) -> None:
     boxes = Boxes.read({"boxes": [[-500, -500, 900, 900], [400, 400, 500, 500], [5, 5, 1, 1]], "labels": [0, 1, 2]})
     picture = np.zeros((*size, 3), np.uint8)
     drawn = draw_boxes(picture, boxes, style=BoxStyle(class_names=["a", "b"], text_colour="red", thickness=3))

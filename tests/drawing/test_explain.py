@@ -39,7 +39,7 @@ def small_cnn(inplace: bool = False) -> nn.Sequential:
 
 
 class Keeping(nn.Module):
-    """Keeps what it calculated for images of a shape, as models keep positions, for the next of this shape."""
+    """A model that caches a tensor per image shape, as models cache position encodings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Keeping(nn.Module):
 
 
 class Idle(nn.Module):
-    """Has a convolution that takes no part."""
+    """A model with a convolution that never runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Idle(nn.Module):
 
 
 class Drawing(nn.Module):
-    """Draws numbers, counts its calls and replaces a buffer, in evaluation mode too."""
+    """A model that draws random numbers, counts its calls and replaces a buffer, even in evaluation mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Drawing(nn.Module):
 
 @pytest.fixture(scope="module")
 def square_net() -> tuple[nn.Module, Tensor, list[tuple[int, int]]]:
-    """A net that tells noise with a bright square from noise without."""
+    """Return a trained net that distinguishes noise with a bright square from noise without."""
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(256, 1, 24, 24, generator=generator) * 0.5
     corners = torch.randint(0, 17, (256, 2), generator=generator).tolist()
@@ -102,7 +102,7 @@ def square_net() -> tuple[nn.Module, Tensor, list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("cam", [grad_cam, layer_cam])
-def test_cam_lights_up_the_square_that_makes_the_class(square_net: Any, cam: Any) -> None:
+def test_cam_highlights_the_square_that_defines_the_class(square_net: Any, cam: Any) -> None:
     net, images, corners = square_net
     maps = cam(net, images, target=1)
     inside = [(m[y : y + 8, x : x + 8].sum() / m.sum()).item() for m, (y, x) in zip(maps, corners, strict=True)]
@@ -112,16 +112,16 @@ def test_cam_lights_up_the_square_that_makes_the_class(square_net: Any, cam: Any
     assert maps.amin() >= 0
 
 
-def test_gradients_point_at_the_square_too(square_net: Any) -> None:
+def test_gradients_highlight_the_square_too(square_net: Any) -> None:
     net, images, corners = square_net
     for samples in (1, 8):
         maps = saliency(net, images, target=1, samples=samples)
         inside = [(m[y : y + 8, x : x + 8].mean() / m.mean()).item() for m, (y, x) in zip(maps, corners, strict=True)]
-        assert np.mean(inside) > 1.5, "more than its share"
+        assert np.mean(inside) > 1.5, "more than proportional to its area"
 
 
 def test_grad_cam_is_what_its_formula_says() -> None:
-    """A linear head after a mean: the gradient of a channel is its weight over the number of places."""
+    """A linear head after a mean: the gradient of a channel is its weight divided by the number of places."""
     conv, head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 5)
     model = nn.Sequential(conv, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
     images = torch.randn(2, 3, 6, 6)
@@ -144,7 +144,7 @@ def test_layer_cam_is_what_its_formula_says() -> None:
     torch.testing.assert_close(layer_cam(model, images, 2), expected)
 
 
-def test_saliency_of_a_linear_model_is_the_size_of_its_weights() -> None:
+def test_saliency_of_a_linear_model_is_its_absolute_weights() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(2 * 16, 3))
     expected = model[1].weight[2].detach().view(2, 4, 4).abs().amax(0)
     found = saliency(model, torch.rand(1, 2, 4, 4), target=2)[0]
@@ -165,7 +165,7 @@ def test_captum_finds_the_same(square_net: Any, target: int) -> None:
     torch.testing.assert_close(saliency(net, images, target), theirs / theirs.amax((1, 2), keepdim=True))
 
 
-def looks() -> dict[str, Any]:
+def explanations() -> dict[str, Any]:
     return {
         "grad_cam": grad_cam,
         "layer_cam": layer_cam,
@@ -177,10 +177,10 @@ def looks() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", looks())
+@pytest.mark.parametrize("name", explanations())
 @pytest.mark.parametrize("around", ["plain", "no_grad", "inference_mode"])
-def test_no_look_disturbs_the_model(name: str, around: str) -> None:
-    look = looks()[name]
+def test_explanations_leave_the_model_unchanged(name: str, around: str) -> None:
+    explain = explanations()[name]
     model = Drawing()
     model.inner[0].eval()
     model.inner[0].weight.requires_grad_(False)
@@ -197,7 +197,7 @@ def test_no_look_disturbs_the_model(name: str, around: str) -> None:
     with context():
         if around == "inference_mode":
             images = images.clone()
-        look(model, images)
+        explain(model, images)
         assert torch.is_inference_mode_enabled() == (around == "inference_mode")
     assert random.getstate() == states[0]
     assert np.random.get_state()[1].tolist() == states[1]
@@ -216,7 +216,7 @@ def test_no_look_disturbs_the_model(name: str, around: str) -> None:
     assert not images.requires_grad
 
 
-def test_a_model_that_fails_is_left_as_it_was() -> None:
+def test_a_failing_model_is_left_unchanged() -> None:
     model = small_cnn()
     with pytest.raises(RuntimeError, match="expected input"):
         grad_cam(model, torch.rand(1, 3, 8, 8))
@@ -224,7 +224,7 @@ def test_a_model_that_fails_is_left_as_it_was() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_layers_that_work_in_place_change_nothing() -> None:
+def test_in_place_layers_do_not_change_the_result() -> None:
     torch.manual_seed(0)
     plain, inplace = small_cnn(), small_cnn(inplace=True)
     inplace.load_state_dict(plain.state_dict())
@@ -235,7 +235,7 @@ def test_layers_that_work_in_place_change_nothing() -> None:
 
 
 class WithTokens(nn.Module):
-    """Patches, an attention of one of the two usual kinds, and the mean."""
+    """A model of patches, an attention of one of two usual kinds, and a mean."""
 
     def __init__(self, kind: str, side: int = 4) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ class WithTokens(nn.Module):
         tokens = self.cut(images).flatten(2).transpose(1, 2)
         if self.kind == "module":
             mixed, weights = self.one(tokens, tokens, tokens, need_weights=False)
-            assert weights is None, "the model gets what it asked for"
+            assert weights is None, "the model still gets what it requested"
         elif self.kind == "function":
             q, k, v = (part.unflatten(2, (2, 4)).transpose(1, 2) for part in self.one(tokens).chunk(3, 2))
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
@@ -259,7 +259,7 @@ class WithTokens(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "name"), [("module", "one"), ("function", ""), ("layer", "encoder.self_attn")])
-def test_attention_of_every_usual_kind_is_seen_and_its_rows_sum_to_one(kind: str, name: str) -> None:
+def test_attention_of_every_usual_kind_is_recorded(kind: str, name: str) -> None:
     model = WithTokens(kind)
     images = torch.rand(3, 1, 8, 8)
     before = predictions(model, images)
@@ -271,7 +271,7 @@ def test_attention_of_every_usual_kind_is_seen_and_its_rows_sum_to_one(kind: str
 
 
 @pytest.mark.parametrize("masked", ["no mask", "causal", "booleans", "numbers", "scaled", "grouped"])
-def test_attention_weights_are_those_that_torch_weighs_with(masked: str) -> None:
+def test_attention_weights_equal_those_of_torch(masked: str) -> None:
     query, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 6)
     key = torch.randn(2, 4, 5, 8)
     how: dict[str, Any] = {}
@@ -296,7 +296,7 @@ def test_attention_weights_are_those_that_torch_weighs_with(masked: str) -> None
     torch.testing.assert_close(found @ values, functional.scaled_dot_product_attention(query, key, value, **how))
 
 
-def test_windows_are_many_images_of_the_same_heads() -> None:
+def test_windows_count_as_images() -> None:
     class Windows(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return functional.scaled_dot_product_attention(x, x, x)
@@ -306,7 +306,7 @@ def test_windows_are_many_images_of_the_same_heads() -> None:
     torch.testing.assert_close(found.sum(-1), torch.ones(6, 4, 5))
 
 
-def test_a_token_that_may_look_nowhere_has_no_attention_and_spoils_no_other() -> None:
+def test_a_fully_masked_query_has_zero_attention() -> None:
     seen = torch.ones(5, 5, dtype=torch.bool)
     seen[2] = False
 
@@ -321,7 +321,7 @@ def test_a_token_that_may_look_nowhere_has_no_attention_and_spoils_no_other() ->
     torch.testing.assert_close(rollout(maps).sum(-1), torch.ones(2, 5))
 
 
-def test_a_layer_that_attends_twice_is_there_twice() -> None:
+def test_a_layer_called_twice_has_two_maps() -> None:
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return sum(functional.scaled_dot_product_attention(x, x, x) for _ in range(2))  # type: ignore[return-value]
@@ -329,20 +329,20 @@ def test_a_layer_that_attends_twice_is_there_twice() -> None:
     assert list(attention_maps(Twice(), torch.rand(1, 2, 3, 4))) == ["", "#2"]
 
 
-@pytest.mark.parametrize("look", [predictions, grad_cam, saliency, attention_maps, feature_maps])
-def test_what_a_model_keeps_of_a_look_can_be_trained_with(look: Any) -> None:
+@pytest.mark.parametrize("explain", [predictions, grad_cam, saliency, attention_maps, feature_maps])
+def test_tensors_cached_by_a_model_can_be_trained_with(explain: Any) -> None:
     model, images = Keeping(), torch.rand(2, 1, 8, 8)
-    look(model, images)
+    explain(model, images)
     assert len(model.kept) == 1
     model(images).sum().backward()
 
 
-@pytest.mark.parametrize("look", [grad_cam, layer_cam, saliency])
-def test_what_was_made_in_inference_mode_can_be_looked_at(look: Any) -> None:
+@pytest.mark.parametrize("explain", [grad_cam, layer_cam, saliency])
+def test_explanations_work_within_inference_mode(explain: Any) -> None:
     model, images = small_cnn(), torch.rand(2, 1, 8, 8)
-    expected = look(model, images, target=torch.tensor([1, 0]))
+    expected = explain(model, images, target=torch.tensor([1, 0]))
     with torch.inference_mode():
-        found = look(model, images.clone(), target=torch.tensor([1, 0]))
+        found = explain(model, images.clone(), target=torch.tensor([1, 0]))
     assert torch.equal(found, expected)
 
 
@@ -357,7 +357,7 @@ def test_images_get_the_precision_of_the_model(dtype: torch.dtype, given: torch.
         assert {maps.dtype for maps in feature_maps(model, images).values()} == {dtype}
 
 
-def test_a_token_layer_that_is_named_has_a_cam() -> None:
+def test_a_named_token_layer_has_a_cam() -> None:
     model = WithTokens("layer")
     assert grad_cam(model, torch.rand(2, 1, 8, 8), layer="encoder").shape == (2, 8, 8)
 
@@ -367,17 +367,17 @@ def test_a_token_layer_that_is_named_has_a_cam() -> None:
     [
         (lambda: grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(1, 1, 2, 2)), "has no convolution"),
         (lambda: grad_cam(small_cnn(), torch.rand(1, 1, 8, 8), layer="33"), "has no layer '33', did you mean '3'"),
-        (lambda: grad_cam(small_cnn(), torch.rand(8, 8)), "images are a tensor of N x C x H x W, not"),
+        (lambda: grad_cam(small_cnn(), torch.rand(8, 8)), "images must be a tensor N x C x H x W, not"),
         (lambda: grad_cam(small_cnn(), torch.rand(2, 1, 8, 8), target=2), r"\[2, 2\] is not a class: the model has 2"),
         (lambda: grad_cam(small_cnn(), torch.rand(2, 1, 8, 8), target=[0, 1, 0]), "2 images have 3 targets"),
         (lambda: grad_cam(small_cnn(), torch.rand(1, 1, 8, 8), layer="8"), "has no places in the image"),
-        (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples is a whole number of at least 1"),
+        (lambda: saliency(small_cnn(), torch.rand(1, 1, 8, 8), samples=0), "samples must be at least 1"),
         (lambda: rollout({}), "no attention maps"),
         (lambda: feature_maps(nn.Linear(2, 2), torch.rand(1, 2)), "has no convolution: name the layers"),
-        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] took part"),
+        (lambda: feature_maps(Idle(), torch.rand(1, 1, 8, 8)), r"none of the layers \['idle'\] ran"),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_clear_error(call: Any, message: str) -> None:
+def test_invalid_explanations_raise_a_clear_error(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -385,7 +385,7 @@ def test_what_cannot_be_looked_at_is_one_clear_error(call: Any, message: str) ->
 @pytest.mark.parametrize(
     "output", [lambda x: x, lambda x: {"logits": x}, lambda x: (x, "aux"), lambda x: x[:, :, None, None]]
 )
-def test_scores_are_found_in_what_models_return(output: Any) -> None:
+def test_scores_are_found_in_outputs_of_models(output: Any) -> None:
     scores = torch.rand(2, 3)
     assert torch.equal(logits_of(output(scores)), scores)
     assert logits_of(torch.rand(4)).shape == (4, 1)
@@ -396,7 +396,7 @@ def test_the_most_active_channels_come_first_whatever_their_sign() -> None:
     assert most_active(maps, 3).tolist() == [1, 2, 0]
 
 
-def test_wrapped_models_are_looked_at_themselves() -> None:
+def test_wrapped_models_are_unwrapped() -> None:
     model = small_cnn()
     assert plain_module(nn.DataParallel(model)) is model
     assert plain_module(torch.compile(model, backend="eager")) is model
@@ -404,7 +404,7 @@ def test_wrapped_models_are_looked_at_themselves() -> None:
 
 
 class Compiled(nn.Module):
-    """A part of it is compiled, and knows nothing of hooks that come later."""
+    """A model with a compiled part, which ignores hooks registered later."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -415,7 +415,7 @@ class Compiled(nn.Module):
         return found
 
 
-def test_a_model_that_is_compiled_in_part_is_looked_into_without_being_compiled_anew() -> None:
+def test_a_partly_compiled_model_is_explained_without_recompiling() -> None:
     model, images = small_cnn().eval(), torch.rand(2, 1, 8, 8)
     compiled = Compiled(model)
     for grad in (True, False):

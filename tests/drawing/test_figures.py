@@ -1,4 +1,4 @@
-"""Each kind of picture against a stored one. IGNITE_HOOKS_REFERENCES=1 stores them anew: look at them then."""
+"""Compare each kind of picture with its reference; IGNITE_HOOKS_REFERENCES=1 stores new ones: view them then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFERENCES = Path(__file__).parent / "references"
 
 
 def shapes(count: int, side: int = 48) -> list[Picture]:
-    """Images with a gradient and a bright disc each."""
+    """Return images with a gradient and a bright disc each."""
     y, x = np.mgrid[:side, :side]
     found = []
     for index in range(count):
@@ -114,19 +114,19 @@ KINDS: list[Callable[[], Picture]] = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_kind_of_picture_looks_as_it_did(kind: Callable[[], Picture]) -> None:
+def test_every_kind_of_picture_matches_its_reference(kind: Callable[[], Picture]) -> None:
     picture, file = kind(), REFERENCES / f"{kind.__name__}.png"
     if os.environ.get("IGNITE_HOOKS_REFERENCES"):
         drawing.save(picture, file, smallest=True)
     reference = np.asarray(Image.open(file).convert("RGB")).astype(int)
     assert picture.shape == reference.shape
     difference = np.abs(picture.astype(int) - reference)
-    # Other versions of FreeType put the edges of letters a little elsewhere.
+    # Other versions of FreeType place the edges of letters slightly differently.
     assert difference.mean() < 2
     assert (difference.max(axis=2) > 64).mean() < 0.02
 
 
-def test_the_comparison_sees_a_changed_colour_and_a_shifted_picture() -> None:
+def test_the_comparison_detects_changed_colours_and_shifts() -> None:
     reference = np.asarray(Image.open(REFERENCES / "classification.png").convert("RGB")).astype(int)
     for other in (np.roll(reference, 4, axis=1), reference[:, :, ::-1]):
         difference = np.abs(other - reference)
@@ -169,7 +169,7 @@ def test_every_empty_case_gives_a_picture(draw: Callable[[], Picture]) -> None:
         (lambda: drawing.segmentations(shapes(1), np.zeros((1, 5, 5))), "mask of 5 x 5 does not fit"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_error(draw: Callable[[], Picture], message: str) -> None:
+def test_mismatched_inputs_raise_a_clear_error(draw: Callable[[], Picture], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw()
 
@@ -194,7 +194,7 @@ def test_classes_and_probabilities_come_from_logits_and_from_probabilities(
 
 
 def captions_of(draw: Callable[[], Picture], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The captions of a sheet, with the colours of their frames."""
+    """Return the captions of a sheet with the colours of their frames."""
     seen: list[Any] = []
 
     def sheet(tiles: Any, **more: Any) -> Picture:
@@ -222,13 +222,13 @@ def test_numbers_are_compared_with_numbers(given: Any, monkeypatch: pytest.Monke
     assert captions == [(["2.25", "true: 2.5"], None), (["-0.5", "true: 0"], None)]
 
 
-def test_where_no_pixel_counts_none_is_said_to_be_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_without_counted_pixels_claims_no_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
     ignored, guess = np.full((1, 48, 48), 255), np.zeros((1, 48, 48))
     captions = captions_of(lambda: drawing.segmentations(shapes(1), ignored, guess), monkeypatch)
     assert captions == [(["every pixel is ignored"], None)]
 
 
 @pytest.mark.parametrize(("tokens", "side"), [(16, 4), (17, 4), (50, 7), (18, None), (2, None)])
-def test_tokens_are_patches_where_they_form_a_square(tokens: int, side: int | None) -> None:
+def test_tokens_that_form_a_square_are_patches(tokens: int, side: int | None) -> None:
     seen = patches_seen(np.zeros((tokens, tokens), np.float32))
     assert (None if seen is None else seen.shape) == (None if side is None else (side, side))

@@ -1,4 +1,4 @@
-"""Every combination of channels, layout, type and range gives a picture, or one clear error."""
+"""Every combination of channels, layout, type and range gives a picture or a clear error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_channel_count_layout_and_type_gives_a_picture(channels: int, dtyp
         ((3, 3, 40), (3, 40)),
     ],
 )
-def test_a_square_is_the_image_and_what_is_left_are_channels(shape: Any, size: Any) -> None:
+def test_two_equal_dimensions_are_the_image_the_third_channels(shape: Any, size: Any) -> None:
     assert as_images(np.zeros((2, *shape)))[0].shape == (*size, 3)
 
 
@@ -78,7 +78,7 @@ def test_the_range_of_numbers_is_found(values: list[float], expected: list[int])
 
 
 @pytest.mark.parametrize("of", [1.0, 255.0])
-def test_normalised_images_get_their_colours_back_whether_their_mean_is_of_1_or_of_255(of: float) -> None:
+def test_normalised_images_regain_their_colours(of: float) -> None:
     mean, std = [0.485 * of, 0.456 * of, 0.406 * of], [0.229 * of, 0.224 * of, 0.225 * of]
     image = np.random.default_rng(0).random((1, 3, 6, 6)).astype(np.float32) * of
     normalised = (image - np.reshape(mean, (1, 3, 1, 1))) / np.reshape(std, (1, 3, 1, 1))
@@ -87,7 +87,7 @@ def test_normalised_images_get_their_colours_back_whether_their_mean_is_of_1_or_
     assert np.abs(found.astype(float) - expected).max() <= 1
 
 
-def test_pixels_that_are_not_finite_are_magenta_and_leave_the_others_alone() -> None:
+def test_only_pixels_that_are_not_finite_are_magenta() -> None:
     image = torch.tensor([[[0.0, 1.0], [float("nan"), float("inf")]]])
     picture = as_images(image)[0]
     assert picture[0].tolist() == [[0, 0, 0], [255, 255, 255]]
@@ -95,39 +95,39 @@ def test_pixels_that_are_not_finite_are_magenta_and_leave_the_others_alone() -> 
     assert as_images(torch.full((1, 3, 4, 4), float("nan")))[0][0, 0].tolist() == list(NOT_A_NUMBER)
 
 
-def test_images_of_different_sizes_and_arrays_of_any_strides_are_taken() -> None:
+def test_images_may_differ_in_size_and_strides() -> None:
     images = [torch.rand(3, 8, 10), torch.rand(3, 12, 6)]
     assert [picture.shape for picture in as_images(images)] == [(8, 10, 3), (12, 6, 3)]
     assert as_images(np.zeros((2, 8, 8, 3), np.uint8)[:, ::-1, ::-1])[0].flags.c_contiguous
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_at_most_so_many_as_wanted_are_read(count: int) -> None:
+def test_the_number_of_images_is_limited(count: int) -> None:
     assert len(as_images(torch.zeros(count, 1, 4, 4), limit=2)) == min(count, 2)
 
 
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (torch.zeros(8, 4), r"N x C x H x W, N x H x W x C, or N x H x W in grey, not \(8, 4\)"),
+        (torch.zeros(8, 4), r"N x C x H x W, N x H x W x C, or N x H x W if grey, not \(8, 4\)"),
         (torch.zeros(2, 3, 4, 4, 4), "not \\(2, 3, 4, 4, 4\\)"),
         (torch.zeros(2, 3, 0, 4), "no pixels"),
         (torch.zeros(2, 3, 4, 4, dtype=torch.complex64), "hold numbers, not complex64"),
         ("images", "a tensor, an array or a list of these, not 'images'"),
-        ([torch.zeros(4)], "C x H x W, H x W x C, or H x W in grey"),
+        ([torch.zeros(4)], "C x H x W, H x W x C, or H x W if grey"),
     ],
 )
-def test_what_is_no_image_is_one_clear_error(batch: Any, message: str) -> None:
+def test_invalid_images_raise_a_clear_error(batch: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         as_images(batch)
 
 
-def test_a_mean_of_the_wrong_length_says_what_would_have_worked() -> None:
+def test_the_error_for_a_mean_names_the_right_length() -> None:
     with pytest.raises(ValueError, match="mean has 3 values for images of 1 channels: give 1 or 1"):
         as_images(torch.zeros(1, 1, 4, 4), mean=[0.5, 0.5, 0.5])
 
 
-def test_small_pictures_are_enlarged_by_whole_factors_and_large_ones_reduced() -> None:
+def test_small_pictures_are_enlarged_by_whole_factors_large_ones_reduced() -> None:
     shapes = [(8, 8), (25, 20), (224, 224), (2000, 1000)]
     shown = [resized(np.zeros((*shape, 3), np.uint8)).shape[:2] for shape in shapes]
     assert shown == [(128, 128), (150, 120), (224, 224), (512, 256)]

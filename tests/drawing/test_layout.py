@@ -1,4 +1,4 @@
-"""Text that fits, sheets of any number of pictures, and files that are whole."""
+"""Text that fits, sheets of any number of pictures, and complete files."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def test_text_is_cut_to_fit(width: int) -> None:
     assert font(text).getlength(text) <= width
 
 
-def test_narrow_pictures_have_room_for_their_captions_and_the_words_above() -> None:
+def test_sheets_of_narrow_pictures_have_room_for_text() -> None:
     narrow = np.full((200, 20, 3), 90, np.uint8)
-    plain, told = sheet([Tile(narrow)]), sheet([Tile(narrow, ["automobile (0.93)"])])
-    assert told.shape[1] >= plain.shape[1] + font().getlength("automobile (0.93)") - 20
+    plain, captioned = sheet([Tile(narrow)]), sheet([Tile(narrow, ["automobile (0.93)"])])
+    assert captioned.shape[1] >= plain.shape[1] + font().getlength("automobile (0.93)") - 20
     assert sheet([Tile(narrow, ["a word " * 99])]).shape[1] <= 300
     one_line = sheet([Tile(narrow)], title="val, iteration 3, epoch 1")
     assert one_line.shape[0] == sheet([Tile(narrow)], title="val").shape[0]
     assert sheet([Tile(narrow)], note="a word " * 99).shape[1] <= 300
 
 
-def test_what_is_written_ends_before_the_margin() -> None:
+def test_text_stays_within_the_margins() -> None:
     word = "backbone.layer4.0.bottleneck.conv2.depthwise"
     for whole in (
         sheet([Tile(PICTURE)], title=word),
@@ -42,14 +42,14 @@ def test_what_is_written_ends_before_the_margin() -> None:
         assert (whole[:, -MARGIN:] == PAPER).all()
 
 
-def test_a_word_that_is_too_long_goes_on_in_the_next_line() -> None:
+def test_a_word_that_is_too_long_is_broken() -> None:
     word = "backbone.layer4.0.bottleneck.conv2.depthwise"
     assert "".join(wrapped(word, 100, 13)) == word
     assert wrapped(f"layer {word}:", 100, 13)[0].startswith("layer")
     assert "".join(wrapped("abc", 1, 13)) == "abc"
 
 
-def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_complete_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = PICTURE
     drawing.save(picture, tmp_path / "new" / "a.png")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "new" / "a.png")), picture)
@@ -62,7 +62,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("count", "columns", "across"), [(0, None, 1), (1, None, 1), (5, None, 3), (5, 2, 2), (3, 7, 3)]
 )
-def test_a_sheet_has_room_for_every_picture_and_no_more(count: int, columns: int | None, across: int) -> None:
+def test_a_sheet_is_as_large_as_its_pictures_need(count: int, columns: int | None, across: int) -> None:
     one = sheet([Tile(PICTURE)]).shape
     whole = sheet([Tile(PICTURE)] * count, columns=columns).shape
     gap = sheet([Tile(PICTURE)] * 2, columns=2).shape[1] - one[1]

@@ -48,8 +48,8 @@ def test_logits_that_are_not_a_number_lose() -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(4), np.zeros((2, 2, 2, 2)), np.zeros((0, 4)), np.array([["a"]])])
-def test_what_is_no_mask_is_one_clear_error(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"a mask has the shape H x W, 1 x H x W or C x H x W, not"):
+def test_invalid_masks_raise_a_clear_error(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"a mask must have the shape H x W, 1 x H x W or C x H x W, not"):
         as_mask(wrong)
 
 
@@ -63,12 +63,12 @@ def test_opacity_hides_the_picture_and_edges_are_not_mixed() -> None:
     assert half[0, 2].tolist() == list(PALETTE[0]), "an edge"
 
 
-def test_edges_lie_on_both_sides_of_a_border_and_nowhere_in_one_region() -> None:
+def test_edges_lie_on_both_sides_of_borders_only() -> None:
     assert edges(np.array([[1, 1], [1, 2]])).tolist() == [[False, True], [True, True]]
     assert not edges(np.ones((5, 5), int)).any()
 
 
-def test_the_difference_shows_what_is_wrong_and_what_does_not_count() -> None:
+def test_the_difference_shows_wrong_and_ignored_pixels() -> None:
     truth, guess = np.array([[0, 1, 255]]), np.array([[0, 0, 0]])
     found = difference(truth, guess, ignore_index=255)
     assert found[0, 1].tolist() == list(WRONG)
@@ -82,11 +82,11 @@ def test_the_legend_has_the_classes_that_occur() -> None:
 
 
 @pytest.mark.parametrize("label", [-1, 300, 10**6])
-def test_classes_beyond_every_table_have_a_colour_too(label: int) -> None:
+def test_every_class_index_has_a_colour(label: int) -> None:
     assert coloured(np.array([[label]])).shape == (1, 1, 3)
 
 
-def test_sizes_that_do_not_fit_are_told() -> None:
+def test_different_sizes_raise_an_error() -> None:
     with pytest.raises(ValueError, match="a mask of 2 x 2 does not fit an image of 3 x 3"):
         overlay(np.zeros((3, 3, 3), np.uint8), np.zeros((2, 2), int))
     with pytest.raises(ValueError, match="a truth of 2 x 2 cannot be compared with a prediction of 3 x 3"):

@@ -5,7 +5,7 @@ from ignite_hooks.drawing.profile import draw_gradient_flow, draw_profile, png
 PHASES = {"data": 1.0, "forward": 2.0, "backward": 4.0, "hooks": 0.0}
 
 
-def test_a_profile_is_a_bar_of_phases_above_a_bar_for_each_operator() -> None:
+def test_a_profile_has_bars_of_phases_and_of_operators() -> None:
     figure = draw_profile(PHASES, [("aten::mm", 3.0), ("a" * 99, 1.0)])
     above, below = figure.axes
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["data 14%", "forward 29%", "backward 57%"]
@@ -15,11 +15,11 @@ def test_a_profile_is_a_bar_of_phases_above_a_bar_for_each_operator() -> None:
     assert png(figure).startswith(b"\x89PNG")
 
 
-def test_nothing_can_be_drawn_too() -> None:
+def test_an_empty_profile_can_be_drawn() -> None:
     assert png(draw_profile({}, [])).startswith(b"\x89PNG")
 
 
-def test_gradient_flow_is_a_bar_for_each_layer_however_many_there_are() -> None:
+def test_gradient_flow_has_a_bar_for_each_layer() -> None:
     strengths = {f"layer{n}": (10.0**-n, 2 * 10.0**-n) for n in range(100)}
     figure = draw_gradient_flow(strengths, {})
     (axes,) = figure.axes

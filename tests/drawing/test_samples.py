@@ -42,7 +42,7 @@ BOXES = [{"boxes": torch.rand(1, 4), "labels": torch.tensor([n])} for n in range
         ((X, BOXES), FOUND, BOXES, FOUND),
     ],
 )
-def test_what_a_step_knows_is_found_in_the_usual_places(batch: Any, outputs: Any, truth: Any, prediction: Any) -> None:
+def test_samples_are_found_in_the_usual_places(batch: Any, outputs: Any, truth: Any, prediction: Any) -> None:
     found = read(batch, outputs)
     assert len(found) == 2
     assert found.truth is truth or (isinstance(truth, list) and found.truth == truth)
@@ -50,40 +50,40 @@ def test_what_a_step_knows_is_found_in_the_usual_places(batch: Any, outputs: Any
 
 
 @pytest.mark.parametrize("outputs", [(0.5, 0.9, 0.1), (torch.rand(3, 5), torch.zeros(3), torch.tensor(0.5))])
-def test_three_things_of_a_batch_are_no_predictions_of_three_images(outputs: Any) -> None:
+def test_three_outputs_are_not_predictions_of_three_images(outputs: Any) -> None:
     assert read((torch.rand(3, 3, 8, 8), torch.zeros(3)), outputs).prediction is None
 
 
 @pytest.mark.parametrize("batch", [None, 7, "text", {}, {"caption": ["a"]}, []])
-def test_a_batch_without_images_is_one_clear_error(batch: Any) -> None:
-    with pytest.raises(ValueError, match=r"no images in a batch of .*: give the setting extract a function"):
+def test_a_batch_without_images_raises_a_clear_error(batch: Any) -> None:
+    with pytest.raises(ValueError, match=r"no images in a batch of .*: set extract to a function"):
         read(batch)
 
 
-def test_vectors_are_no_mistake_but_nothing_to_see() -> None:
+def test_vectors_are_reported_as_nothing_to_draw() -> None:
     assert read((torch.rand(8, 4), Y)).problem == "a batch of (8, 4) holds no images"
     assert read((X, Y)).problem == ""
 
 
 @pytest.mark.parametrize("given", [None, {"target": 1}, {"images": X, "masks": X}, X])
-def test_what_extract_has_to_return_is_told(given: Any) -> None:
-    with pytest.raises(ValueError, match="extract returns a mapping of images, target, prediction, inputs, not"):
+def test_the_error_of_extract_says_what_to_return(given: Any) -> None:
+    with pytest.raises(ValueError, match="extract must return a mapping of images, target, prediction, inputs, not"):
         as_samples(given)
 
 
 @pytest.mark.parametrize("output", [SCORES, {"logits": SCORES}, (SCORES, torch.rand(7)), [torch.tensor(1.0), SCORES]])
-def test_predictions_are_found_in_what_a_model_returns(output: Any) -> None:
+def test_predictions_are_found_in_outputs_of_models(output: Any) -> None:
     assert prediction_of(output, 2) is SCORES
 
 
-def test_a_model_that_returns_nothing_of_use_is_one_clear_error() -> None:
-    with pytest.raises(ValueError, match=r"no prediction for 2 images in what the model returned: an array of \(3,\)"):
+def test_outputs_without_prediction_raise_a_clear_error() -> None:
+    with pytest.raises(ValueError, match=r"no prediction for 2 images in the output of the model: an array of \(3,\)"):
         prediction_of(torch.rand(3), 2)
 
 
 @pytest.mark.parametrize("chosen", [2, [0, 1], torch.tensor([0, 1])])
 @pytest.mark.parametrize("value", [torch.arange(3.0), np.arange(3.0), [torch.tensor(0.0), torch.tensor(1.0)]])
-def test_a_copy_is_a_copy(value: Any, chosen: Any) -> None:
+def test_copies_share_no_memory(value: Any, chosen: Any) -> None:
     value = copy.deepcopy(value)
     found = copy_of(value, chosen)
     assert [float(part) for part in found] == [0.0, 1.0]
@@ -115,7 +115,7 @@ def test_a_copy_is_a_copy(value: Any, chosen: Any) -> None:
         (torch.tensor([[0.60, 0.40], [0.58, 0.42]]), torch.tensor([0.5, 1.5]), "worst", 2),
     ],
 )
-def test_the_worst_and_the_most_uncertain_come_first_where_that_is_known(
+def test_worst_or_most_uncertain_samples_come_first_if_known(
     prediction: Any, truth: Any, by: str, expected: Any
 ) -> None:
     found = ranked(prediction, truth, by, 2)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ignite_hooks.drawing import theme as look
+from ignite_hooks.drawing import theme
 from ignite_hooks.drawing.figures import classification
 from ignite_hooks.drawing.theme import PALETTE, as_colour, colour_of, font_file, ink_on, own_font, readable
 
 
 @pytest.fixture
 def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of installed fonts, and nothing else but our own."""
+    """Return a folder in which the test can install fonts; only the default font is found besides."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "nothing"))
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
@@ -28,12 +28,12 @@ def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget_fonts() -> None:
-    for cached in (look._font, look._font_with, look._installed, look._letters):
+    for cached in (theme._font, theme._font_with, theme._installed, theme._letters):
         cached.cache_clear()
 
 
 def chinese_font(path: Path, letters: str) -> None:
-    """A real font file in which each of these letters is a square."""
+    """Write a real font file in which each of these letters is a square."""
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
 
@@ -56,8 +56,8 @@ def chinese_font(path: Path, letters: str) -> None:
     builder.save(path)
 
 
-def test_the_palette_is_told_apart_by_everyone() -> None:
-    """At least 20 of 441 apart for every kind of colour vision, after the matrices of Vienot, Brettel and Mollon."""
+def test_the_palette_is_distinguishable_with_any_colour_vision() -> None:
+    """Distances are at least 20 of 441 for every kind of colour vision (matrices of Vienot, Brettel and Mollon)."""
     kinds = {
         "usual": np.eye(3),
         "no red": np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]]),
@@ -70,8 +70,8 @@ def test_the_palette_is_told_apart_by_everyone() -> None:
 
 
 @pytest.mark.parametrize("colour", [*PALETTE, (0, 0, 0), (255, 255, 255), (128, 128, 128)])
-def test_text_reads_on_every_colour(colour: look.Colour) -> None:
-    def luminance(of: look.Colour) -> float:
+def test_text_is_legible_on_every_colour(colour: theme.Colour) -> None:
+    def luminance(of: theme.Colour) -> float:
         parts = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in of]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
@@ -80,12 +80,12 @@ def test_text_reads_on_every_colour(colour: look.Colour) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["blurple", [1, 2], [0, 0, 256], 7, None])
-def test_what_is_no_colour_is_an_error_that_says_what_is(wrong: Any) -> None:
+def test_invalid_colours_raise_an_error_with_valid_forms(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a colour: write 'red', '#d55e00' or \[213, 94, 0\]"):
         as_colour(wrong)
 
 
-def test_a_palette_begins_again_where_it_is_too_short() -> None:
+def test_a_palette_that_is_too_short_repeats() -> None:
     assert colour_of(len(PALETTE)) == PALETTE[0]
     assert colour_of(5, ["red", "blue"]) == (0, 0, 255)
 
@@ -99,7 +99,7 @@ def test_an_installed_font_is_found_by_the_letters_it_has(fonts: Path) -> None:
     assert readable("猫") == "猫"
 
 
-def test_a_font_without_digits_is_not_taken_for_a_name_with_a_number(fonts: Path) -> None:
+def test_fonts_without_digits_are_not_used_beside_numbers(fonts: Path) -> None:
     chinese_font(fonts / "DroidSansFallback.ttf", "猫鱼")
     assert font_file("猫 鱼") == fonts / "DroidSansFallback.ttf"
     assert readable("猫", "class 3") == readable("猫 0.9", "class 3") == "class 3"
@@ -109,7 +109,7 @@ def test_a_font_without_digits_is_not_taken_for_a_name_with_a_number(fonts: Path
     assert font_file("猫 0.9") == fonts / "wqy.ttf"
 
 
-def test_names_that_no_font_can_show_are_told_by_their_number_and_without_warnings(fonts: Path) -> None:
+def test_names_without_a_font_are_shown_as_numbers(fonts: Path) -> None:
     (fonts / "broken.ttf").write_bytes(b"not a font")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

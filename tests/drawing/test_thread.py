@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from PIL import Image
 
 from ignite_hooks import drawing
 from ignite_hooks.drawing import thread as module
-from ignite_hooks.drawing.thread import WAITING, Studio, file_name
+from ignite_hooks.drawing.thread import MAX_WAITING, DrawingThread, PictureDisplay, file_name
 from ignite_hooks.writers.memory import MemoryWriter
 
 PICTURE = np.full((4, 6, 3), 7, np.uint8)
@@ -27,7 +26,7 @@ def paint() -> Any:
 
 
 class Gate:
-    """A drawing that waits until it may go on."""
+    """A drawing that waits until it is opened."""
 
     def __init__(self) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
@@ -38,128 +37,128 @@ class Gate:
         return PICTURE
 
 
-def test_pictures_become_files_and_go_to_the_writer_from_another_thread(tmp_path: Path) -> None:
-    album, threads = MemoryWriter(), []
-    studio = Studio("test", folder=tmp_path, album=album)
+def test_pictures_are_saved_and_sent_in_another_thread(tmp_path: Path) -> None:
+    sink, threads = MemoryWriter(), []
+    drawer = DrawingThread("test", folder=tmp_path, sink=sink)
 
     def who() -> Any:
         threads.append(threading.current_thread())
         return PICTURE
 
-    assert studio.draw("val/cam", 5, who)
-    studio.close()
+    assert drawer.draw("val/cam", 5, who)
+    drawer.close()
     assert threads != [threading.main_thread()]
     assert not threads[0].is_alive(), "joined"
     assert np.array_equal(np.asarray(Image.open(tmp_path / "val" / "cam_000005.png")), PICTURE)
-    assert [(name, step) for name, _, step in album.images] == [("val/cam", 5)]
+    assert [(name, step) for name, _, step in sink.images] == [("val/cam", 5)]
 
 
-def test_figures_go_to_the_writer_as_figures(tmp_path: Path) -> None:
+def test_figures_are_sent_as_figures(tmp_path: Path) -> None:
     from ignite_hooks.writers.interface import Writer
 
     figures: list[Any] = []
 
-    class Album(Writer):
+    class Sink(Writer):
         def write_figure(self, name: str, figure: Any, step: int) -> None:
             figures.append((name, type(figure).__name__, step))
 
-    studio = Studio("test", folder=tmp_path, album=Album())
-    studio.draw("history", 3, lambda: drawing.curves({"loss": [(1, 1.0)]}), replace=True)
-    studio.close()
+    drawer = DrawingThread("test", folder=tmp_path, sink=Sink())
+    drawer.draw("history", 3, lambda: drawing.curves({"loss": [(1, 1.0)]}), replace=True)
+    drawer.close()
     assert figures == [("history", "Figure", 3)]
     assert np.asarray(Image.open(tmp_path / "history.png")).shape[1] > 300
 
 
-def test_a_full_queue_leaves_pictures_out_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    gate, studio = Gate(), Studio("test", folder=tmp_path)
-    studio.draw("gate", 0, gate)
+def test_a_full_queue_drops_pictures_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gate, drawer = Gate(), DrawingThread("test", folder=tmp_path)
+    drawer.draw("gate", 0, gate)
     assert gate.begun.wait(60)
-    taken = [studio.draw("a", step, paint) for step in range(1, WAITING + 3)]
-    assert taken == [True] * WAITING + [False, False]
+    taken = [drawer.draw("a", step, paint) for step in range(1, MAX_WAITING + 3)]
+    assert taken == [True] * MAX_WAITING + [False, False]
     gate.open.set()
-    studio.close()
-    assert len(list(tmp_path.iterdir())) == 1 + WAITING
+    drawer.close()
+    assert len(list(tmp_path.iterdir())) == 1 + MAX_WAITING
     assert [record.getMessage() for record in caplog.records] == [
-        f"test leaves pictures out, a of step {WAITING + 1} first: they come faster than they can be drawn",
-        "test left 2 pictures out",
+        f"test drops pictures, first a of step {MAX_WAITING + 1}: they arrive faster than they can be drawn",
+        "test dropped 2 pictures",
     ]
 
 
-def test_the_pictures_of_one_look_are_drawn_all_or_left_out_all(tmp_path: Path) -> None:
-    gate, studio = Gate(), Studio("test", folder=tmp_path)
-    studio.draw("gate", 0, gate)
+def test_pictures_of_a_sample_are_all_drawn_or_all_dropped(tmp_path: Path) -> None:
+    gate, drawer = Gate(), DrawingThread("test", folder=tmp_path)
+    drawer.draw("gate", 0, gate)
     assert gate.begun.wait(60)
-    for look in range(1, WAITING + 1):
-        assert all(studio.draw(f"layer_{n}", look, paint, look=f"train {look}") for n in range(6))
-    left_out = [studio.draw(f"layer_{n}", 9, paint, look="train 9") for n in range(6)]
+    for sample in range(1, MAX_WAITING + 1):
+        assert all(drawer.draw(f"layer_{n}", sample, paint, sample=f"train {sample}") for n in range(6))
+    dropped = [drawer.draw(f"layer_{n}", 9, paint, sample="train 9") for n in range(6)]
     gate.open.set()
-    studio.wait()
-    assert not any(left_out)
-    assert not studio.draw("late", 9, paint, look="train 9"), "though there is room by now"
-    assert studio.draw("layer_0", 10, paint, look="train 10")
-    studio.wait()
-    assert studio.draw("layer_1", 10, paint, look="train 10")
-    studio.close()
-    assert len(list(tmp_path.iterdir())) == 1 + 6 * WAITING + 2
+    drawer.wait()
+    assert not any(dropped)
+    assert not drawer.draw("late", 9, paint, sample="train 9"), "though there is room by now"
+    assert drawer.draw("layer_0", 10, paint, sample="train 10")
+    drawer.wait()
+    assert drawer.draw("layer_1", 10, paint, sample="train 10")
+    drawer.close()
+    assert len(list(tmp_path.iterdir())) == 1 + 6 * MAX_WAITING + 2
 
 
-def test_of_pictures_that_replace_each_other_the_newest_is_drawn(tmp_path: Path) -> None:
-    gate, album = Gate(), MemoryWriter()
-    studio = Studio("test", folder=tmp_path, album=album)
-    studio.draw("gate", 0, gate)
+def test_only_the_newest_of_replacing_pictures_is_drawn(tmp_path: Path) -> None:
+    gate, sink = Gate(), MemoryWriter()
+    drawer = DrawingThread("test", folder=tmp_path, sink=sink)
+    drawer.draw("gate", 0, gate)
     assert gate.begun.wait(60)
-    assert all(studio.draw("history", step, paint, replace=True) for step in range(100))
+    assert all(drawer.draw("history", step, paint, replace=True) for step in range(100))
     gate.open.set()
-    studio.close()
-    assert [(name, step) for name, _, step in album.images] == [("gate", 0), ("history", 99)]
+    drawer.close()
+    assert [(name, step) for name, _, step in sink.images] == [("gate", 0), ("history", 99)]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["gate_000000.png", "history.png"]
 
 
 def test_the_last_of_many_replacements_is_never_lost() -> None:
-    album = MemoryWriter()
+    sink = MemoryWriter()
     for _ in range(20):
-        studio = Studio("test", album=album)
+        drawer = DrawingThread("test", sink=sink)
         for step in range(50):
-            studio.draw("history", step, paint, replace=True)
-        studio.close()
-        assert album.images[-1][2] == 49
+            drawer.draw("history", step, paint, replace=True)
+        drawer.close()
+        assert sink.images[-1][2] == 49
 
 
 @pytest.mark.parametrize("where", ["draw", "close"])
-def test_what_a_drawing_raises_is_raised_in_the_loop(where: str) -> None:
+def test_exceptions_of_drawings_are_raised_in_the_loop(where: str) -> None:
     def fail() -> Any:
         raise ValueError("boom")
 
-    studio = Studio("test")
-    studio.draw("a", 1, fail)
+    drawer = DrawingThread("test")
+    drawer.draw("a", 1, fail)
     if where == "draw":
-        studio.wait()
+        drawer.wait()
         with pytest.raises(ValueError, match="boom"):
-            studio.draw("a", 2, paint)
+            drawer.draw("a", 2, paint)
     else:
         with pytest.raises(ValueError, match="boom"):
-            studio.close()
-    studio.close()
+            drawer.close()
+    drawer.close()
     assert "test draws" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
-def test_the_thread_takes_no_turn_of_others_and_the_main_thread_stays_what_it_was() -> None:
+def test_only_the_drawing_thread_yields_to_others() -> None:
     seen: list[int] = []
     before = os.sched_getscheduler(0)
-    studio = Studio("test")
-    studio.draw("a", 1, lambda: seen.append(os.sched_getscheduler(0)) or PICTURE)
-    studio.close()
+    drawer = DrawingThread("test")
+    drawer.draw("a", 1, lambda: seen.append(os.sched_getscheduler(0)) or PICTURE)
+    drawer.close()
     assert seen == [os.SCHED_BATCH]
     assert os.sched_getscheduler(0) == before
 
 
 def test_without_a_picture_there_is_no_thread() -> None:
     before = threading.active_count()
-    studio = Studio("test")
+    drawer = DrawingThread("test")
     assert threading.active_count() == before
-    studio.close()
-    studio.close()
+    drawer.close()
+    drawer.close()
 
 
 @pytest.mark.parametrize(
@@ -173,21 +172,21 @@ def test_without_a_picture_there_is_no_thread() -> None:
         ("猫 1", "猫_1_000007.png"),
     ],
 )
-def test_no_name_leads_out_of_the_folder(name: str, expected: str) -> None:
+def test_no_name_leaves_the_folder(name: str, expected: str) -> None:
     assert str(file_name(name, 7)) == expected
 
 
-def test_without_a_display_it_is_said_once_and_files_are_written(
+def test_without_display_it_warns_once_and_saves_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
-    studio = Studio("test", folder=tmp_path, show=True)
+    drawer = DrawingThread("test", folder=tmp_path, show=True)
     for step in (1, 2):
-        studio.draw("a", step, paint)
-    studio.close()
+        drawer.draw("a", step, paint)
+    drawer.close()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "there is no display and no notebook here" in caplog.text
+    assert "pictures are not shown: there is neither a display nor a notebook" in caplog.text
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -195,26 +194,26 @@ WINDOW = """
 import sys, time
 import numpy as np
 from PIL import ImageGrab
-from ignite_hooks.drawing.thread import Studio
+from ignite_hooks.drawing.thread import DrawingThread
 
 picture = np.zeros((120, 200, 3), np.uint8) + np.uint8([213, 94, 0])
-studio = Studio("test", show=True)
-studio.draw("a", 1, lambda: picture)
+drawer = DrawingThread("test", show=True)
+drawer.draw("a", 1, lambda: picture)
 end, seen = time.monotonic() + 60, 0
 while seen < picture.shape[0] * picture.shape[1] // 2 and time.monotonic() < end:
-    studio.draw("a", 2, lambda: picture)
-    studio.wait()
+    drawer.draw("a", 2, lambda: picture)
+    drawer.wait()
     screen = np.asarray(ImageGrab.grab(xdisplay="").convert("RGB"))
     seen = int((screen == [213, 94, 0]).all(2).sum())
-studio.close()
+drawer.close()
 print(seen)
 """
 
 
 @pytest.mark.slow
-def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
+def test_a_window_on_a_display_shows_the_picture() -> None:
     if shutil.which("xvfb-run") is None:
-        pytest.skip("a screen to look at needs xvfb")
+        pytest.skip("needs xvfb for a screen")
     pytest.importorskip("tkinter")
     command = ["xvfb-run", "-a", "-s", "-screen 0 800x600x24", sys.executable, "-c", WINDOW]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -222,7 +221,7 @@ def test_where_there_is_a_display_a_window_shows_the_picture() -> None:
     assert int(done.stdout) >= 12_000, "half of the picture is on the screen"
 
 
-def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_a_picture_inline_and_updates_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
 
     class Handle:
@@ -237,14 +236,14 @@ def test_in_a_notebook_a_picture_is_shown_in_line_and_updated_in_its_place(monke
 
     monkeypatch.setattr(module, "in_notebook", lambda: True)
     monkeypatch.setattr(IPython.display, "display", display)
-    studio = Studio("test", show=True)
-    studio.draw("a", 1, paint)
-    studio.draw("a", 2, paint)
-    studio.draw("b", 2, paint)
+    drawer = DrawingThread("test", show=True)
+    drawer.draw("a", 1, paint)
+    drawer.draw("a", 2, paint)
+    drawer.draw("b", 2, paint)
     assert shown == [("new", b"\x89PNG"), ("update", b"\x89PNG"), ("new", b"\x89PNG")]
 
 
-def test_where_matplotlib_can_open_no_window_it_is_said_once(
+def test_without_windows_in_matplotlib_it_warns_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from matplotlib import pyplot
@@ -252,16 +251,16 @@ def test_where_matplotlib_can_open_no_window_it_is_said_once(
     monkeypatch.setenv("DISPLAY", ":99")
     before = pyplot.get_backend()
     pyplot.switch_backend("agg")
-    studio = Studio("test", folder=tmp_path, show=True)
+    drawer = DrawingThread("test", folder=tmp_path, show=True)
     for step in (1, 2):
-        studio.draw("a", step, paint)
-    studio.close()
-    assert not pyplot.get_fignums(), "nothing is kept of a window that did not open"
+        drawer.draw("a", step, paint)
+    drawer.close()
+    assert not pyplot.get_fignums(), "a window that did not open leaves nothing behind"
     pyplot.switch_backend(before)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told == (
-        "show: matplotlib opens no window here (FigureCanvasAgg is non-interactive, and thus cannot be shown), "
-        "so pictures are not shown"
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
+        "show: pictures are not shown: "
+        "matplotlib cannot open a window (FigureCanvasAgg is non-interactive, and thus cannot be shown)"
     )
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -270,23 +269,10 @@ def test_where_matplotlib_can_open_no_window_it_is_said_once(
 def test_with_a_display_a_window_opens(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setenv("DISPLAY", ":99")
-    monkeypatch.setattr(module.Shown, "_in_viewer", lambda self, name, pixels: opened.append(f"pillow {name}"))
-    monkeypatch.setattr(module.Shown, "_in_window", lambda self, name, pixels: opened.append(f"matplotlib {name}"))
-    studio = Studio("test", show=True, backend=backend)
-    studio.draw("a", 1, paint)
-    assert opened == [f"{backend} a"]
-
-
-def test_files_of_a_hook_lie_in_the_work_directory() -> None:
-    runner = SimpleNamespace(
-        get_service=lambda name: Path("/work") / name,
-        work_dir=Path("/work"),
-        writer=None,
-        logger=None,
+    monkeypatch.setattr(PictureDisplay, "_in_viewer", lambda _, name, pixels: opened.append(f"pillow {name}"))
+    monkeypatch.setattr(
+        module.PictureDisplay, "_in_window", lambda _, name, pixels: opened.append(f"matplotlib {name}")
     )
-    hook = SimpleNamespace(name=None, out_dir=None, save=True, show=False)
-    assert module.open_studio(hook, runner).folder == Path("/work/visualization_dir")
-    hook.out_dir = Path("mine")
-    assert module.open_studio(hook, runner).folder == Path("/work/mine")
-    hook.save = False
-    assert module.open_studio(hook, runner).folder is None
+    drawer = DrawingThread("test", show=True, backend=backend)
+    drawer.draw("a", 1, paint)
+    assert opened == [f"{backend} a"]

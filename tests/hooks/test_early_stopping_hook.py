@@ -23,7 +23,7 @@ BATCHES = [(X[:4], (X[:4].sum(1) > 0).long()), (X[4:], (X[4:].sum(1) > 0).long()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing here survives the machine, and threads only slow down models as small as these."""
+    """Use one thread, which is fastest for models as small as these, and skip syncing files to the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Scored:
-    """A training whose n-th epoch gets the n-th score, and which remembers its weights epoch by epoch."""
+    """A training whose n-th epoch has the n-th score, and which keeps the weights of every epoch."""
 
     def __init__(
         self, folder: Path, scores: Sequence[float], *hooks: Any, metric: str = "accuracy", **settings: Any
@@ -56,7 +56,7 @@ class Scored:
         return self.scores[self.trainer.state.epoch - 1]
 
     def run(self, epochs: int | None = None) -> int:
-        """How many epochs it took."""
+        """Run and return the number of epochs."""
         return int(self.trainer.run(BATCHES, max_epochs=epochs or len(self.scores)).epoch)
 
 
@@ -84,17 +84,17 @@ def equal(one: Any, other: Any) -> bool:
         ({"mode": "less", "patience": 2}, [3, 2, 2, 2, 1], 4, "best 2 in epoch 2"),
         ({"mode": "max", "patience": 2}, [1, 2, 2, 2, 3], 4, "best 2 in epoch 2"),
         ({"mode": "greater", "patience": 2}, [1, 2, 2, 2, 3], 4, "best 2 in epoch 2"),
-        # Small steps that add up to more than min_delta are an improvement.
+        # Small steps that add up to more than min_delta count as an improvement.
         ({"patience": 2, "min_delta": 1}, [1, 1.6, 2.2, 2.8, 3.4], 5, None),
         ({"patience": 2, "min_delta": 0.1}, [0.5, 0.6, 0.7, 0.7, 0.7], 5, "for 2 evaluations"),
         ({"patience": 2, "min_delta": 9}, [1, 2, 3, 99], 3, "for 2 evaluations, best 3 in epoch 3"),
-        # A baseline has to be beaten.
+        # A baseline must be beaten.
         ({"patience": 3, "baseline": 5}, [1, 2, 3, 9], 3, "for 3 evaluations, best 3 in epoch 3"),
         ({"patience": 3, "baseline": 5}, [1, 2, 6, 7, 8], 5, None),
         ({"patience": 3, "baseline": 5}, [5, 5, 5, 9], 3, "best 5 in epoch 1"),
         ({"patience": 2, "baseline": 5, "mode": "min"}, [9, 4, 3, 2], 4, None),
         ({"patience": 2, "baseline": 5, "mode": "min"}, [9, 8, 4], 2, "best 8 in epoch 2"),
-        # What is not finite.
+        # Scores that are not finite.
         ({}, [1, NAN, 2], 2, "val_accuracy is nan"),
         ({}, [NAN, 2], 1, "val_accuracy is nan"),
         ({}, [1, INF, 2], 2, "val_accuracy is inf"),
@@ -135,11 +135,11 @@ def test_it_stops_when_and_why_it_should(
 
 
 @pytest.mark.parametrize(("metric", "epochs"), [("loss", 6), ("my_error", 6), ("accuracy", 3), ("mAP", 3)])
-def test_the_mode_goes_by_the_name_of_the_metric(metric: str, epochs: int, tmp_path: Path) -> None:
+def test_auto_mode_follows_the_name_of_the_metric(metric: str, epochs: int, tmp_path: Path) -> None:
     assert Scored(tmp_path, [6, 5, 4, 3, 2, 1], metric=metric, patience=2).run() == epochs
 
 
-def test_the_state_tells_score_epoch_and_counts(tmp_path: Path) -> None:
+def test_the_state_holds_score_epoch_and_counts(tmp_path: Path) -> None:
     run = Scored(tmp_path, [90, 91, 92, 88, 89, 90], patience=3, min_delta=1)
     run.run()
     hook = run.hook
@@ -152,7 +152,7 @@ def test_the_state_tells_score_epoch_and_counts(tmp_path: Path) -> None:
 def test_several_evaluators_and_repeated_validations_count_once(tmp_path: Path) -> None:
     run = Scored(tmp_path, [3, 2, 1, 0], patience=3)
     hard = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=0.0))
-    run.runner.add_evaluator("hard", hard)
+    run.runner.installation.add_evaluator("hard", hard)
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: run.runner.validate())
     assert run.run() == 4
@@ -163,14 +163,14 @@ def test_a_value_of_an_earlier_step_is_not_judged(tmp_path: Path) -> None:
     run = Scored(tmp_path, [3] * 6, patience=3)
     run.runner.remove_hook("EvalHook")
     hard = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=0.0))
-    run.runner.add_evaluator("hard", hard)
+    run.runner.installation.add_evaluator("hard", hard)
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: hard.run([0]))
     run.trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: run.runner.evaluators["val"].run([0]))
     run.run()
     assert (run.hook.best_epoch, run.hook.wait_count) == (2, 0)
 
 
-def test_a_second_run_of_the_same_engine_begins_to_count_anew(tmp_path: Path) -> None:
+def test_a_second_run_resets_the_count(tmp_path: Path) -> None:
     run = Scored(tmp_path, [3, 2, 1], patience=2)
     assert run.run(2) == 2
     run.scores = [1, 2]
@@ -178,7 +178,7 @@ def test_a_second_run_of_the_same_engine_begins_to_count_anew(tmp_path: Path) ->
     assert (run.hook.best_score, run.hook.wait_count) == (2, 0)
 
 
-def test_by_iteration_the_run_stops_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+def test_evaluations_by_iteration_can_stop_within_an_epoch(tmp_path: Path) -> None:
     scores = iter([5, 4, 3, 2, 1])
     trainer = Engine(lambda engine, batch: None)
     hooks: list[Any] = [
@@ -202,7 +202,7 @@ def test_a_validation_outside_of_a_run_is_not_judged(tmp_path: Path) -> None:
 # -- the best weights --------------------------------------------------------------------------------------------
 
 
-def test_the_model_gets_its_best_weights_back_and_last_keeps_the_last_ones(tmp_path: Path) -> None:
+def test_best_weights_are_restored_but_last_checkpoint_keeps_last(tmp_path: Path) -> None:
     checkpoint = {"type": "CheckpointHook", "best_metric": "val_accuracy"}
     run = Scored(tmp_path, [1, 5, 4, 3, 9], checkpoint, patience=2)
     assert run.run() == 4
@@ -212,7 +212,7 @@ def test_the_model_gets_its_best_weights_back_and_last_keeps_the_last_ones(tmp_p
     assert equal(run.weights[3], torch.load(tmp_path / "last.pth", weights_only=True)["state_dict"])
 
 
-def test_the_best_weights_are_those_of_the_best_score_however_small_the_improvement(tmp_path: Path) -> None:
+def test_best_weights_follow_the_best_score_despite_min_delta(tmp_path: Path) -> None:
     checkpoint = {"type": "CheckpointHook", "best_metric": "val_accuracy"}
     run = Scored(tmp_path, [5, 5.5, 5.2, 9], checkpoint, patience=2, min_delta=1)
     assert run.run() == 3
@@ -223,9 +223,9 @@ def test_the_best_weights_are_those_of_the_best_score_however_small_the_improvem
 @pytest.mark.parametrize(
     ("settings", "scores"),
     [({"restore_best_weights": False, "patience": 1}, [2, 1]), ({"patience": 9}, [2, 1]), ({}, [NAN])],
-    ids=["told not to", "not stopped", "no best"],
+    ids=["disabled", "not stopped", "no best"],
 )
-def test_otherwise_the_model_keeps_its_last_weights(
+def test_without_restoring_the_model_keeps_its_last_weights(
     settings: dict[str, Any], scores: list[float], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Scored(tmp_path, scores, **settings)
@@ -234,7 +234,7 @@ def test_otherwise_the_model_keeps_its_last_weights(
     assert "weights" not in caplog.text
 
 
-def test_weights_that_are_not_needed_are_not_kept_in_the_checkpoint(tmp_path: Path) -> None:
+def test_checkpoints_hold_no_unneeded_weights(tmp_path: Path) -> None:
     for name, settings in {"a": {}, "b": {"restore_best_weights": False}}.items():
         run = Scored(tmp_path / name, [1, 2], {"type": "CheckpointHook", "best_metric": "val_accuracy"}, **settings)
         run.run()
@@ -252,7 +252,7 @@ SCORES = [1, 5, 4, 6, 3, 5, 4, 2, 9, 9]
 
 @pytest.mark.parametrize("best_metric", ["val_accuracy", "loss"], ids=["in the best file", "in no other file"])
 @pytest.mark.parametrize("interrupted_after", range(1, 8))
-def test_a_resumed_run_stops_in_the_same_epoch_with_the_same_weights(
+def test_a_resumed_run_stops_at_the_same_epoch_and_weights(
     interrupted_after: int, best_metric: str, tmp_path: Path
 ) -> None:
     checkpoint = {"type": "CheckpointHook", "best_metric": best_metric, "rule": "max"}
@@ -275,7 +275,7 @@ def test_a_resumed_run_stops_in_the_same_epoch_with_the_same_weights(
         ({"stopping_threshold": 6}, [1, 2, 6, 1, 1]),
     ],
 )
-def test_a_run_that_was_stopped_stays_so_when_it_is_resumed(
+def test_a_stopped_run_stays_stopped_when_resumed(
     settings: dict[str, Any], scores: list[float], tmp_path: Path
 ) -> None:
     first = Scored(tmp_path, scores, "CheckpointHook", **settings)
@@ -299,41 +299,37 @@ def test_more_patience_lets_a_stopped_run_go_on(tmp_path: Path) -> None:
     assert (resumed.hook.best_epoch, resumed.hook.stopped_epoch) == (4, 7)
 
 
-def test_best_weights_whose_file_is_damaged_are_missed_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_of_best_weights_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoint = {"type": "CheckpointHook", "best_metric": "val_accuracy", "out_dir": "files"}
     Scored(tmp_path, [9, 1, 1], checkpoint, patience=2).run(2)
     (tmp_path / "files/best_val_accuracy_epoch_1.pth").write_bytes(b"no")
     resumed = Scored(tmp_path, [9, 1, 1], checkpoint, patience=2, resume="auto")
     assert resumed.run() == 3
     assert "best_val_accuracy_epoch_1.pth: 2 bytes instead of" in caplog.text
-    assert "the weights of epoch 1 are not here any more: the model keeps the last ones" in caplog.text
+    assert "the weights of epoch 1 are lost: the model keeps the last ones" in caplog.text
     assert equal(dict(resumed.model.state_dict()), resumed.weights[-1])
 
 
-# -- what cannot work --------------------------------------------------------------------------------------------
+# -- invalid settings --------------------------------------------------------------------------------------------
 
 
-def test_a_monitor_that_does_not_exist_is_an_error_that_lists_what_does(tmp_path: Path) -> None:
+def test_an_unknown_monitor_is_an_error_that_lists_metrics(tmp_path: Path) -> None:
     run = Scored(tmp_path, [1, 2], monitor="val_acuracy", mode="max")
     with pytest.raises(HookError, match=r"no metric 'val_acuracy': there are .*\(did you mean 'val_accuracy'\?\)"):
         run.run()
 
 
-def test_a_monitor_that_is_no_number_is_an_error(tmp_path: Path) -> None:
+def test_a_monitor_that_is_not_a_number_is_an_error(tmp_path: Path) -> None:
     run = Scored(tmp_path, ["high", "low"])  # type: ignore[list-item]
     with pytest.raises(HookError, match="metric 'val_accuracy' is not a number but a str"):
         run.run()
 
 
-def test_a_monitor_whose_evaluator_never_ran_is_told_at_the_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_monitor_never_published_is_a_warning_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = Scored(tmp_path, [1, 2])
     run.runner.remove_hook("EvalHook")
     run.run()
-    assert "no evaluation published 'val_accuracy': there was nothing to judge" in caplog.text
+    assert "no evaluation published 'val_accuracy', so this hook never compared a score" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -347,29 +343,29 @@ def test_a_monitor_whose_evaluator_never_ran_is_told_at_the_end(
         ({"monitr": "loss"}, ".monitr: not a setting of EarlyStoppingHook, did you mean 'monitor'?"),
     ],
 )
-def test_wrong_settings_are_refused_with_their_place(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_wrong_settings_are_rejected_with_their_place(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Scored(tmp_path, [1], **settings)
     assert str(caught.value).startswith(f"hooks[0]{message}")
 
 
-def test_where_nothing_evaluates_it_is_refused(tmp_path: Path) -> None:
+def test_without_evaluations_it_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         attach_hooks(Engine(lambda engine, batch: None), ["EarlyStoppingHook"], work_dir=tmp_path)
     assert str(caught.value) == (
         "hooks[0].monitor: nothing evaluates, so 'val_loss' never exists: "
-        "give attach_hooks val_loader or evaluators, or add an EvalHook"
+        "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
     )
 
 
 def test_weights_to_restore_need_a_model(tmp_path: Path) -> None:
     evaluator = Engine(lambda engine, batch: None)
     hook = {"type": "EarlyStoppingHook", "restore_best_weights": True}
-    with pytest.raises(ConfigError, match=r"restore_best_weights: needs the model: give attach_hooks model="):
+    with pytest.raises(ConfigError, match=r"restore_best_weights: needs the model: pass model="):
         attach_hooks(Engine(lambda engine, batch: None), [hook], evaluators=evaluator, work_dir=tmp_path)
 
 
-def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> None:
+def test_its_configuration_file_has_all_defaults_and_runs(tmp_path: Path) -> None:
     import dataclasses
 
     from ignite_hooks import load_config

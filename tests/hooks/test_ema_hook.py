@@ -401,7 +401,7 @@ def test_a_test_within_a_validation_ends_neither(tmp_path: Path) -> None:
     inside: list[bool] = []
     training = Training(tmp_path)
     test = Engine(lambda engine, batch: inside.append(training.hook._averages.swapped))  # type: ignore[union-attr]
-    training.runner.add_evaluator("test", test)
+    training.runner.installation.add_evaluator("test", test)
     training.evaluator.add_event_handler(Events.ITERATION_STARTED, lambda: test.run([0]))
     training.run(1)
     training.evaluator.run(training.val_data)

@@ -30,7 +30,7 @@ DATA, VAL, HARD, TEST = batches(3), batches(2), batches(4), batches(5)
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Threads only slow down models as small as these."""
+    """Use one thread: more only slow down models as small as these."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 
 class Log(BaseHook):
-    """Writes down every evaluation with the iteration at which it was."""
+    """A hook that records every evaluation with its iteration."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -94,7 +94,7 @@ def measured(model: nn.Module, data: Any) -> dict[str, float]:
         ({"every": "5 iter"}, 2, [5, 6]),
     ],
 )
-def test_it_evaluates_in_its_interval_and_once_at_the_end(
+def test_it_evaluates_at_its_interval_and_at_the_end(
     settings: dict[str, Any], epochs: int, steps: list[int], tmp_path: Path
 ) -> None:
     log = Log()
@@ -104,7 +104,7 @@ def test_it_evaluates_in_its_interval_and_once_at_the_end(
 
 
 @pytest.mark.parametrize("settings", [{}, {"interval": 2}, {"start": 9}, {"by_epoch": False, "interval": 2}])
-def test_the_plan_foresees_the_evaluations(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_plan_shows_future_evaluations(settings: dict[str, Any], tmp_path: Path) -> None:
     log = Log()
     runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", **settings}, log)
     trainer.run(DATA, max_epochs=5)
@@ -113,7 +113,7 @@ def test_the_plan_foresees_the_evaluations(settings: dict[str, Any], tmp_path: P
     assert foreseen == log.steps
 
 
-def test_a_run_stopped_in_the_middle_of_an_epoch_is_evaluated_at_its_end(tmp_path: Path) -> None:
+def test_a_run_stopped_within_an_epoch_is_evaluated(tmp_path: Path) -> None:
     log = Log()
     runner, trainer, _ = attached(tmp_path, "EvalHook", log)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(once=5), lambda: runner.stop("enough"))
@@ -130,7 +130,7 @@ def test_a_run_ended_by_sigterm_is_not_evaluated(tmp_path: Path) -> None:
     assert log.steps == [3]
 
 
-def test_an_evaluation_that_ctrl_c_cut_short_is_made_up_for_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_is_repeated_after_the_resume(tmp_path: Path) -> None:
     log = Log()
     runner, trainer, _ = attached(tmp_path, "EvalHook", log)
     ctrl_c = iter([signal.SIGINT])
@@ -155,7 +155,7 @@ def test_a_second_run_starts_clean(tmp_path: Path) -> None:
 # -- with what ---------------------------------------------------------------------------------------------------
 
 
-def test_an_evaluator_of_its_own_measures_what_ignite_would(tmp_path: Path) -> None:
+def test_its_own_evaluator_measures_as_ignite_does(tmp_path: Path) -> None:
     runner, trainer, model = attached(tmp_path, "EvalHook")
     trainer.run(DATA, max_epochs=2)
     expected = measured(model, VAL)
@@ -206,7 +206,7 @@ def test_metrics_take_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["object", "loader object", "service", "reference", "service of its name"])
-def test_the_data_is_an_object_or_the_name_of_a_service(where: str, tmp_path: Path) -> None:
+def test_dataloader_is_an_object_or_names_a_service(where: str, tmp_path: Path) -> None:
     seen: list[Any] = []
     loader = DataLoader([1, 2, 3], batch_size=None)
     settings: dict[str, Any] = {
@@ -229,7 +229,7 @@ def test_the_data_is_an_object_or_the_name_of_a_service(where: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_the_training_data_is_evaluated_on_where_that_was_asked_for(known: bool, tmp_path: Path) -> None:
+def test_training_data_can_be_evaluated(known: bool, tmp_path: Path) -> None:
     log = Log()
     services: dict[str, Any] = {"train_loader": DATA} if known else {}
     hook = {"type": "EvalHook", "dataloader": "train_loader" if known else DATA}
@@ -268,12 +268,12 @@ def test_several_hooks_publish_under_their_own_names(tmp_path: Path) -> None:
     assert runner.metrics["val_loss"] == easy["loss"]
     assert runner.metrics["val_hard_loss"] == hard["loss"]
     assert runner.metrics["accuracy"] == easy["accuracy"]
-    # Each keeps the best of its own.
+    # Each keeps its own best.
     assert runner.best["val_hard_accuracy"].score == hard["accuracy"]
     assert runner.best["accuracy"].score >= easy["accuracy"]
 
 
-def test_one_that_comes_before_the_first_keeps_its_own_best_too(tmp_path: Path) -> None:
+def test_each_evaluator_keeps_its_own_best_in_any_order(tmp_path: Path) -> None:
     values = {"val": iter([0.5]), "val_hard": iter([0.9, 0.8])}
     engines = {
         name: Engine(lambda e, batch, turns=turns: e.state.metrics.update(accuracy=next(turns)))
@@ -314,7 +314,7 @@ def test_without_save_best_nothing_is_ranked(tmp_path: Path) -> None:
     assert not runner.best
 
 
-def test_a_metric_that_was_named_and_is_not_measured_is_an_error_that_lists_what_is(tmp_path: Path) -> None:
+def test_an_unknown_metric_is_an_error_that_lists_metrics(tmp_path: Path) -> None:
     hook = {"type": "EvalHook", "metric": "acuracy", "rule": "max"}
     _, trainer, _ = attached(tmp_path, hook)
     with pytest.raises(HookError, match=r"no metric 'acuracy': there are val_loss, loss"):
@@ -349,7 +349,7 @@ def test_evaluating_does_not_change_what_is_trained(tmp_path: Path) -> None:
     assert all(torch.equal(weights[0][name], other[name]) for other in weights[1:] for name in other)
 
 
-def test_it_evaluates_in_inference_mode_and_with_the_model_in_evaluation_mode(tmp_path: Path) -> None:
+def test_evaluations_use_inference_and_evaluation_mode(tmp_path: Path) -> None:
     seen: list[Any] = []
     runner, trainer, model = attached(tmp_path, "EvalHook")
     runner.evaluators["val"].add_event_handler(
@@ -362,7 +362,7 @@ def test_it_evaluates_in_inference_mode_and_with_the_model_in_evaluation_mode(tm
 
 
 @pytest.mark.parametrize("efficient", [False, True])
-def test_efficient_test_lets_batch_and_output_go(efficient: bool, tmp_path: Path) -> None:
+def test_efficient_test_frees_batch_and_output(efficient: bool, tmp_path: Path) -> None:
     runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "efficient_test": efficient})
     outputs = []
     trainer.add_event_handler(Events.COMPLETED, lambda: outputs.append(runner.evaluators["val"].state.output is None))
@@ -371,7 +371,7 @@ def test_efficient_test_lets_batch_and_output_go(efficient: bool, tmp_path: Path
     assert runner.metrics["val_accuracy"] >= 0
 
 
-def test_an_evaluator_that_raises_reaches_the_caller_after_after_val_and_the_next_run_works(tmp_path: Path) -> None:
+def test_a_failing_evaluator_reaches_the_caller_after_after_val(tmp_path: Path) -> None:
     log = Log()
     broken = True
 
@@ -393,7 +393,7 @@ def test_an_evaluator_that_raises_reaches_the_caller_after_after_val_and_the_nex
     assert runner.metrics["accuracy"] == 1.0
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------
+# -- manually ---------------------------------------------------------------------------------------------------
 
 
 def test_validate_works_before_during_and_after_a_run(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_validate_works_before_during_and_after_a_run(tmp_path: Path) -> None:
     assert runner.validate() == measured(model, VAL)
 
 
-def test_validate_at_the_last_iteration_is_the_evaluation_of_the_end(tmp_path: Path) -> None:
+def test_validate_at_the_last_iteration_replaces_the_final_evaluation(tmp_path: Path) -> None:
     log = Log()
     runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "interval": 9}, log)
     trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: runner.validate())
@@ -423,7 +423,7 @@ def test_validate_at_the_last_iteration_is_the_evaluation_of_the_end(tmp_path: P
 
 
 @pytest.mark.parametrize("by_hook", [False, True])
-def test_test_uses_the_evaluator_of_that_name_and_is_no_validation(by_hook: bool, tmp_path: Path) -> None:
+def test_test_uses_the_evaluator_named_test(by_hook: bool, tmp_path: Path) -> None:
     evaluator = Engine(lambda engine, batch: engine.state.metrics.update(accuracy=engine.state.iteration))
     log = Log()
     hooks: list[Any] = [{"type": "EvalHook", "name": "test", "start": 99}] if by_hook else []
@@ -434,7 +434,7 @@ def test_test_uses_the_evaluator_of_that_name_and_is_no_validation(by_hook: bool
     assert log.seen == []
 
 
-def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -> None:
+def test_validate_errors_name_what_is_missing(tmp_path: Path) -> None:
     runner, _, _ = attached(tmp_path)
     with pytest.raises(
         ConfigError, match=r"cannot evaluate 'val': pass evaluators=\{'val': \.\.\.\} to attach_hooks\(\), or"
@@ -442,19 +442,23 @@ def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -
         runner.validate()
 
 
-# -- what cannot work --------------------------------------------------------------------------------------------
+# -- invalid settings --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        ({}, {"val_loader": None}, ".dataloader: there is no service 'val_loader': give attach_hooks val_loader=..."),
+        (
+            {},
+            {"val_loader": None},
+            ".dataloader: there is no service 'val_loader': pass val_loader=... to attach_hooks()",
+        ),
         (
             {"dataloader": "vall_loader"},
             {},
             ".dataloader: there is no service 'vall_loader', did you mean 'val_loader'?",
         ),
-        ({"dataloader": 3}, {}, ".dataloader: data or the name of a service is needed, not 3"),
+        ({"dataloader": 3}, {}, ".dataloader: must be data or the name of a service, not 3"),
         ({"name": "hard-val"}, {}, ".name: 'hard-val' begins the names of metrics: use letters, digits and _"),
         (
             {"metrics": {"acc": "Acuracy"}},
@@ -464,27 +468,27 @@ def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -
         (
             {"metrics": {"acc": 3}},
             {},
-            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not 3",
+            ".metrics.acc: must be the name of a metric, or a mapping with 'type', not 3",
         ),
         (
             {"metrics": {"acc": {"k": 3}}},
             {},
-            ".metrics.acc: the name of a metric is needed, or a mapping with 'type', not {'k': 3}",
+            ".metrics.acc: must be the name of a metric, or a mapping with 'type', not {'k': 3}",
         ),
         (
             {"metrics": {"loss": {"type": "Loss", "loss_fn": "criterion"}}},
             {"criterion": None},
-            ".metrics.loss: loss_fn: there is no service 'criterion': give attach_hooks criterion=...",
+            ".metrics.loss: loss_fn: there is no service 'criterion': pass criterion=... to attach_hooks()",
         ),
         (
             {"metrics": {"acc": "Accuracy"}},
             {"evaluators": Engine(lambda engine, batch: None)},
-            ".metrics: attach_hooks was given the evaluator 'val', which decides this itself",
+            ".metrics: has no effect on the evaluator 'val' passed to attach_hooks(): remove one of the two",
         ),
         (
             {"test_fn": lambda model, loader: {}},
             {"evaluators": Engine(lambda engine, batch: None)},
-            ".test_fn: attach_hooks was given the evaluator 'val', which decides this itself",
+            ".test_fn: has no effect on the evaluator 'val' passed to attach_hooks(): remove one of the two",
         ),
         (
             {"metric": "mode_quality"},
@@ -495,7 +499,7 @@ def test_what_cannot_be_evaluated_by_hand_says_what_is_missing(tmp_path: Path) -
         ({"start": -1}, {}, ".start: a whole number of at least 0 is needed, not -1"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_attached(
+def test_invalid_settings_are_rejected_before_attaching(
     settings: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -503,23 +507,23 @@ def test_what_cannot_work_is_refused_before_anything_is_attached(
     assert str(caught.value) == f"hooks[0]{message}"
 
 
-def test_an_engine_of_which_the_model_is_not_known_needs_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"needs the model, which could not be found in the trainer: give attach_"):
+def test_an_engine_with_unknown_model_needs_it_passed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs the model, which was not found in the trainer: pass model="):
         attach_hooks(Engine(lambda engine, batch: None), ["EvalHook"], work_dir=tmp_path, val_loader=VAL)
 
 
-def test_settings_that_a_metric_refuses_name_it(tmp_path: Path) -> None:
+def test_rejected_settings_of_a_metric_name_it(tmp_path: Path) -> None:
     metrics = {"precision": {"type": "Precision", "avrage": True}}
-    with pytest.raises(ConfigError, match=r"EvalHook\.metrics\.precision: Precision refuses these settings: .*avrage"):
+    with pytest.raises(ConfigError, match=r"EvalHook\.metrics\.precision: Precision rejects these settings: .*avrage"):
         attached(tmp_path, {"type": "EvalHook", "metrics": metrics})
 
 
-def test_two_hooks_that_evaluate_under_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_hooks_cannot_evaluate_under_one_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hooks\[1\]\.name: another hook evaluates as 'val' too"):
         attached(tmp_path, "EvalHook", {"type": "EvalHook", "name": "val"})
 
 
-def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> None:
+def test_its_configuration_file_has_all_defaults_and_runs(tmp_path: Path) -> None:
     import dataclasses
 
     from ignite_hooks import load_config

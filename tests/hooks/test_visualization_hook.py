@@ -24,7 +24,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def cnn() -> nn.Sequential:
-    """A small network with all that could be disturbed: running statistics, dropout."""
+    """Return a small network with everything that could change: running statistics, dropout."""
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),
         nn.BatchNorm2d(4),
@@ -46,17 +46,17 @@ def batches(count: int, size: int = 8) -> list[Batch]:
 
 
 class Run:
-    """A training of four batches with an evaluation of two, and what was drawn of it."""
+    """A training of four batches with an evaluation of two, and the pictures drawn of it."""
 
     def __init__(self, folder: Path, *hooks: Any, output: Callable[..., Any] | None = None, **services: Any) -> None:
         torch.manual_seed(0)
-        self.folder, self.album = folder, MemoryWriter()
+        self.folder, self.sink = folder, MemoryWriter()
         self.model = cnn()
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         how: dict[str, Any] = {"output_transform": output} if output else {}
         self.trainer = create_supervised_trainer(self.model, self.optimizer, nn.CrossEntropyLoss(), **how)
         self.evaluator = create_supervised_evaluator(self.model, {"accuracy": Accuracy()})
-        cfg = {"hooks": [{"type": "EvalHook"}, *hooks], "writers": [self.album]}
+        cfg = {"hooks": [{"type": "EvalHook"}, *hooks], "writers": [self.sink]}
         self.runner: Runner = attach_hooks(
             self.trainer,
             cfg,
@@ -69,10 +69,10 @@ class Run:
             engine.add_event_handler(Events.ITERATION_STARTED, self.wait)
 
     def wait(self) -> None:
-        """Let the drawing keep up: iterations this short would have pictures left out."""
+        """Wait for the drawing thread, which would drop pictures of iterations this short."""
         for hook in self.runner.hooks.values():
-            if getattr(hook, "_studio", None) is not None:
-                hook._studio.wait()
+            if getattr(hook, "_thread", None) is not None:
+                hook._thread.wait()
 
     def train(self, data: Any = None, epochs: int = 2) -> Run:
         self.trainer.run(batches(4) if data is None else data, max_epochs=epochs)
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def drawn(self) -> list[tuple[str, int]]:
-        return [(name, step) for name, _, step in self.album.images]
+        return [(name, step) for name, _, step in self.sink.images]
 
     @property
     def files(self) -> list[str]:
@@ -96,7 +96,7 @@ def colours_of(picture: Any) -> set[tuple[int, ...]]:
 # -- when and where ----------------------------------------------------------------------------------------------
 
 
-def test_training_is_drawn_on_schedule_and_of_each_evaluation_the_first_batch(tmp_path: Path) -> None:
+def test_scheduled_iterations_and_first_evaluation_batches_are_drawn(tmp_path: Path) -> None:
     run = Run(tmp_path, {"type": "VisualizationHook", "interval": 3}).train()
     assert run.drawn == [
         ("train/predictions", 3),
@@ -112,7 +112,7 @@ def test_training_is_drawn_on_schedule_and_of_each_evaluation_the_first_batch(tm
     ]
 
 
-def test_of_a_long_evaluation_a_batch_is_drawn_every_interval(tmp_path: Path) -> None:
+def test_long_evaluations_draw_a_batch_every_interval(tmp_path: Path) -> None:
     run = Run(tmp_path, {"type": "VisualizationHook", "interval": 2}, val_loader=batches(5)).train(epochs=1)
     assert [name for name, _ in run.drawn if name.startswith("val")] == [
         "val/predictions",
@@ -126,14 +126,14 @@ def test_by_epoch_the_last_batch_of_the_epoch_is_drawn(tmp_path: Path) -> None:
     assert [step for name, step in run.drawn if name.startswith("train")] == [8, 16]
 
 
-def test_a_test_is_drawn_as_an_evaluation_is(tmp_path: Path) -> None:
+def test_a_test_is_drawn_like_an_evaluation(tmp_path: Path) -> None:
     test = {"type": "EvalHook", "name": "test", "save_best": False, "metrics": {}}
     run = Run(tmp_path, test, {"type": "VisualizationHook"}, test_loader=batches(2)).train(epochs=1)
     assert ("test/predictions", 4) in run.drawn
 
 
 @pytest.mark.parametrize("out_dir", ["mine", "absolute"])
-def test_files_go_where_they_are_wanted(tmp_path: Path, out_dir: str) -> None:
+def test_files_go_to_out_dir(tmp_path: Path, out_dir: str) -> None:
     wanted = tmp_path / "elsewhere" if out_dir == "absolute" else Path(out_dir)
     Run(tmp_path / "run", VisualizationHook(interval=4, out_dir=wanted)).train(epochs=1)
     assert (tmp_path / "run" / wanted / "train" / "predictions_000004.png").exists()
@@ -174,25 +174,25 @@ def test_every_content_is_drawn_in_training_and_evaluation(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["cam", "gradient"])
-def test_what_is_looked_at_is_the_class_that_the_caption_names(
+def test_explanations_are_of_the_class_in_the_caption(
     tmp_path: Path, content: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     name = {"cam": "grad_cam", "gradient": "saliency"}[content]
     plain = getattr(explain, name)
 
-    def look(*given: Any, **named: Any) -> Any:
+    def recorded(*given: Any, **named: Any) -> Any:
         asked.append(named["target"])
         return plain(*given, **named)
 
-    monkeypatch.setattr(explain, name, look)
+    monkeypatch.setattr(explain, name, recorded)
     scores = torch.eye(3)[[2, 0, 1, 1, 2, 2, 0, 1]]
     hook = VisualizationHook(interval=4, contents=[content], max_samples=5, smooth=1)
     Run(tmp_path / "scores", hook, output=lambda *_: scores).train(epochs=1)
     assert asked[0].tolist() == [2, 0, 1, 1, 2]
     hook = VisualizationHook(interval=4, contents=[content], draw_pred=False, smooth=1)
     Run(tmp_path / "nothing", hook, output=lambda *_: scores).train(epochs=1)
-    assert asked[-1] is None, "the one that the model predicts"
+    assert asked[-1] is None, "the class that the model predicts"
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_what_is_looked_at_is_the_class_that_the_caption_names(
         ({"max_samples": 100}, {"first": 8}),
     ],
 )
-def test_a_picture_has_as_many_images_as_there_are_up_to_max_samples(
+def test_a_picture_has_at_most_max_samples_images(
     tmp_path: Path, settings: dict[str, Any], images: dict[str, int]
 ) -> None:
     run = Run(tmp_path, VisualizationHook(interval=4, **settings)).train(epochs=1)
-    _, picture, _ = run.album.images[0]
+    _, picture, _ = run.sink.images[0]
     frames = {RIGHT, WRONG} & colours_of(picture)
     assert frames
     # Images of 12 x 12 are shown as 132 x 132 with a frame, side by side.
@@ -223,9 +223,7 @@ def test_a_picture_has_as_many_images_as_there_are_up_to_max_samples(
         lambda x, y, y_pred, loss: y_pred,
     ],
 )
-def test_predictions_in_the_outputs_are_taken_and_the_model_is_not_asked(
-    tmp_path: Path, output: Callable[..., Any]
-) -> None:
+def test_predictions_in_the_outputs_spare_a_model_run(tmp_path: Path, output: Callable[..., Any]) -> None:
     run = Run(tmp_path, VisualizationHook(interval=4), output=output)
     asked: list[int] = []
     run.model.register_forward_hook(lambda *_: asked.append(1))
@@ -234,12 +232,12 @@ def test_predictions_in_the_outputs_are_taken_and_the_model_is_not_asked(
     assert len(run.drawn) == 2
 
 
-def test_without_predictions_in_the_outputs_the_model_is_asked_once_when_due(tmp_path: Path) -> None:
+def test_without_predictions_the_model_runs_once_when_due(tmp_path: Path) -> None:
     run = Run(tmp_path, VisualizationHook(interval=4, max_samples=5))
     asked: list[int] = []
     run.model.register_forward_hook(lambda module, inputs, output: asked.append(len(inputs[0])))
     run.train(epochs=1)
-    assert asked == [8, 8, 8, 8, 5, 8, 8], "only those that are drawn"
+    assert asked == [8, 8, 8, 8, 5, 8, 8], "only images that are drawn"
 
 
 def test_the_worst_of_the_batch_come_first(tmp_path: Path) -> None:
@@ -250,41 +248,41 @@ def test_the_worst_of_the_batch_come_first(tmp_path: Path) -> None:
     def greys(order: str) -> list[int]:
         hook = VisualizationHook(interval=1, order=order, max_samples=2)
         run = Run(tmp_path / order, hook, output=lambda *_: scores, val_loader=data).train(data, epochs=1)
-        picture = next(picture for name, picture, _ in run.album.images if name == "train/predictions")
+        picture = next(picture for name, picture, _ in run.sink.images if name == "train/predictions")
         y = picture.shape[0] // 2
         return [int(picture[y, x, 0]) for x in (12 + 70, 12 + 138 + 8 + 70)]
 
     assert greys("first") == [0, 85]
-    assert greys("worst") == [85, 170], "sure of another class, then less so"
+    assert greys("worst") == [85, 170], "confident in another class, then less so"
     assert greys("uncertain") == [170, 255]
 
 
-def test_truth_and_prediction_can_be_left_out(tmp_path: Path) -> None:
+def test_truth_and_prediction_can_be_omitted(tmp_path: Path) -> None:
     for settings in ({"draw_gt": False}, {"draw_pred": False}):
         run = Run(tmp_path / str(settings), VisualizationHook(interval=4, **settings)).train(epochs=1)
-        assert not {RIGHT, WRONG} & colours_of(run.album.images[0][1]), "nothing to compare"
+        assert not {RIGHT, WRONG} & colours_of(run.sink.images[0][1]), "nothing to compare"
 
 
-def test_images_are_shown_in_their_own_colours(tmp_path: Path) -> None:
+def test_mean_and_std_restore_the_original_colours(tmp_path: Path) -> None:
     data = [((torch.full((1, 1, 12, 12), 0.25) - 0.5) / 0.1, torch.tensor([1]))]
     hook = VisualizationHook(interval=1, mean=0.5, std=0.1)
     run = Run(tmp_path, hook, val_loader=data).train(data, epochs=1)
-    assert (64, 64, 64) in colours_of(run.album.images[0][1])
+    assert (64, 64, 64) in colours_of(run.sink.images[0][1])
 
 
-def test_a_function_of_the_script_says_what_is_what(tmp_path: Path) -> None:
+def test_extract_of_the_script_finds_the_samples(tmp_path: Path) -> None:
     def extract(batch: Any, outputs: Any) -> dict[str, Any]:
         return {"images": batch["photo"], "target": batch["kind"], "prediction": [0] * len(batch["kind"])}
 
     trainer = Engine(lambda engine, batch: 0.5)
-    album = MemoryWriter()
+    sink = MemoryWriter()
     hook = VisualizationHook(interval=1, extract=extract)
-    attach_hooks(trainer, {"hooks": [hook], "writers": [album]}, work_dir=tmp_path)
+    attach_hooks(trainer, {"hooks": [hook], "writers": [sink]}, work_dir=tmp_path)
     trainer.run([{"photo": np.zeros((2, 9, 9), np.uint8), "kind": [0, 1]}])
-    assert {RIGHT, WRONG} <= colours_of(album.images[0][1])
+    assert {RIGHT, WRONG} <= colours_of(sink.images[0][1])
 
 
-# -- not disturbing ------------------------------------------------------------------------------------------------
+# -- no side effects ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -294,7 +292,7 @@ def test_a_function_of_the_script_says_what_is_what(tmp_path: Path) -> None:
         lambda: VisualizationHook(interval=1, cam="layer_cam", contents=["cam"], layer="4"),
     ],
 )
-def test_training_with_pictures_is_training_without_them_to_the_bit(tmp_path: Path, make: Callable[[], Any]) -> None:
+def test_pictures_do_not_change_the_training_by_a_bit(tmp_path: Path, make: Callable[[], Any]) -> None:
     results = []
     for hooks in ((), (make(),)):
         random.seed(0), np.random.seed(0)
@@ -315,11 +313,11 @@ def test_training_with_pictures_is_training_without_them_to_the_bit(tmp_path: Pa
     assert others[3:] == same[3:]
 
 
-def test_a_batch_that_the_script_changes_in_place_is_drawn_as_it_was(tmp_path: Path) -> None:
+def test_later_changes_of_the_batch_are_not_drawn(tmp_path: Path) -> None:
     images = torch.zeros(1, 1, 12, 12)
-    trainer, album = Engine(lambda engine, batch: torch.tensor([[0.1, 0.9]])), MemoryWriter()
+    trainer, sink = Engine(lambda engine, batch: torch.tensor([[0.1, 0.9]])), MemoryWriter()
     hook = VisualizationHook(interval=1)
-    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [album]}, work_dir=tmp_path)
+    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [sink]}, work_dir=tmp_path)
 
     def data() -> Any:
         yield images, torch.tensor([1])
@@ -327,7 +325,7 @@ def test_a_batch_that_the_script_changes_in_place_is_drawn_as_it_was(tmp_path: P
         yield images, torch.tensor([1])
 
     trainer.run(data(), max_epochs=1, epoch_length=2)
-    first, second = (colours_of(picture) for _, picture, _ in album.images)
+    first, second = (colours_of(picture) for _, picture, _ in sink.images)
     assert ((0, 0, 0) in first, (0, 0, 0) in second) == (True, False)
     assert runner.report().failures == {}
 
@@ -345,21 +343,19 @@ def test_only_the_first_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # -- failing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_while_drawing_is_a_warning_and_three_in_a_row_switch_the_hook_off(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_drawing_failures_warn_and_three_disable_the_hook(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = VisualizationHook(interval=1, mean=[0.5, 0.5])
 
     def step(engine: Engine, batch: Batch) -> Tensor:
-        if hook._studio is not None:
-            hook._studio.wait()
+        if hook._thread is not None:
+            hook._thread.wait()
         return torch.zeros(8, 3)
 
     trainer = Engine(step)
     runner = attach_hooks(trainer, [hook], work_dir=tmp_path)
     trainer.run(batches(7), max_epochs=1)
     failures = runner.report().failures["VisualizationHook"]
-    assert (failures.off, failures.count) == (True, 4), "three in training, and the one that was under way"
+    assert (failures.off, failures.count) == (True, 4), "three in training, and the one still in the queue"
     assert "mean has 2 values for images of 1 channels: give 1 or 1" in caplog.text
     assert trainer.state.iteration == 7
 
@@ -370,7 +366,7 @@ def test_a_failure_can_end_the_run(tmp_path: Path) -> None:
         run.trainer.run(batches(4), max_epochs=1)
 
 
-def test_vectors_are_told_once_and_are_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_of_vectors_warn_once_without_failing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = Engine(lambda engine, batch: 0.5)
     runner = attach_hooks(trainer, [VisualizationHook(interval=1)], work_dir=tmp_path)
     trainer.run([(torch.rand(8, 4), torch.zeros(8))] * 3)
@@ -378,13 +374,13 @@ def test_vectors_are_told_once_and_are_no_failure(tmp_path: Path, caplog: pytest
     assert caplog.text.count("VisualizationHook draws nothing: a batch of (8, 4) holds no images") == 1
 
 
-def test_without_model_and_predictions_the_error_says_what_would_help(
+def test_without_model_and_predictions_the_error_names_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Engine(lambda engine, batch: 0.5)
     attach_hooks(trainer, [VisualizationHook(interval=1)], work_dir=tmp_path)
     trainer.run(batches(1))
-    assert "let the step return (y_pred, y), or give attach_hooks model=..." in caplog.text
+    assert "let the step return (y_pred, y), or pass model=... to attach_hooks()" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -398,7 +394,7 @@ def test_without_model_and_predictions_the_error_says_what_would_help(
         ({"type": "SegVisualizationHook", "opacity": 1.5}, "opacity: a number"),
     ],
 )
-def test_wrong_settings_are_told_before_the_run(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_rejected_before_the_run(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         attach_hooks(Engine(lambda engine, batch: None), [entry], work_dir=tmp_path)
 
@@ -416,18 +412,18 @@ GUESS = [
 
 
 class Detector(nn.Module):
-    """As those of torchvision: a list of images, and in training mode losses."""
+    """A detector like those of torchvision: takes a list of images, and returns losses in training mode."""
 
     def forward(self, images: list[Tensor], targets: Any = None) -> Any:
         return {"loss": torch.tensor(0.5)} if self.training else [GUESS[0] for _ in images]
 
 
 def detected(folder: Path, hook: Any, step: Callable[..., Any], batch: Any, **services: Any) -> Any:
-    trainer, album = Engine(step), MemoryWriter()
-    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [album]}, work_dir=folder, **services)
+    trainer, sink = Engine(step), MemoryWriter()
+    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [sink]}, work_dir=folder, **services)
     trainer.run([batch])
     assert runner.report().failures == {}, runner.report().failures
-    ((name, picture, _),) = album.images
+    ((name, picture, _),) = sink.images
     return name, picture
 
 
@@ -445,7 +441,7 @@ IMAGES = [torch.zeros(3, 40, 40)]
     ],
     ids=["asked", "outputs", "pairs of outputs", "pairs of the batch", "bboxes"],
 )
-def test_boxes_of_every_usual_form_are_drawn_and_told_apart(
+def test_boxes_of_every_usual_form_are_drawn(
     tmp_path: Path, batch: Any, outputs: Any, services: dict[str, Any]
 ) -> None:
     hook = DetVisualizationHook(interval=1, class_names=["background", "thing"])
@@ -454,13 +450,13 @@ def test_boxes_of_every_usual_form_are_drawn_and_told_apart(
     assert {RIGHT, WRONG, MISSED} <= colours_of(picture)
 
 
-def test_the_mode_of_a_detector_that_was_asked_is_training_again(tmp_path: Path) -> None:
+def test_a_detector_returns_to_training_mode_after_predicting(tmp_path: Path) -> None:
     model = Detector()
     detected(tmp_path, DetVisualizationHook(interval=1), lambda *_: 0.5, (IMAGES, TRUTH), model=model)
     assert model.training
 
 
-def test_boxes_have_the_colours_and_thresholds_that_are_asked_for(tmp_path: Path) -> None:
+def test_boxes_have_the_wanted_colours_and_thresholds(tmp_path: Path) -> None:
     pink = (255, 0, 128)
     hook = DetVisualizationHook(interval=1, bbox_color=list(pink), score_thr=0.95, thickness=3, text_color="black")
     _, picture = detected(tmp_path, hook, lambda *_: GUESS, (IMAGES, TRUTH))
@@ -471,9 +467,7 @@ def test_boxes_have_the_colours_and_thresholds_that_are_asked_for(tmp_path: Path
 
 
 @pytest.mark.parametrize(("settings", "absent"), [({"draw_gt": False}, MISSED), ({"draw_pred": False}, WRONG)])
-def test_only_one_side_is_drawn_where_the_other_is_not_wanted(
-    tmp_path: Path, settings: dict[str, Any], absent: Any
-) -> None:
+def test_truth_or_prediction_alone_can_be_drawn(tmp_path: Path, settings: dict[str, Any], absent: Any) -> None:
     _, picture = detected(tmp_path, DetVisualizationHook(interval=1, **settings), lambda *_: GUESS, (IMAGES, TRUTH))
     assert absent not in colours_of(picture)
 
@@ -499,12 +493,12 @@ def test_masks_of_every_usual_form_are_drawn_beside_each_other(tmp_path: Path, f
     name, picture = detected(tmp_path, hook, lambda *_: {"out": logits}, (torch.rand(2, 3, 40, 40), truth[form]))
     assert name == "train/masks"
     assert {WRONG, (16, 32, 48), (255, 255, 255)} <= colours_of(picture)
-    assert form == "one-hot" or (128, 128, 128) in colours_of(picture), "what is ignored"
+    assert form == "one-hot" or (128, 128, 128) in colours_of(picture), "the ignored class"
 
 
 @pytest.mark.parametrize("classes", [1, 4])
 @pytest.mark.parametrize("shape", [(7, 32, 32), (32, 32, 7), (1, 32, 32), (32, 32, 3), (12, 32, 48), (32, 48, 12)])
-def test_masks_of_any_resolution_fit_images_of_any_channels_and_layout(
+def test_masks_of_any_resolution_fit_images_of_any_layout(
     tmp_path: Path, shape: tuple[int, int, int], classes: int
 ) -> None:
     size = shape[1:] if shape[0] < shape[2] or shape[1] == shape[2] else shape[:2]
@@ -514,7 +508,7 @@ def test_masks_of_any_resolution_fit_images_of_any_channels_and_layout(
     assert name == "train/masks"
 
 
-def test_a_segmentation_model_is_asked_where_the_outputs_have_no_prediction(tmp_path: Path) -> None:
+def test_without_predictions_the_segmentation_model_runs(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1))
     batch = torch.rand(2, 3, 16, 16), torch.zeros(2, 16, 16, dtype=torch.long)
     name, _ = detected(tmp_path, SegVisualizationHook(interval=1), lambda *_: 0.5, batch, model=model)
@@ -523,5 +517,5 @@ def test_a_segmentation_model_is_asked_where_the_outputs_have_no_prediction(tmp_
 
 def test_files_are_pictures(tmp_path: Path) -> None:
     run = Run(tmp_path, VisualizationHook(interval=4)).train(epochs=1)
-    for file, (_, picture, _) in zip(run.files, run.album.images, strict=True):
+    for file, (_, picture, _) in zip(run.files, run.sink.images, strict=True):
         assert np.array_equal(np.asarray(Image.open(tmp_path / "visualization" / file)), picture)

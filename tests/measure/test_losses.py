@@ -12,7 +12,7 @@ from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.measure.losses import INTERVALS_KEPT, LossReporter, Window, losses_of, numbers_of
+from ignite_hooks.measure.losses import INTERVALS_KEPT, LossReporter, Window, losses_of
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,6 @@ def test_a_rare_loss_is_averaged_over_its_own_values() -> None:
     for output in ({"loss": 1.0}, {"loss": 2.0, "aux": torch.tensor(4.0)}, {"loss": torch.tensor(3.0)}):
         window.add(output)
     assert window.means() == {"loss": 2.0, "aux": 4.0}
-
-
-def test_only_single_numbers_are_numbers() -> None:
-    given: dict[str, Any] = {
-        "float": 0.5,
-        "int": 3,
-        "tensor": torch.tensor([2.0]),
-        "numpy": numpy.float32(0.25),
-        "bool": True,
-        "matrix": torch.zeros(2, 2),
-        "array": numpy.zeros(3),
-        "text": "t",
-        "none": None,
-        "nested": {"a": 1},
-    }
-    assert numbers_of(given) == {"float": 0.5, "int": 3, "tensor": 2.0, "numpy": 0.25}
 
 
 # -- one window for several hooks ------------------------------------------------------------------------------

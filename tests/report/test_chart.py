@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ignite_hooks.report.chart import HEIGHT, WIDTH, Scale, bar, chart, value
-from ignite_hooks.report.curves import MOST, Mark, Series
+from ignite_hooks.report.curves import MAX_POINTS, Mark, Series
 
 
 def series(*values: float, name: str = "accuracy") -> Series:
@@ -27,12 +27,12 @@ def series(*values: float, name: str = "accuracy") -> Series:
         (1e-300, 1e300),
         (-1.7e308, 1.7e308),
         (5e-324, 5e-324),
-        tuple(float(n % 7) for n in range(10 * MOST)),
+        tuple(float(n % 7) for n in range(10 * MAX_POINTS)),
     ],
     ids=lambda values: f"{len(values)} from {min(values, default=None)} to {max(values, default=None)}",
 )
 @pytest.mark.parametrize("name", ["accuracy", "loss"])
-def test_whatever_the_values_everything_is_within_the_picture(values: tuple[float, ...], name: str) -> None:
+def test_all_points_lie_within_the_chart(values: tuple[float, ...], name: str) -> None:
     one = series(*values, name=name)
     root = ElementTree.fromstring(chart([one], len(values), [one.best]))
     places = [(float(c.get("cx", 0)), float(c.get("cy", 0))) for c in root.iter("circle")]
@@ -42,18 +42,18 @@ def test_whatever_the_values_everything_is_within_the_picture(values: tuple[floa
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
 
 
-def test_losses_over_decades_are_drawn_to_a_logarithmic_scale() -> None:
+def test_losses_over_decades_have_a_logarithmic_scale() -> None:
     assert "log scale" in chart([series(10.0, 0.01, name="loss")], 2)
     assert "log scale" not in chart([series(10.0, 0.01)], 2)
     assert "log scale" not in chart([series(10.0, -0.01, name="loss")], 2)
 
 
-def test_what_lies_around_means_is_shaded() -> None:
+def test_the_range_around_means_is_shaded() -> None:
     assert "<polygon" not in chart([series(1.0, 2.0)], 2)
-    assert "<polygon" in chart([series(*range(2 * MOST))], 2 * MOST)
+    assert "<polygon" in chart([series(*range(2 * MAX_POINTS))], 2 * MAX_POINTS)
 
 
-def test_the_best_value_is_marked_and_says_what_it_is() -> None:
+def test_the_best_value_is_marked_with_a_hint() -> None:
     drawn = chart([series(0.1, 0.9, 0.5)], 3, [Mark(0.9, 2, 1)])
     assert "best accuracy: 0.9 at iteration 2" in drawn
 

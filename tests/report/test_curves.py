@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.report.curves import MOST, History, Mark, Series, shares
+from ignite_hooks.report.curves import MAX_POINTS, History, Mark, Series, shares
 
 
 def line(step: int, kind: str = "train", **scalars: Any) -> dict[str, Any]:
     return {"step": step, "epoch": 1, "kind": kind, "time": 10.0, "scalars": scalars}
 
 
-def test_a_series_stays_small_and_keeps_its_extremes_and_its_mean_exactly() -> None:
+def test_a_bounded_series_keeps_exact_extremes_and_mean() -> None:
     seed = int(os.environ.get("IGNITE_HOOKS_SEED", "7"))
     print(f"IGNITE_HOOKS_SEED={seed}")
     chance, series = random.Random(seed), Series("loss")
     values = [chance.gauss(0, 1) for _ in range(50_000)]
     for step, value in enumerate(values, 1):
         series.add(value, step, None)
-    assert MOST / 2 <= len(series.points) <= MOST
+    assert MAX_POINTS / 2 <= len(series.points) <= MAX_POINTS
     assert series.lowest is not None
     assert series.highest is not None
     assert (series.lowest.value, series.highest.value) == (min(values), max(values))
@@ -31,7 +31,7 @@ def test_a_series_stays_small_and_keeps_its_extremes_and_its_mean_exactly() -> N
     assert [p.step for p in series.points] == sorted(p.step for p in series.points)
 
 
-def test_what_is_written_again_takes_the_place_of_what_was_there() -> None:
+def test_values_of_repeated_steps_replace_earlier_ones() -> None:
     series = Series("accuracy")
     for step, value in ((1, 0.1), (2, 0.9), (3, 0.3), (2, 0.2)):
         series.add(value, step, 1)
@@ -39,7 +39,7 @@ def test_what_is_written_again_takes_the_place_of_what_was_there() -> None:
     assert series.best == Mark(0.2, 2, 1)
 
 
-def test_values_that_are_not_finite_are_counted_and_leave_the_rest_alone() -> None:
+def test_values_that_are_not_finite_are_only_counted() -> None:
     history = History()
     history.add([line(1, loss=0.5), {**line(2, loss=None), "nonfinite": ["loss"]}, line(3, loss=0.25)])
     assert history.series["loss"].not_finite == 1
@@ -49,19 +49,19 @@ def test_values_that_are_not_finite_are_counted_and_leave_the_rest_alone() -> No
 @pytest.mark.parametrize(
     "row", [{}, {"step": "1", "scalars": {"a": 1}}, {"step": 1, "scalars": 3}, line(1, a="text", b=True, c=[1], d=None)]
 )
-def test_lines_of_another_make_are_passed_over(row: dict[str, Any]) -> None:
+def test_invalid_lines_are_skipped(row: dict[str, Any]) -> None:
     history = History()
     history.add([row])
     assert history.series == {}
 
 
-def test_lines_of_an_earlier_run_are_not_of_this_one() -> None:
+def test_lines_of_an_earlier_run_are_skipped() -> None:
     history = History(since=10.0)
     history.add([{**line(9, loss=1.0), "time": 9.0}, line(1, loss=2.0)])
     assert [p.value for p in history.series["loss"].points] == [2.0]
 
 
-def test_numbers_that_belong_together_stand_together() -> None:
+def test_related_numbers_share_a_chart() -> None:
     history = History()
     scalars = {"loss": 1.0, "lr": 0.1, "lr/head": 0.2, "time/iter": 0.3, "grad_norm/a": 1.0, "grad_norm/b": 2.0}
     history.add([line(1, **scalars, **{"share/data": 0.25}), line(1, "val", loss=2.0, accuracy=0.5)])
@@ -78,7 +78,7 @@ def test_numbers_that_belong_together_stand_together() -> None:
     assert [series.name for series in history.evaluated()] == ["val/loss", "val/accuracy"]
 
 
-def test_shares_are_those_of_the_whole_run_and_not_of_its_last_iterations() -> None:
+def test_shares_are_those_of_the_whole_run() -> None:
     history = History()
     for step in range(1, 1001):
         long = step <= 500
@@ -87,14 +87,14 @@ def test_shares_are_those_of_the_whole_run_and_not_of_its_last_iterations() -> N
     assert dict(shares(history)) == pytest.approx({"data": 0.6, "forward": 0.4}, abs=0.01)
 
 
-def test_what_is_done_in_a_second_is_not_learnt() -> None:
+def test_throughput_is_a_resource_not_a_metric() -> None:
     history = History()
     history.add([line(1, **{"throughput/samples_per_s": 900.0, "throughput/tflops": 0.1})])
     assert history.learning() == {}
     assert list(history.resources()) == ["throughput/samples_per_s", "throughput/tflops"]
 
 
-def test_the_best_is_what_the_name_says_or_unknown() -> None:
+def test_the_best_value_follows_the_name_or_is_unknown() -> None:
     history = History()
     for step, value in ((1, 1.0), (2, 3.0), (3, 2.0)):
         history.add([line(step, "val", loss=value, accuracy=value, thing=value)])

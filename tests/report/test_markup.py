@@ -7,14 +7,14 @@ from ignite_hooks.report.markup import Markup, escaped, facts, link, table, tag
 HOSTILE = "\"'><script>alert(1)</script>&amp;\x00\u202e"
 
 
-def test_texts_and_attributes_are_escaped_and_elements_are_not_escaped_twice() -> None:
+def test_texts_and_attributes_are_escaped_exactly_once() -> None:
     found = tag("p", tag("b", HOSTILE), title=HOSTILE)
     assert found.count("<") == 4
     assert "&amp;amp;" in found
     assert escaped(found) == found
 
 
-def test_nothing_invisible_gets_into_a_page() -> None:
+def test_invisible_characters_are_replaced() -> None:
     assert escaped("a\x00b\u202ec\ud800") == "a\ufffdb\ufffdc\ufffd"
 
 
@@ -25,12 +25,12 @@ def test_a_link_stays_beside_the_page(path: str) -> None:
     assert not set(address) & set(":?# ")
 
 
-def test_columns_without_content_are_left_out() -> None:
+def test_columns_without_content_are_omitted() -> None:
     found = table([{"a": "1", "b": ""}, {"a": "2", "b": None}], numbers=["a"])
     assert ">a</th>" in found
     assert ">b</th>" not in found
     assert table([]).count("<td") == 0
 
 
-def test_markup_as_a_fact_is_taken_as_it_is() -> None:
+def test_markup_in_facts_is_not_escaped() -> None:
     assert facts({"<": Markup("<i>x</i>")}) == "<dl><dt>&lt;</dt><dd><i>x</i></dd></dl>"

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ignite_hooks.report import pictures
-from ignite_hooks.report.pictures import Album, embedded
+from ignite_hooks.report.pictures import PictureFinder, embedded
 
 
 def drawn(path: Path, size: int = 8, at: float = 1000.0) -> Path:
@@ -19,36 +19,36 @@ def drawn(path: Path, size: int = 8, at: float = 1000.0) -> Path:
     return path
 
 
-def test_the_newest_of_each_name_is_shown_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_the_newest_of_each_name_is_shown(tmp_path: Path) -> None:
     for step in (100, 200, 300):
         drawn(tmp_path / "visualization" / "val" / f"predictions_{step:06d}.png", at=1000.0 + step)
     drawn(tmp_path / "visualization" / "gradient_flow.png")
     drawn(tmp_path / "visualization" / "history.png")
-    shown, besides = Album().look([tmp_path / "visualization"], tmp_path, 5)
+    shown, besides = PictureFinder().newest([tmp_path / "visualization"], tmp_path, 5)
     assert [(picture.name, picture.step) for picture in shown] == [("val/predictions", 300), ("gradient_flow", None)]
     assert besides == 2
     assert shown[0].file == "visualization/val/predictions_000300.png"
 
 
-def test_no_more_are_shown_than_asked_for_and_none_of_an_earlier_run(tmp_path: Path) -> None:
+def test_pictures_beyond_the_limit_or_of_earlier_runs_are_omitted(tmp_path: Path) -> None:
     for number in range(6):
         drawn(tmp_path / f"p{number}.png", at=1000.0 + number)
-    shown, besides = Album().look([tmp_path], tmp_path, 2, since=1002.0)
+    shown, besides = PictureFinder().newest([tmp_path], tmp_path, 2, since=1002.0)
     assert [picture.name for picture in shown] == ["p4", "p5"]
     assert besides == 2
 
 
-def test_together_they_stay_within_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_BYTES", 3000)
+def test_pictures_together_stay_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MAX_BYTES", 3000)
     for number in range(6):
         drawn(tmp_path / f"p{number}.png", size=20, at=1000.0 + number)
-    shown, besides = Album().look([tmp_path], tmp_path, 6)
+    shown, besides = PictureFinder().newest([tmp_path], tmp_path, 6)
     assert 0 < len(shown) < 6
     assert sum(len(picture.data) for picture in shown) <= 3000
     assert len(shown) + besides == 6
 
 
-def test_large_files_become_smaller(tmp_path: Path) -> None:
+def test_large_files_are_reduced(tmp_path: Path) -> None:
     path = drawn(tmp_path / "large.png", size=1000)
     data = embedded(path)
     assert path.stat().st_size > pictures.LARGE
@@ -56,29 +56,29 @@ def test_large_files_become_smaller(tmp_path: Path) -> None:
     assert len(data) < path.stat().st_size / 2
 
 
-def test_what_only_looks_like_a_picture_is_not_shown(tmp_path: Path) -> None:
+def test_files_that_are_not_pictures_are_omitted(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("<script>")
     (tmp_path / "link.png").symlink_to("/etc/hostname")
-    assert Album().look([tmp_path], tmp_path, 5)[0] == []
+    assert PictureFinder().newest([tmp_path], tmp_path, 5)[0] == []
 
 
-def test_a_large_picture_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+def test_incomplete_large_pictures_are_omitted(tmp_path: Path) -> None:
     path = drawn(tmp_path / "large.png", size=1000)
     path.write_bytes(path.read_bytes()[: pictures.LARGE + 1000])
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(pictures.LARGE))
     whole = drawn(tmp_path / "whole.png")
-    shown, _ = Album().look([tmp_path], tmp_path, 5)
+    shown, _ = PictureFinder().newest([tmp_path], tmp_path, 5)
     assert [one.file for one in shown] == [whole.name]
 
 
-def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     monkeypatch.setattr(pictures, "embedded", lambda path: read.append(path) or "data:image/png;base64,")
-    album = Album()
+    finder = PictureFinder()
     path = drawn(tmp_path / "p.png")
-    album.look([tmp_path], tmp_path, 5)
-    album.look([tmp_path], tmp_path, 5)
+    finder.newest([tmp_path], tmp_path, 5)
+    finder.newest([tmp_path], tmp_path, 5)
     assert read == [path]
     drawn(path, at=2000.0)
-    album.look([tmp_path], tmp_path, 5)
+    finder.newest([tmp_path], tmp_path, 5)
     assert read == [path, path]

@@ -31,7 +31,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     assert "<i>" not in page
 
 
-def test_no_text_of_a_run_becomes_a_part_of_the_page() -> None:
+def test_texts_of_a_profile_never_become_markup() -> None:
     profile = seen(one=Operator(HOSTILE, 1, 0.9))
     profile.functions = {HOSTILE: Operator(HOSTILE, 3, 0.9, stack=(HOSTILE,))}
     profile.traces = [HOSTILE]
@@ -51,14 +51,14 @@ def test_a_browser_may_load_and_run_nothing() -> None:
     assert str(policy["content"]).startswith("default-src 'none'; img-src data:;")
 
 
-def test_it_is_dark_where_the_reader_wants_it_dark() -> None:
+def test_the_page_has_a_dark_mode() -> None:
     page = profile_page("t", [])
     dark = page.partition("prefers-color-scheme: dark")[2]
     assert "color-scheme: light dark" in page
     assert all(as_hex(colour) in dark for colour in ON_DARK)
 
 
-def test_numbers_are_aligned_to_the_right_and_names_to_the_left() -> None:
+def test_numbers_are_right_aligned_names_left_aligned() -> None:
     page = profile_page("t", [Section("s", rows=[{"operator": "mm", "calls": "3", "called by": "f"}])])
     cells = [given.get("class") for name, given in Outline(page).elements if name == "td"]
     assert cells == [None, "n", None]
@@ -75,7 +75,7 @@ def test_a_browser_shows_it_in_light_and_dark(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_long_names_of_functions_do_not_push_their_times_off_the_page(tmp_path: Path) -> None:
+def test_long_function_names_leave_times_visible(tmp_path: Path) -> None:
     name = f"<built-in method _record_function_enter_new of {'pybind11_builtins.pybind11_detail_' * 4}record object>"
     stack = tuple(f"torch/nn/modules/a_rather_long_name_of_a_module.py({n}): _call_implementation" for n in range(6))
     profile = seen(mm=Operator("aten::mm", 10, 0.2))
@@ -83,7 +83,7 @@ def test_long_names_of_functions_do_not_push_their_times_off_the_page(tmp_path: 
     widest = "Math.max(...[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth))"
     measured = f"<script>document.title = 'width ' + {widest}</script>"
     page = tmp_path / "page.html"
-    # The policy of the page would not let the script run that measures it.
+    # The policy of the page would forbid the script that measures it.
     page.write_text(profile_page("t", report_of(profile)).replace("Content-Security-Policy", "") + measured)
     shown = as_shown(page.as_uri(), tmp_path, "--window-size=1000,800")
     width = re.search(r"<title>width (\d+)</title>", shown)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ignite_hooks.errors import MetricError
-from ignite_hooks.run.metrics import NAMES_SHOWN, Metrics
+from ignite_hooks.run.metrics import NAMES_SHOWN, Metrics, numbers_of
 
 
 def published(step: int = 1, **values: Any) -> Metrics:
@@ -239,3 +239,19 @@ def test_clear_forgets_everything() -> None:
 
 def test_it_prints_like_the_mapping_it_is() -> None:
     assert repr(published(loss=torch.tensor(0.5), n=3)) == "{'loss': 0.5, 'n': 3}"
+
+
+def test_only_single_numbers_are_numbers() -> None:
+    given: dict[str, Any] = {
+        "float": 0.5,
+        "int": 3,
+        "tensor": torch.tensor([2.0]),
+        "numpy": numpy.float32(0.25),
+        "bool": True,
+        "matrix": torch.zeros(2, 2),
+        "array": numpy.zeros(3),
+        "text": "t",
+        "none": None,
+        "nested": {"a": 1},
+    }
+    assert numbers_of(given) == {"float": 0.5, "int": 3, "tensor": 2.0, "numpy": 0.25}

@@ -195,3 +195,55 @@ def test_hooks_are_found_by_name_and_by_class(tmp_path: Path) -> None:
         runner.register_hook(RecordingHook(log=log, name="one"))
     runner.remove_hook("one")
     assert "one" not in runner.hooks
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trainer",
+        "evaluators",
+        "model",
+        "optimizer",
+        "scheduler",
+        "epoch",
+        "iter",
+        "max_epochs",
+        "max_iters",
+        "global_step",
+        "batch_idx",
+        "data_batch",
+        "outputs",
+        "loss_dict",
+        "metrics",
+        "best",
+        "checkpoint",
+        "stop_reason",
+        "resumed_from",
+        "work_dir",
+        "logger",
+        "writer",
+        "hooks",
+        "plan",
+        "services",
+        "register_hook",
+        "remove_hook",
+        "register_service",
+        "get_service",
+        "call_hook",
+        "save_checkpoint",
+        "load_checkpoint",
+        "resume",
+        "validate",
+        "test",
+        "stop",
+        "report",
+        "detach",
+        "close",
+        "store",
+    ],
+)
+def test_the_runner_has_what_the_documents_promise(name: str, tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    trainer.run([1])
+    getattr(runner, name)

@@ -14,10 +14,10 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
-    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.drawing.thread import DrawingThread
     from ignite_hooks.run.runner import Runner
 
-MOST_LAYERS = 6
+MAX_LAYERS = 6
 
 
 @settings
@@ -52,7 +52,7 @@ class FeatureMapHook(BaseHook):
     on_error: OnError = "warn"
 
     def __post_init__(self) -> None:
-        self._studio: Studio | None = None
+        self._thread: DrawingThread | None = None
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
@@ -63,32 +63,43 @@ class FeatureMapHook(BaseHook):
         self._draw(runner, runner.data_batch, runner.outputs)
 
     def cleanup(self) -> None:
-        studio, self._studio = self._studio, None
-        if studio is not None:
-            studio.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
     def _draw(self, runner: Runner, batch: Any, outputs: Any) -> None:
         if not is_main_process():
             return
         from ignite_hooks.drawing import explain
-        from ignite_hooks.drawing import figures as sheets
-        from ignite_hooks.drawing import samples as reading
-        from ignite_hooks.drawing.thread import open_studio
+        from ignite_hooks.drawing.figures import features
+        from ignite_hooks.drawing.samples import samples_of
 
         if runner.model is None:
             raise ValueError("there is no model whose layers could be drawn: pass model=... to attach_hooks()")
-        if self._studio is None:
-            self._studio = open_studio(self, runner)
-        samples = reading.samples_of(batch, outputs, self.extract)
+        if self._thread is None:
+            self._thread = self._start_thread(runner)
+        samples = samples_of(batch, outputs, self.extract)
         if samples.problem or not len(samples):
-            self._studio.nothing_to_draw(samples.problem)
+            self._thread.warn_nothing_to_draw(samples.problem)
             return
         at = min(self.sample_batch_idx, len(samples) - 1)
         image = (samples.images if samples.inputs is None else samples.inputs)[at : at + 1]
-        layers = list(self.layers) if self.layers is not None else explain.spread_layers(runner.model, MOST_LAYERS)
+        layers = list(self.layers) if self.layers is not None else explain.spread_layers(runner.model, MAX_LAYERS)
         title = f"iteration {runner.global_step}, epoch {runner.trainer.state.epoch}"
         for name, maps in explain.feature_maps(runner.model, image, layers).items():
             channels = explain.most_active(maps[0], self.max_features).tolist()
             note = f"layer {name}: the {len(channels)} most active of {maps.shape[1]} channels"
-            paint = partial(sheets.features, maps[0][channels].cpu(), channels, title=title, note=note)
-            self._studio.draw(f"feature_map/{name}", runner.global_step, paint, look=f"train {runner.global_step}")
+            paint = partial(features, maps[0][channels].cpu(), channels, title=title, note=note)
+            self._thread.draw(f"feature_map/{name}", runner.global_step, paint, sample=f"train {runner.global_step}")
+
+    def _start_thread(self, runner: Runner) -> DrawingThread:
+        from ignite_hooks.drawing.thread import DrawingThread
+
+        folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
+        return DrawingThread(
+            self.name or type(self).__name__,
+            folder=folder if self.save else None,
+            sink=runner.writer,
+            show=self.show,
+            logger=runner.logger,
+        )

@@ -16,10 +16,10 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
-    from ignite_hooks.drawing.thread import Studio
+    from ignite_hooks.drawing.thread import DrawingThread
     from ignite_hooks.run.runner import Runner
 
-MOST_POINTS = 400
+MAX_POINTS = 400
 """Maximum number of points per number; every second one is dropped above it, as the state is saved."""
 
 Points = list[tuple[int, float]]
@@ -62,7 +62,7 @@ class HistoryPlotHook(BaseHook):
     state: Curves = field(init=False, default_factory=Curves)
 
     def __post_init__(self) -> None:
-        self._studio: Studio | None = None
+        self._thread: DrawingThread | None = None
         self._drawn_at = -1
 
     def before_run(self, runner: Runner) -> None:
@@ -87,9 +87,9 @@ class HistoryPlotHook(BaseHook):
             self._draw(runner)
 
     def cleanup(self) -> None:
-        studio, self._studio = self._studio, None
-        if studio is not None:
-            studio.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
     def _add(self, values: Any, step: int) -> None:
         for name, value in values.items():
@@ -100,11 +100,10 @@ class HistoryPlotHook(BaseHook):
     def _draw(self, runner: Runner) -> None:
         if not is_main_process():
             return
-        from ignite_hooks.drawing.thread import open_studio
         from ignite_hooks.drawing.training_curves import curves
 
-        if self._studio is None:
-            self._studio = open_studio(self, runner)
+        if self._thread is None:
+            self._thread = self._start_thread(runner)
         self._drawn_at = runner.global_step
         points = without_copies({name: list(points) for name, points in self.state.points.items()})
         best = {
@@ -115,7 +114,19 @@ class HistoryPlotHook(BaseHook):
         }
         title = f"{runner.work_dir.name}, iteration {runner.global_step}"
         paint = partial(curves, points, title=title, best=best)
-        self._studio.draw("history", runner.global_step, paint, replace=True)
+        self._thread.draw("history", runner.global_step, paint, replace=True)
+
+    def _start_thread(self, runner: Runner) -> DrawingThread:
+        from ignite_hooks.drawing.thread import DrawingThread
+
+        folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
+        return DrawingThread(
+            self.name or type(self).__name__,
+            folder=folder if self.save else None,
+            sink=runner.writer,
+            show=self.show,
+            logger=runner.logger,
+        )
 
 
 def as_number(value: Any) -> float | None:
@@ -128,7 +139,7 @@ def as_number(value: Any) -> float | None:
     return float(value.detach()) if callable(count) and count() == 1 else None
 
 
-def add_point(points: Points, point: tuple[int, float], most: int = MOST_POINTS) -> Points:
+def add_point(points: Points, point: tuple[int, float], most: int = MAX_POINTS) -> Points:
     """Return the points and a new one, which replaces those of its iteration and later; drop every second if too many.
 
     Example:

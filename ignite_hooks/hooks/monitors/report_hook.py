@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le
@@ -15,15 +14,24 @@ from annotated_types import Ge, Gt, Le
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import environment_facts
-from ignite_hooks.measure.losses import cuda_memory
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import History
-from ignite_hooks.report.page import BestScore, HookCost, RunPage, Said, State, render
-from ignite_hooks.report.pictures import Album
+from ignite_hooks.report.data import (
+    BestScore,
+    LoggedWarning,
+    RunPage,
+    State,
+    WarningCollector,
+    config_as_yaml,
+    costs_of,
+    memory_facts,
+)
+from ignite_hooks.report.page import render
+from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.store.files import write_whole
-from ignite_hooks.text import one_line, shown
+from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
     from ignite_hooks.run.report import Report
@@ -31,9 +39,8 @@ if TYPE_CHECKING:
     from ignite_hooks.writers.jsonl import Tail
 
 FILE_NAME = "report.html"
-MOST_WARNINGS = 60
-MAX_LENGTH = 2000
-"""Maximum number of characters of a warning; of a traceback, four times as many."""
+MAX_TRACE_LENGTH = 8000
+"""Maximum number of characters of a traceback."""
 LINKED_FILES = ("metrics.jsonl", "logs", "config.yaml", "profile/profile_report.html")
 """Files that the page links to, if they exist."""
 
@@ -79,9 +86,9 @@ class ReportHook(BaseHook):
         self._completed = False
         self._history = History()
         self._tail: Tail | None = None
-        self._album = Album()
+        self._pictures = PictureFinder()
         self._collector: WarningCollector | None = None
-        self._warnings: tuple[Said, ...] = ()
+        self._warnings: tuple[LoggedWarning, ...] = ()
         self._environment: dict[str, str] = {}
 
     @property
@@ -137,7 +144,7 @@ class ReportHook(BaseHook):
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         self._reason = runner.masks.text(one_line(exception))
         lines = runner.masks.text("".join(traceback.format_exception(exception)))
-        self._trace = lines if len(lines) <= 4 * MAX_LENGTH else f"…{lines[-4 * MAX_LENGTH :]}"
+        self._trace = lines if len(lines) <= MAX_TRACE_LENGTH else f"…{lines[-MAX_TRACE_LENGTH:]}"
         self._state = "failed"
 
     def cleanup(self, runner: Runner) -> None:
@@ -166,7 +173,7 @@ class ReportHook(BaseHook):
     def _stop_collecting(self) -> None:
         collector, self._collector = self._collector, None
         if collector is not None:
-            self._warnings = collector.warning()
+            self._warnings = collector.warnings()
             collector.close()
 
     # -- the page ---------------------------------------------------------------------------------------------
@@ -189,11 +196,12 @@ class ReportHook(BaseHook):
         report: Report = runner.report()
         timer = runner.get_service("timer")
         figures = timer.figures() if self._state == "running" and hasattr(timer, "figures") else {}
+        evaluating = {name for name, hook in runner.hooks.registered.items() if getattr(hook, "evaluates", None)}
         rows, again = self._tail.new() if self._tail is not None else ([], False)
         if again:
             self._history.series.clear()
         self._history.add(rows)
-        shown_, besides = self._pictures(runner)
+        pictures, besides = self._newest_pictures(runner)
         failures = runner.writer.failures()
         lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in failures.items()]
         return RunPage(
@@ -212,79 +220,34 @@ class ReportHook(BaseHook):
             resumed_from="" if runner.state.resumed_from is None else mask(str(runner.state.resumed_from)),
             best=[BestScore(n, one.score, one.epoch, one.step, one.file) for n, one in runner.best.items()],
             history=self._history,
-            costs=list(costs_of(report, runner)),
+            costs=list(costs_of(report, evaluating)),
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],
-            pictures=shown_,
+            pictures=pictures,
             pictures_besides=besides,
-            config=config_text(runner),
+            config=config_as_yaml(runner.get_service("config"), runner.masks),
             environment={
                 **{name: mask(text) for name, text in self._environment.items()},
                 "began": time.strftime("%d %b %Y, %H:%M:%S %Z", time.localtime(self._began)),
                 "work directory": mask(str(runner.work_dir)),
             },
-            memory=memory_in_words(),
+            memory=memory_facts(),
             files=[name for name in LINKED_FILES if (runner.work_dir / name).exists()],
             failures=[line for line in map(mask, [*report.failure_lines(), *lost]) if not self._ended_the_run(line)],
             findings=[mask(line) for line in report.finding_lines()],
-            warnings=self._collector.warning() if self._collector is not None else self._warnings,
+            warnings=self._collector.warnings() if self._collector is not None else self._warnings,
         )
 
     def _ended_the_run(self, line: str) -> bool:
         """Return whether a failure is the one that ended the run."""
         return self._state == "failed" and line.partition(": ")[2] in self._reason
 
-    def _pictures(self, runner: Runner) -> tuple[list[Any], int]:
+    def _newest_pictures(self, runner: Runner) -> tuple[list[Any], int]:
         if not self.pictures:
             return [], 0
         others = (getattr(hook, "out_dir", None) for hook in runner.hooks.values())
         folders = [runner.services["visualization_dir"], *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
-        return self._album.look(folders, runner.work_dir, self.pictures, self._history.since - 1)
-
-
-class WarningCollector(logging.Handler):
-    """A log handler that collects the warnings of a run and counts repeated ones.
-
-    Args:
-        loggers: Loggers to collect from.
-        mask: Removes the secrets from a text.
-    """
-
-    def __init__(self, loggers: list[logging.Logger], mask: Callable[[str], str]) -> None:
-        super().__init__(logging.WARNING)
-        self._loggers, self._mask = loggers, mask
-        self._last: logging.LogRecord | None = None
-        self._collected: dict[tuple[str, str], Said] = {}
-        for logger in loggers:
-            logger.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Record it, once: one of the loggers may be the parent of another."""
-        if record is self._last:
-            return
-        self._last = record
-        try:
-            text = self._mask(record.getMessage())[:MAX_LENGTH]
-        except Exception:
-            self.handleError(record)
-            return
-        key = (record.levelname, text)
-        if key in self._collected:
-            warning = self._collected[key]
-            self._collected[key] = Said(text, warning.at, record.levelname, warning.times + 1)
-        elif len(self._collected) < MOST_WARNINGS:
-            self._collected[key] = Said(text, record.created, record.levelname)
-
-    def warning(self) -> tuple[Said, ...]:
-        """Return the warnings so far."""
-        return tuple(self._collected.values())
-
-    def close(self) -> None:
-        """Stop collecting."""
-        for logger in self._loggers:
-            logger.removeHandler(self)
-        self._last = None
-        super().close()
+        return self._pictures.newest(folders, runner.work_dir, self.pictures, self._history.since - 1)
 
 
 def loggers_of(runner: Runner) -> list[logging.Logger]:
@@ -292,53 +255,3 @@ def loggers_of(runner: Runner) -> list[logging.Logger]:
     logger = runner.logger
     behind = (logger.parent or logger) if isinstance(logger, logging.Logger) else None
     return list(dict.fromkeys([*([behind] if behind is not None else []), logging.getLogger(LOGGER_NAME)]))
-
-
-def costs_of(report: Report, runner: Runner) -> Iterator[HookCost]:
-    """Yield the cost of each hook, the most expensive first."""
-    for name, tally in report.hooks().items():
-        if tally.calls:
-            evaluates = bool(getattr(runner.hooks.registered.get(name), "evaluates", None))
-            p99 = tally.percentile(0.99)
-            yield HookCost(name, tally.calls, tally.total, tally.mean, p99, tally.worst, evaluates)
-
-
-def memory_in_words() -> dict[str, str]:
-    """Return the memory in use, in words."""
-    from ignite_hooks.measure.machine import memory_of_machine, memory_of_process
-
-    found = memory_of_process() | memory_of_machine() | cuda_memory()
-    machine = f"{found['memory/percent']:.0f} % in use, {found['memory/available_mb'] / 1024:.1f} GB free"
-    words = {"memory of this process": f"{found['memory/process_mb']:,.0f} MB", "memory of the machine": machine}
-    if found["memory/children_mb"] >= 1:
-        words["memory of its workers"] = f"{found['memory/children_mb']:,.0f} MB"
-    if "memory_mb" in found:
-        words["peak of the GPU"] = f"{found['memory_mb']:,.0f} MB"
-    return words
-
-
-def config_text(runner: Runner) -> str:
-    """Return the configuration as YAML, without its secrets."""
-    config = runner.get_service("config")
-    if not isinstance(config, Mapping) or not config:
-        return ""
-    import yaml
-
-    text: str = yaml.safe_dump(yaml_value(runner.masks.tree(config)), sort_keys=False, allow_unicode=True, width=110)
-    return runner.masks.text(text)
-
-
-def yaml_value(value: Any, depth: int = 0) -> Any:
-    """Return a value that YAML can hold; objects become text.
-
-    Example:
-        >>> yaml_value({"hooks": ({"path": Path("a")}, object)})
-        {'hooks': [{'path': 'a'}, "<class 'object'>"]}
-    """
-    if depth < 30 and isinstance(value, Mapping):
-        return {str(key): yaml_value(item, depth + 1) for key, item in value.items()}
-    if depth < 30 and isinstance(value, (list, tuple)):
-        return [yaml_value(item, depth + 1) for item in value]
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    return str(value) if isinstance(value, Path) else shown(value, 200)

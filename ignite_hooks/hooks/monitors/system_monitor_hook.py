@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import machine_findings
-from ignite_hooks.measure.gpus import Gpus
 from ignite_hooks.measure.machine import Machine, Sampler, means
+from ignite_hooks.measure.nvml import Gpus
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 

@@ -10,10 +10,11 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
-from ignite_hooks.measure.losses import LossReporter, evaluated
+from ignite_hooks.measure.losses import LossReporter
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.run.metrics import evaluated
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

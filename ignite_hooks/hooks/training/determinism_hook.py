@@ -125,7 +125,7 @@ class DeterminismHook(BaseHook):
     def _look(self, runner: Runner) -> None:
         import torch
 
-        from ignite_hooks.model.averages import is_lazy_model
+        from ignite_hooks.model.wrapping import is_lazy_model
 
         # Lazy parameters have no size before their first forward pass.
         if not isinstance(runner.model, torch.nn.Module) or is_lazy_model(runner.model):

@@ -124,15 +124,22 @@ class LRFinderHook(BaseHook):
                 trainer.state.batch = batch_before
 
     def _draw(self, runner: Runner) -> None:
-        from ignite_hooks.drawing.thread import open_studio
+        from ignite_hooks.drawing.thread import DrawingThread
         from ignite_hooks.drawing.training_curves import range_test
 
-        studio = open_studio(self, runner)
+        folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
+        thread = DrawingThread(
+            self.name or type(self).__name__,
+            folder=folder if self.save else None,
+            sink=runner.writer,
+            show=self.show,
+            logger=runner.logger,
+        )
         try:
             title = "no learning rate found" if self.suggestion is None else f"learning rate {self.suggestion:.2g}"
-            studio.draw("lr_finder", 0, partial(range_test, self.points, self.suggestion, title=title), replace=True)
+            thread.draw("lr_finder", 0, partial(range_test, self.points, self.suggestion, title=title), replace=True)
         finally:
-            studio.close()
+            thread.close()
 
 
 class Kept:
@@ -145,7 +152,7 @@ class Kept:
         self._model = self._things[0]
 
     def __enter__(self) -> Kept:
-        from ignite_hooks.model.averages import is_lazy_model
+        from ignite_hooks.model.wrapping import is_lazy_model
 
         if is_lazy_model(self._model):
             raise ValueError(

@@ -56,13 +56,14 @@ class YOLOXLrUpdaterHook(BaseHook):
         return When()
 
     def before_train(self, runner: Runner, scheduler: Any = None) -> None:
-        if runner.epoch_length is None or runner.max_iters is None:
+        length = runner.trainer_state.epoch_length
+        if length is None or runner.max_iters is None:
             raise ValueError("how long an epoch is has to be known: give trainer.run(..., epoch_length=...)")
         if scheduler is not None:
             runner.logger.warning(
                 "there is a scheduler (%s) too: who steps it undoes this one", type(scheduler).__name__
             )
-        self._length, self._max_iters = runner.epoch_length, runner.max_iters
+        self._length, self._max_iters = length, runner.max_iters
         warmup = self.warmup_iters / (1 if self.warmup_by_epoch else self._length)
         epochs = self._max_iters / self._length
         if epochs <= warmup + self.num_last_epochs:

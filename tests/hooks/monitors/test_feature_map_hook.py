@@ -18,16 +18,16 @@ from ignite_hooks.writers.memory import MemoryWriter
 def run(folder: Path, hook: Any, batches: int = 4) -> tuple[Runner, MemoryWriter, nn.Module]:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(4 * 64, 2))
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), 0.1), nn.CrossEntropyLoss())
-    album = MemoryWriter()
-    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [album]}, work_dir=folder, model=model)
+    sink = MemoryWriter()
+    runner = attach_hooks(trainer, {"hooks": [hook], "writers": [sink]}, work_dir=folder, model=model)
     data = [(torch.rand(2, 3, 12, 12), torch.tensor([0, 1])) for _ in range(batches)]
     trainer.run(data, max_epochs=1)
-    return runner, album, model
+    return runner, sink, model
 
 
 def test_each_convolution_has_a_picture_when_due(tmp_path: Path) -> None:
-    runner, album, _ = run(tmp_path, {"type": "FeatureMapHook", "frequency": 2})
-    assert [(name, step) for name, _, step in album.images] == [
+    runner, sink, _ = run(tmp_path, {"type": "FeatureMapHook", "frequency": 2})
+    assert [(name, step) for name, _, step in sink.images] == [
         ("feature_map/0", 2),
         ("feature_map/2", 2),
         ("feature_map/0", 4),
@@ -60,8 +60,8 @@ def test_every_layer_of_one_iteration_is_drawn(tmp_path: Path, monkeypatch: pyte
 
 
 def test_named_layers_alone_are_drawn(tmp_path: Path) -> None:
-    _, album, _ = run(tmp_path, FeatureMapHook(frequency=4, layers=["1"]))
-    assert [name for name, _, _ in album.images] == ["feature_map/1"]
+    _, sink, _ = run(tmp_path, FeatureMapHook(frequency=4, layers=["1"]))
+    assert [name for name, _, _ in sink.images] == ["feature_map/1"]
 
 
 def test_layers_have_forward_hooks_only_when_it_is_due(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_layers_have_forward_hooks_only_when_it_is_due(tmp_path: Path) -> None:
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), 0.1), nn.CrossEntropyLoss())
     attach_hooks(trainer, [FeatureMapHook(frequency=2)], work_dir=tmp_path, model=model)
     trainer.run([(torch.rand(2, 3, 12, 12), torch.tensor([0, 1]))] * 2)
-    assert seen == [0, 0, 1], "two steps, and the look"
+    assert seen == [0, 0, 1], "two steps, and the run of the hook"
     assert not model[0]._forward_hooks
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [(0, 0), (1, 1), (7, 1)])
-def test_the_image_that_is_asked_for_is_looked_at(tmp_path: Path, wanted: int, taken: int) -> None:
+def test_sample_batch_idx_chooses_the_image(tmp_path: Path, wanted: int, taken: int) -> None:
     asked: list[torch.Tensor] = []
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Linear(8, 2))
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), 0.1), nn.CrossEntropyLoss())
@@ -92,7 +92,7 @@ def test_the_image_that_is_asked_for_is_looked_at(tmp_path: Path, wanted: int, t
     assert asked[1].unique().tolist() == [taken]
 
 
-def test_a_wrong_layer_is_told_with_the_nearest_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_layer_is_an_error_with_the_nearest_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(tmp_path, FeatureMapHook(frequency=4, layers=["22"]))
     assert "the model has no layer '22', did you mean '2'?" in caplog.text
 

@@ -182,7 +182,7 @@ def test_what_happens_between_epochs_is_in_no_iteration(tmp_path: Path, point: s
 def test_an_evaluation_inside_of_an_iteration_does_not_count(tmp_path: Path, name: str) -> None:
     run = timed(tmp_path, interval=4)
     evaluator = Engine(lambda engine, batch: run.hands.turn(50.0))
-    run.runner.add_evaluator(name, evaluator)
+    run.runner.installation.add_evaluator(name, evaluator)
 
     class Evaluate(BaseHook):
         interval = 2

@@ -1,4 +1,4 @@
-"""The page of a real run: what is on it, however the run ends, and how a browser shows it."""
+"""The page of a real run: its content however the run ends, and its display in a browser."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.hooks.monitors.report_hook import FILE_NAME, ReportHook
+from ignite_hooks.report.data import WarningCollector
 from ignite_hooks.report.page import render
 from ignite_hooks.testing import failing_at, tiny_run
 from tests.browser import as_shown, chromium, near, photographed
@@ -79,7 +80,7 @@ def test_the_page_is_written_at_the_start_and_updated(tmp_path: Path) -> None:
             seen.append((runner.work_dir / FILE_NAME).read_text())
 
     always = ReportHook()
-    # Writing takes no time by this clock, so it may be written again whenever there is something new.
+    # By this clock writing takes no time, so the page may be written whenever there is something new.
     always.clock = lambda: 0.0
     trained(tmp_path, cfg={"hooks": [*ALL[:-1], always, Reader()]})
     assert all("▶ running" in text for text in seen)
@@ -89,7 +90,7 @@ def test_the_page_is_written_at_the_start_and_updated(tmp_path: Path) -> None:
     assert "val/accuracy" in seen[6]
 
 
-def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
+def test_it_takes_at_most_its_share_of_the_time(tmp_path: Path) -> None:
     hook, written, now = ReportHook(interval=1, max_share=0.01), [], [0.0]
     hook.clock = lambda: now[0]
     write = hook._write
@@ -108,7 +109,7 @@ def test_it_takes_no_more_of_the_time_than_it_may(tmp_path: Path) -> None:
     run = tiny_run(batches=20)
     attach_hooks(run.trainer, [hook, Second()], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=1)
-    # Half a second of writing is one in a hundred of fifty seconds, which are five iterations.
+    # Half a second of writing is one hundredth of fifty seconds, which are five iterations.
     assert written == [0, 6, 12, 18, 20]
 
 
@@ -136,7 +137,7 @@ def test_loading_for_the_first_page_does_not_delay_the_next(tmp_path: Path) -> N
     assert written[:3] == [0, 1, 2]
 
 
-def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
+def test_it_is_updated_within_a_long_epoch(tmp_path: Path) -> None:
     hook, now, seen = ReportHook(), [0.0], []
     hook.clock = lambda: now[0]
 
@@ -152,7 +153,7 @@ def test_within_a_long_epoch_it_is_kept_up_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["after_train_iter", "after_epoch", "after_val_epoch"])
-def test_a_run_that_fails_says_where_and_why(tmp_path: Path, point: str) -> None:
+def test_a_failed_run_shows_where_and_why(tmp_path: Path, point: str) -> None:
     with pytest.raises(Exception, match="boom <b>"):
         trained(
             tmp_path,
@@ -168,7 +169,7 @@ def test_a_run_that_fails_says_where_and_why(tmp_path: Path, point: str) -> None
     assert 'http-equiv="refresh"' not in text
 
 
-def test_a_run_that_is_stopped_says_by_whom(tmp_path: Path) -> None:
+def test_a_stopped_run_shows_the_reason(tmp_path: Path) -> None:
     class Stopper(BaseHook):
         def after_train_iter(self, runner: Any) -> None:
             if runner.global_step == 4:
@@ -179,7 +180,7 @@ def test_a_run_that_is_stopped_says_by_whom(tmp_path: Path) -> None:
     assert "enough &lt;seen&gt;" in text
 
 
-def test_a_run_that_the_script_ends_is_not_called_finished(tmp_path: Path) -> None:
+def test_a_run_ended_by_the_script_is_not_finished(tmp_path: Path) -> None:
     class Terminator(BaseHook):
         def after_train_iter(self, runner: Any) -> None:
             if runner.global_step == 4:
@@ -188,7 +189,7 @@ def test_a_run_that_the_script_ends_is_not_called_finished(tmp_path: Path) -> No
     assert "the script ended it by terminate()" in trained(tmp_path, Terminator())[0]
 
 
-def test_after_a_signal_the_page_is_whole(tmp_path: Path) -> None:
+def test_after_a_signal_the_page_is_complete(tmp_path: Path) -> None:
     class Interrupted(BaseHook):
         def after_train_iter(self, runner: Any) -> None:
             if runner.global_step == 4:
@@ -220,7 +221,7 @@ def test_warnings_failures_and_findings_are_there_without_secrets(tmp_path: Path
     assert "Talker failed once: Talker.after_epoch failed at epoch 2" in words
     assert "Talker: something is <odd>" in words
     assert "api_key: '***'" in words
-    assert not [h for h in logging.getLogger("ignite_hooks").handlers if type(h).__name__ == "Ear"]
+    assert not [h for h in logging.getLogger("ignite_hooks").handlers if isinstance(h, WarningCollector)]
     assert runner.report().failures.keys() == {"Talker"}
 
 
@@ -233,7 +234,7 @@ def test_only_a_resumed_run_continues_its_curves(tmp_path: Path) -> None:
     assert "at iteration 4</title>" not in text
 
 
-def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
+def test_a_continued_run_keeps_its_curves(tmp_path: Path) -> None:
     trained(tmp_path, epochs=1)
     run = tiny_run()
     attach_hooks(run.trainer, ALL, work_dir=tmp_path, **run.services)
@@ -249,7 +250,7 @@ def test_a_run_that_is_taken_up_again_keeps_its_curves(tmp_path: Path) -> None:
 def test_a_test_after_the_run_belongs_to_its_report(tmp_path: Path) -> None:
     run = tiny_run()
     runner = attach_hooks(run.trainer, ALL, work_dir=tmp_path, test_loader=run.val_data, **run.services)
-    runner.add_evaluator("test", run.evaluator)
+    runner.installation.add_evaluator("test", run.evaluator)
     run.trainer.run(run.data, max_epochs=1)
     runner.test()
     text = (tmp_path / FILE_NAME).read_text()
@@ -263,14 +264,14 @@ def test_pictures_of_other_hooks_are_shown(tmp_path: Path) -> None:
     assert "gradient_flow" in text.partition('id="pictures"')[2]
 
 
-def test_where_nothing_writes_numbers_the_page_says_so(tmp_path: Path) -> None:
+def test_without_numbers_the_page_says_so(tmp_path: Path) -> None:
     run = tiny_run()
     attach_hooks(run.trainer, [{"type": "ReportHook"}], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=1)
     assert "LoggerHook writes them to metrics.jsonl" in visible((tmp_path / FILE_NAME).read_text())
 
 
-# -- what a browser makes of it ------------------------------------------------------------------------------------
+# -- display in a browser ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -290,7 +291,7 @@ def test_a_browser_shows_curves_in_light_and_dark(tmp_path: Path) -> None:
     dark = photographed(
         page.as_uri(), tmp_path / "dark.png", "--blink-settings=preferredColorScheme=0", size=(1300, 1500)
     )
-    # The paper, the lines and marks of the first two series.
+    # The background, then lines and marks of the first two series.
     assert near(light, (246, 247, 249)) > 100_000
     assert near(dark, (20, 23, 26)) > 100_000
     assert near(light, (0, 114, 178)) > 300
@@ -306,7 +307,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path: Path, kind: str) 
         trained(tmp_path, BaseHook(name="a_hook_with_a_name_that_is_longer_than_any_phone_is_wide_in_either_direction"))
     else:
         (tmp_path / FILE_NAME).write_text(render(hostile()))
-    # A window of Chromium is never this narrow, a frame can be; a page that runs nothing is asked from outside.
+    # A window of Chromium is never this narrow, but a frame can be; the page runs no script, so its parent asks.
     frame = '<iframe id="f" src="report.html" style="width:360px;height:640px;border:0"></iframe>'
     script = "f.onload=()=>{let d=f.contentDocument.scrollingElement;document.title=d.scrollWidth+' of '+d.clientWidth}"
     (tmp_path / "phone.html").write_text(f"<title>?</title>{frame}<script>{script}</script>")

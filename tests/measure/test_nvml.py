@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ignite_hooks.measure.gpus import Gpus, visible
+from ignite_hooks.measure.nvml import Gpus, visible
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
 
 READ = """
 import ctypes, json
-from ignite_hooks.measure.gpus import Gpus
+from ignite_hooks.measure.nvml import Gpus
 gpus = Gpus({settings})
 print(gpus.open())
 print(json.dumps(gpus.read()))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks import BaseHook, attach_hooks
+import pytest
+
+from ignite_hooks import BaseHook, attach_hooks, build_hook
+from ignite_hooks.engine.stop_vote import StopVote, agreed_reason, may_end_a_run, place_in_words
+from ignite_hooks.plan.plan import Plan
 from ignite_hooks.testing import RecordingHook
 from tests.tools import Log, echo_trainer
 
@@ -45,3 +49,41 @@ def test_a_stop_between_runs_does_not_affect_the_next(tmp_path: Path) -> None:
     runner.stop("too early")
     trainer.run([1, 2])
     assert (runner.stop_reason, trainer.state.iteration) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "reason"),
+    [
+        (["enough", "enough"], "enough"),
+        ([None, "SIGTERM received"], "SIGTERM received on rank 1"),
+        (["a", "b"], "a on rank 0"),
+    ],
+)
+def test_the_first_rank_with_a_reason_gives_it(wishes: list[str | None], reason: str) -> None:
+    assert agreed_reason(wishes) == reason
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((0, 0, 0), "at the start of the run"),
+        ((1, 2, 10), "at the start of epoch 2, iteration 10"),
+        ((4, 3, 30), "in an evaluation in epoch 3, iteration 30"),
+    ],
+)
+def test_places_have_words(place: tuple[int, int, int], words: str) -> None:
+    assert place_in_words(*place) == words
+
+
+def test_alone_there_is_nothing_to_agree_about() -> None:
+    agreement = StopVote()
+    agreement.begin(Plan({"hook": BaseHook()}))
+    assert not agreement.needed
+    assert not agreement.is_due(1)
+
+
+def test_observing_hooks_do_not_count_for_the_vote() -> None:
+    names = ("RuntimeInfoHook", "IterTimerHook", "LoggerHook", "DistSamplerSeedHook", "SyncBuffersHook", "EMAHook")
+    assert [may_end_a_run(build_hook({"type": name})) for name in names] == [False] * len(names)
+    others = (BaseHook(), build_hook({"type": "CheckpointHook"}), build_hook({"type": "EarlyStoppingHook"}))
+    assert all(map(may_end_a_run, others))
