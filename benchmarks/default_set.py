@@ -34,7 +34,7 @@ MOMENTUM = 0.999
 
 
 class Data:
-    """The same batch so many times; it knows when the first one was asked for."""
+    """A number of copies of one batch; records when the first one is requested."""
 
     def __init__(self, batch: Any, length: int) -> None:
         self.batch, self.length = batch, length
@@ -62,7 +62,7 @@ class Work:
         self.data, self.val_data = Data(batch, length), Data((batch[0][:32], batch[1][:32]), 10)
 
     def step(self, batch: Any) -> float:
-        """One step of training."""
+        """Train one step."""
         x, y = batch
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(x), y)
@@ -71,13 +71,13 @@ class Work:
         return float(loss.item())
 
     def predict(self, batch: Any, model: nn.Module | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step of evaluation."""
+        """Evaluate one step."""
         with torch.no_grad():
             return (model or self.model)(batch[0]), batch[1]
 
 
 def by_hand(work: Work, folder: Path) -> None:
-    """The same work without any library, as one writes it for one script."""
+    """Run the same work without any library, as one would write it for one script."""
     weights = [parameter.detach() for parameter in work.model.parameters()]
     averages = [weight.clone() for weight in weights]
     losses: list[float] = []
@@ -135,7 +135,7 @@ def bare_engine(work: Work, *_: Any) -> None:
 
 
 def evaluator_of(work: Work, model: nn.Module) -> Engine:
-    """As a script has it."""
+    """Return an evaluator like that of a script."""
     evaluator = Engine(lambda _, batch: work.predict(batch, model))
     Loss(work.criterion).attach(evaluator, "loss")
     evaluator.add_event_handler(Events.STARTED, lambda: model.eval())
@@ -154,7 +154,7 @@ HOOKS: list[dict[str, Any]] = [
 
 
 def ours(work: Work, folder: Path) -> None:
-    """With hooks of this package."""
+    """Run with hooks of this package."""
     trainer = Engine(lambda _, batch: work.step(batch))
     trainer.add_event_handler(Events.EPOCH_STARTED, lambda: work.model.train())
     runner = attach_hooks(
@@ -171,7 +171,7 @@ def ours(work: Work, folder: Path) -> None:
 
 
 def ignite_handlers(work: Work, folder: Path) -> None:
-    """With the handlers of Ignite that do the same."""
+    """Run with the handlers of Ignite that do the same."""
     trainer = Engine(lambda _, batch: work.step(batch))
     trainer.add_event_handler(Events.EPOCH_STARTED, lambda: work.model.train())
     folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ PEERS: dict[str, Callable[[Work, Path], None]] = {"MMEngine": mmengine_run, "Lig
 
 
 class Turns:
-    """Whole runs of one contender, each with a model and a folder of its own."""
+    """Whole runs of one contender, each with a separate model and folder."""
 
     def __init__(self, run: Callable[[Work, Path], None], make: Callable[[], Work], folder: Path) -> None:
         self._run, self._make, self._folder = run, make, folder
@@ -227,7 +227,7 @@ class Turns:
         self.start: list[float] = []
 
     def run(self) -> float:
-        """Microseconds per iteration by the clock; what the thread computed and the start are kept."""
+        """Return the microseconds per iteration by the clock; keep the thread's processor time and the start."""
         self._turn += 1
         work = self._make()
         begin = time.perf_counter()
@@ -241,7 +241,7 @@ class Turns:
 
 
 def runs(make: Callable[[], Work], folder: Path, rounds: int) -> tuple[Rounds, Rounds, Rounds]:
-    """By the clock and by the processor in µs per iteration, and ms to the first batch."""
+    """Return the times by the clock and the processor in µs per iteration, and the ms to the first batch."""
     contenders = CONTENDERS | {name: run for name, run in PEERS.items() if name in peers_there()}
     turns = {name: Turns(run, make, folder / name.replace(" ", "_")) for name, run in contenders.items()}
     clock = interleaved({name: turn.run for name, turn in turns.items()}, rounds)
@@ -250,7 +250,7 @@ def runs(make: Callable[[], Work], folder: Path, rounds: int) -> tuple[Rounds, R
 
 
 def samples_for(milliseconds: float) -> int:
-    """How large a batch has to be for a step to take so long."""
+    """Return the batch size with which a step takes this long."""
     samples = 64
     while True:
         work = Work(samples=samples)
@@ -265,7 +265,7 @@ def samples_for(milliseconds: float) -> int:
 
 
 def counted(*types: str) -> Cost:
-    """What the hooks of these types add to an iteration with an empty step, in the mean of a hundred with two lines."""
+    """Return what hooks of these types add to an iteration with an empty step: the mean of a hundred with two lines."""
 
     def mean(hooks: list[dict[str, Any]] | None) -> Cost:
         work, trainer = Work(), Engine(lambda *_: 0.5)
@@ -280,7 +280,7 @@ def counted(*types: str) -> Cost:
 
 
 def why() -> str:
-    """What there is to count in an iteration of ours."""
+    """Explain our figures by what an iteration of ours calls."""
     nothing, whole = counted(), counted(*(hook["type"] for hook in HOOKS))
     average, timer, logger = (counted(name) - nothing for name in ("EMAHook", "IterTimerHook", "LoggerHook"))
 
@@ -297,7 +297,7 @@ def why() -> str:
 
 
 def averages_by_hand(count: int) -> Rounds:
-    """Microseconds of the average in the loop by hand: between two steps of the training, and right after another."""
+    """Return the µs of the average in the loop by hand: between two training steps, and right after another average."""
     work, clock = Work(), time.perf_counter
     weights = [parameter.detach() for parameter in work.model.parameters()]
     averages = [weight.clone() for weight in weights]
@@ -313,7 +313,7 @@ def averages_by_hand(count: int) -> Rounds:
 
 
 def quietly() -> logging.Handler:
-    """Logging is set up, and what is logged is formatted and goes to a file nobody reads, as in a job."""
+    """Set up logging as in a job: records are formatted and go to a file that nobody reads."""
     handler = logging.FileHandler("/dev/null")
     for name in ("ignite_hooks", "benchmark.ignite"):
         logger = logging.getLogger(name)
@@ -324,7 +324,7 @@ def quietly() -> logging.Handler:
 
 
 def measure(quick: bool) -> Result:
-    """Tiny steps, then steps of a millisecond."""
+    """Measure tiny steps, then steps of a millisecond."""
     torch.set_num_threads(1)
     quietly()
     length = 20 if quick else LENGTH
@@ -372,7 +372,7 @@ def measure(quick: bool) -> Result:
 
 
 def by(number: Callable[[Rounds, str], Spread], rounds: Rounds, names: list[str]) -> dict[str, Spread]:
-    """The bars of a chart."""
+    """Return the bars of a chart."""
     return {name: number(rounds, name) for name in names}
 
 

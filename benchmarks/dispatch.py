@@ -62,7 +62,7 @@ class Handler:
 
 
 def call_case(iterations: int, hooks: list[Any], *given: Any) -> Callable[[], float]:
-    """The same methods called in a bare loop: what no dispatch can be below."""
+    """Return a bare loop that calls the same methods, the lower bound of any dispatch."""
     methods = [hook.after_train_iter for hook in hooks]
 
     def with_one(runner: Any) -> None:
@@ -90,14 +90,14 @@ def step(engine: Engine, batch: Any) -> None:
 
 
 def ours(folder: Path, count: int, cls: type[BaseHook], **settings: Any) -> Engine:
-    """An engine with so many hooks of a class."""
+    """Return an engine with this many hooks of a class."""
     trainer = Engine(step)
     attach_hooks(trainer, [cls(name=f"hook{i}", **settings) for i in range(count)], work_dir=folder)
     return trainer
 
 
 def plain(count: int, event: Any = Events.ITERATION_COMPLETED) -> Engine:
-    """An engine with so many handlers of Ignite."""
+    """Return an engine with this many handlers of Ignite."""
     trainer = Engine(step)
     for _ in range(count):
         trainer.add_event_handler(event, Handler().answer)
@@ -105,7 +105,7 @@ def plain(count: int, event: Any = Events.ITERATION_COMPLETED) -> Engine:
 
 
 def all_engines(folder: Path) -> dict[str, Engine]:
-    """The rows of the table that are engines."""
+    """Return the rows of the table that are engines."""
     engines = {
         "bare engine": plain(0),
         "ours, no hooks": ours(folder, 0, Acting),
@@ -123,7 +123,7 @@ def all_engines(folder: Path) -> dict[str, Engine]:
 
 
 def all_calls(iterations: int) -> dict[str, Callable[[], float]]:
-    """The rows of the table without an engine."""
+    """Return the rows of the table without an engine."""
     cases = {}
     for count in (1, 10, 50):
         like = [ActingLikeMMEngine() for _ in range(count)]
@@ -133,7 +133,7 @@ def all_calls(iterations: int) -> dict[str, Callable[[], float]]:
 
 
 def all_figures(rounds: Rounds) -> list[Figure]:
-    """The numbers with their targets."""
+    """Return the numbers with their targets."""
 
     def ratio(case: str, to: str) -> Any:
         return rounds.combined(lambda a, b: a / b, case, to)
@@ -185,7 +185,7 @@ def all_figures(rounds: Rounds) -> list[Figure]:
 
 
 def peers(folder: Path, iterations: int) -> dict[str, Lane]:
-    """The same hooks in the loops of MMEngine and Lightning; 0, 10 and 50 that act, and as many that are not due."""
+    """Return runs of MMEngine and Lightning with the same hooks: 0, 10 and 50 that act, or that are not due."""
     lanes: dict[str, Lane] = {}
     if "MMEngine" in peers_there():
         from mmengine.hooks import Hook
@@ -225,7 +225,7 @@ def peers(folder: Path, iterations: int) -> dict[str, Lane]:
 
 
 def cases_of(acting: Any, idle: Any) -> list[tuple[int, Any, str]]:
-    """How many of which."""
+    """Return the case for each number and kind of hooks."""
     return [
         (0, acting, "acting"),
         (10, acting, "acting"),
@@ -236,7 +236,7 @@ def cases_of(acting: Any, idle: Any) -> list[tuple[int, Any, str]]:
 
 
 def measure(quick: bool) -> Result:
-    """All engines, calls and peers in turn."""
+    """Measure all engines, calls and peers in turn."""
     torch.set_num_threads(1)
     # A multiple of 100, so that each part holds as many firings and timed calls as every other.
     iterations, count = 200, 4 if quick else 100

@@ -38,7 +38,7 @@ TENSORS = 200
 
 
 def medians(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every case, in turns that are the same in both processes."""
+    """Return the milliseconds of every case, in the same order in both processes."""
     found: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, call in cases.items():
@@ -50,7 +50,7 @@ def medians(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[
 
 
 def of_averages(rounds: int) -> dict[str, list[float]]:
-    """Making 200 small tensors equal."""
+    """Return the milliseconds of making 200 small tensors equal."""
     tensors = [torch.randn(64) for _ in range(TENSORS)]
 
     def one_by_one() -> None:
@@ -75,7 +75,7 @@ class Watches(BaseHook):
 
 
 def of_agreeing(iterations: int) -> dict[str, float]:
-    """Collectives in an iteration, and microseconds it takes."""
+    """Return the collectives in an iteration and its microseconds."""
     import torch.distributed as dist
 
     found = {}
@@ -106,7 +106,7 @@ def of_agreeing(iterations: int) -> dict[str, float]:
 
 
 def of_evaluating(rounds: int) -> list[float]:
-    """Seconds of one evaluation of a loader that takes only time to compute."""
+    """Return the seconds of one evaluation whose cost is only computation."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(6)), torch.nn.Linear(512, 10))
     data = TensorDataset(torch.randn(16384, 512), torch.randint(10, (16384,)))
@@ -128,7 +128,7 @@ def of_evaluating(rounds: int) -> list[float]:
 
 
 def work(kind: str, quick: bool, result: Path) -> None:
-    """What one process does."""
+    """Do the work of one process."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     idist.initialize("gloo") if "RANK" in os.environ else None
@@ -143,7 +143,7 @@ def work(kind: str, quick: bool, result: Path) -> None:
 
 
 def started(kind: str, quick: bool) -> dict[str, Any]:
-    """What rank 0 of one or two processes has measured."""
+    """Return what rank 0 of one or two processes has measured."""
     with tempfile.TemporaryDirectory() as folder:
         result, store = Path(folder) / "result.json", None
         world: list[dict[str, str]] = [{}]

@@ -25,7 +25,7 @@ COUNT, SIDE, BOXES = 16, 224, 5
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Images that look like some, and their classes."""
+    """Return image-like tensors and their classes."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(COUNT, 3, 14, 14, generator=generator)
     images = torch.nn.functional.interpolate(coarse, (SIDE, SIDE), mode="bicubic")
@@ -33,7 +33,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def boxes(scores: bool) -> list[dict[str, torch.Tensor]]:
-    """Five boxes for each image."""
+    """Return five boxes for each image."""
     generator = torch.Generator().manual_seed(1)
     found = []
     for _ in range(COUNT):
@@ -54,7 +54,7 @@ class Stalled:
         self.by(time.perf_counter)()
 
     def by(self, clock: Callable[[], float]) -> Callable[[], float]:
-        """Milliseconds of one look; drawing is waited for afterwards, and is no part of it."""
+        """Return a measurement: the milliseconds of one sample, without the drawing that is awaited afterwards."""
 
         def run() -> float:
             start = clock()
@@ -71,7 +71,7 @@ class Stalled:
 
 
 def copying(clock: Callable[[], float], *tensors: Any) -> Callable[[], float]:
-    """Milliseconds of copying tensors to the CPU, into memory of their own."""
+    """Return a measurement: the milliseconds of copying tensors to new memory of the CPU."""
 
     def run() -> float:
         start = clock()
@@ -84,7 +84,7 @@ def copying(clock: Callable[[], float], *tensors: Any) -> Callable[[], float]:
 
 
 def timed(call: Callable[[], Any]) -> Callable[[], float]:
-    """Milliseconds of this thread's processor that one call takes."""
+    """Return a measurement: the milliseconds of this thread's processor that one call takes."""
 
     def run() -> float:
         start = time.thread_time()
@@ -95,7 +95,7 @@ def timed(call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def by_matplotlib(images: torch.Tensor, with_boxes: bool, path: Path) -> None:
-    """The same sheet by matplotlib alone."""
+    """Draw the same sheet with matplotlib alone."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Sheet
     from matplotlib.patches import Rectangle
@@ -117,7 +117,7 @@ def by_matplotlib(images: torch.Tensor, with_boxes: bool, path: Path) -> None:
 
 
 def painted(images: torch.Tensor, with_boxes: bool, path: Path) -> None:
-    """The sheet as a hook has it drawn, saved as PNG."""
+    """Draw the sheet as a hook does, and save it as PNG."""
     pictures = drawing.as_images(images)
     if with_boxes:
         picture = drawing.detections(pictures, None, boxes(True), title="train, iteration 500")
@@ -134,14 +134,14 @@ def both_sides(images: torch.Tensor, path: Path) -> None:
 
 
 def idle(folder: Path, with_hook: bool) -> Engine:
-    """An engine that does nothing, with or without a hook that is never due."""
+    """Return an engine that does nothing, with or without a hook that is never due."""
     trainer = Engine(lambda *_: None)
     attach_hooks(trainer, [VisualizationHook(interval=10**9)] if with_hook else [], work_dir=folder)
     return trainer
 
 
 def measure(quick: bool) -> Result:
-    """Stalls, drawings, iterations in which nothing is due."""
+    """Measure stalls, drawings, and iterations in which nothing is due."""
     torch.set_num_threads(1)
     images, labels = batch()
     scores = torch.randn(COUNT, 10)

@@ -32,7 +32,7 @@ WHY = "reading the weights once more to see that they are finite is the differen
 
 
 def resnet50() -> list[tuple[int, ...]]:
-    """The shapes of its parameters."""
+    """Return the shapes of the parameters of a ResNet-50."""
     shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
     channels = 64
     for blocks, width in zip((3, 4, 6, 3), (64, 128, 256, 512), strict=True):
@@ -46,7 +46,7 @@ def resnet50() -> list[tuple[int, ...]]:
 
 
 def vit() -> list[tuple[int, ...]]:
-    """The shapes of the 152 parameters of a ViT-B/16, 86.6 million in all."""
+    """Return the shapes of the 152 parameters of a ViT-B/16, 86.6 million in all."""
     wide = 768
     block: list[tuple[int, ...]] = [(wide,), (wide,), (3 * wide, wide), (3 * wide,), (wide, wide), (wide,), (wide,)]
     block += [(wide,), (4 * wide, wide), (4 * wide,), (wide, 4 * wide), (wide,)]
@@ -63,11 +63,11 @@ MODELS: dict[str, list[tuple[int, ...]]] = {
 
 
 def nothing(*_: Any) -> None:
-    """The step of an engine that does not run."""
+    """Do nothing, as the step of an engine that does not run."""
 
 
 def timed(call: Callable[[], Any]) -> Callable[[], float]:
-    """Milliseconds of one call."""
+    """Return a measurement: the milliseconds of one call."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -78,7 +78,7 @@ def timed(call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], float]]:
-    """One update by everyone, each with averages of its own."""
+    """Return one update by each contender, each with separate averages."""
     model = nn.ParameterList([torch.randn(shape) * 0.02 for shape in shapes])
     ours, unchecked = Averages(model), Averages(model)
     unchecked.weights.strategy.is_finite = lambda _: True  # type: ignore[method-assign]
@@ -127,7 +127,7 @@ LOOPS: dict[str, dict[str, Any] | None] = {
 
 
 def training(name: str, folder: Path) -> Engine:
-    """A training of 12.6 million parameters with iterations of about 55 ms in one thread of a quiet machine."""
+    """Return the training of 12.6 million parameters with iterations of about 55 ms in one thread."""
     torch.manual_seed(0)
     widths = [512, *[1448] * 6, 512]
     layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
@@ -151,8 +151,8 @@ def training(name: str, folder: Path) -> Engine:
 
 
 def loops(rounds: int, folder: Path) -> Rounds:
-    """Ten iterations of each training at a time, in milliseconds per iteration."""
-    # A lane runs in a thread of its own, which begins with the common number of threads.
+    """Return the milliseconds per iteration, measured ten iterations of each training at a time."""
+    # A lane runs in a separate thread, which begins with the common number of threads.
     lanes = {f"loop: {name}": Lane(training(name, folder), 10, warm_up=1) for name in LOOPS}
 
     def ahead(lane: Lane) -> Callable[[], float]:
@@ -165,7 +165,7 @@ def loops(rounds: int, folder: Path) -> Rounds:
 
 
 def figures_of(rounds: Rounds) -> list[Figure]:
-    """The numbers with their targets."""
+    """Return the numbers with their targets."""
 
     def ratio(case: str, to: str) -> Any:
         return rounds.combined(lambda a, b: a / b, case, to)
@@ -186,7 +186,7 @@ def figures_of(rounds: Rounds) -> list[Figure]:
 
 
 def measure(quick: bool) -> Result:
-    """Updates and swaps, then whole iterations."""
+    """Measure updates and swaps, then whole iterations."""
     torch.set_num_threads(1)
     models = {name: shapes for name, shapes in MODELS.items() if not quick or "M in 1" not in name}
     cases = {case: run for name, shapes in models.items() for case, run in updates(name, shapes).items()}

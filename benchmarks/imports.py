@@ -59,14 +59,14 @@ class Script:
         self.loaded: list[str] = []
 
     def run(self) -> float:
-        """The milliseconds that the code found."""
+        """Return the milliseconds that the code has measured."""
         done = subprocess.run([sys.executable, "-c", self._code], check=True, capture_output=True, text=True)
         milliseconds, *self.loaded = done.stdout.splitlines()[-1].split()
         return float(milliseconds)
 
 
 def all_scripts(folder: Path) -> dict[str, Script]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     scripts = {BASE: Script(TIMED.format(before="", timed=BASE, names=UNWANTED))}
     for name, code in ADDED.items():
         scripts[f"... then {name}"] = Script(TIMED.format(before=BASE, timed=code, names=UNWANTED))
@@ -83,7 +83,7 @@ def all_scripts(folder: Path) -> dict[str, Script]:
 
 
 def measure(quick: bool) -> Result:
-    """Every script in an interpreter of its own, in turn."""
+    """Run every script in a separate interpreter, in turn."""
     count = 2 if quick else 4
     with tempfile.TemporaryDirectory() as folder:
         scripts = all_scripts(Path(folder))

@@ -31,7 +31,7 @@ MOST_OF_PEERS = {"MMEngine": 0.2, "Lightning": 0.1}
 
 
 def engine(folder: Path | None) -> Engine:
-    """A tiny training run, with the logging set where there is a folder for it."""
+    """Return a tiny training run, with the logging set if there is a folder for it."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -51,7 +51,7 @@ def engine(folder: Path | None) -> Engine:
 
 
 def empty_engine(folder: Path) -> Engine:
-    """An engine whose step does nothing, which grows old quickly; the hooks see the same."""
+    """Return an engine with an empty step, which runs many iterations quickly; the hooks see the same."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     trainer = Engine(lambda _, __: 0.5)
     attach_hooks(trainer, HOOKS, optimizer=optimizer, work_dir=folder)
@@ -59,7 +59,7 @@ def empty_engine(folder: Path) -> Engine:
 
 
 def why(folder: Path) -> str:
-    """What there is to count in an iteration of ours."""
+    """Explain our figures by what an iteration of ours calls."""
 
     def cost(name: str, which: list[dict[str, Any]], first: int, count: int) -> float:
         trainer = Engine(lambda _, __: 0.5)
@@ -78,7 +78,7 @@ def why(folder: Path) -> str:
 
 
 def by_mmengine(folder: Path) -> Callable[[Iterable[Any]], None]:
-    """The default hooks, and TensorBoard."""
+    """Return a run of MMEngine with its default hooks and TensorBoard."""
     backends = [{"type": "LocalVisBackend"}, {"type": "TensorboardVisBackend"}]
     hooks = {"checkpoint": None, "logger": {"type": "LoggerHook", "interval": 50}}
     return mmengine_follow(
@@ -87,7 +87,7 @@ def by_mmengine(folder: Path) -> Callable[[Iterable[Any]], None]:
 
 
 def by_lightning(folder: Path) -> Callable[[Iterable[Any]], None]:
-    """``self.log``, the learning rate, and TensorBoard every 50 steps; no progress bar."""
+    """Return a run of Lightning: ``self.log``, the learning rate, TensorBoard every 50 steps; no progress bar."""
     from lightning.pytorch.callbacks import LearningRateMonitor
     from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -95,7 +95,7 @@ def by_lightning(folder: Path) -> Callable[[Iterable[Any]], None]:
 
 
 def by_ignite(folder: Path) -> Engine:
-    """A running average, a timer, and every 50 iterations a line, a row of JSON and TensorBoard."""
+    """Return an Ignite engine with an average, a timer, and a line, JSON and TensorBoard every 50 iterations."""
     from torch.utils.tensorboard import SummaryWriter
 
     trainer, optimizer = Engine(lambda _, __: 0.5), torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
@@ -118,7 +118,7 @@ def by_ignite(folder: Path) -> Engine:
 
 
 def measure(quick: bool) -> Result:
-    """Lanes that are young, and lanes that have already run long."""
+    """Measure young lanes, and lanes that have already run long."""
     torch.set_num_threads(1)
     iterations, count, long = 200, 4 if quick else 60, 1_000 if quick else LONG
     # As in a job whose output goes to a file.
@@ -184,7 +184,7 @@ def measure(quick: bool) -> Result:
 
 
 def share_of(rounds: Rounds, case: str, peer: str) -> Spread:
-    """What ours adds, over what the logging of a peer adds to its own loop."""
+    """Return what ours adds, over what the logging of a peer adds to its own loop."""
 
     def share(ours: float, bare: float, theirs: float, their_bare: float) -> float:
         return (ours - bare) / (theirs - their_bare)
@@ -194,7 +194,7 @@ def share_of(rounds: Rounds, case: str, peer: str) -> Spread:
 
 
 def made(folder: Path) -> Path:
-    """A folder that is there."""
+    """Create and return a folder."""
     folder.mkdir(parents=True)
     return folder
 

@@ -26,7 +26,7 @@ WAYS: dict[str, dict[str, Any] | None] = {
 
 
 def engine(settings: dict[str, Any] | None, folder: Path) -> Engine:
-    """A training run, with the hook where there are settings for it."""
+    """Return a training run, with the hook if there are settings for it."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 1024), torch.nn.BatchNorm1d(1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)
@@ -49,7 +49,7 @@ def engine(settings: dict[str, Any] | None, folder: Path) -> Engine:
 
 
 def measure(quick: bool) -> Result:
-    """Whole iterations."""
+    """Measure whole iterations."""
     torch.set_num_threads(1)
     iterations, count = 8, 3 if quick else 20
     logging.getLogger("ignite_hooks").addHandler(logging.NullHandler())

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 OURS = "ours"
-"""With this the name of every case of ours begins; charts show it in a colour of its own."""
+"""The prefix of the names of our cases, which charts show in their own colour."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of at least two values."""
+        """Return the spread of at least two values."""
         lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median, lower, upper)
 
     def text(self, form: str) -> tuple[str, str]:
-        """The median and the quartiles as text."""
+        """Return the median and the quartiles as text."""
         return f"{self.median:{form}}", f"{self.lower:{form}} … {self.upper:{form}}"
 
 
@@ -50,11 +50,11 @@ class Rounds:
         self.values = values
 
     def spread(self, case: str) -> Spread:
-        """Of one case."""
+        """Return the spread of one case."""
         return Spread.of(self.values[case])
 
     def combined(self, combine: Callable[..., float], *cases: str) -> Spread:
-        """Of a number made from several cases of the same round: a ratio, a slope."""
+        """Return the spread of a number made from several cases of the same round: a ratio, a slope."""
         return Spread.of([combine(*row) for row in zip(*(self.values[case] for case in cases), strict=True)])
 
 
@@ -82,7 +82,7 @@ def interleaved(cases: Mapping[str, Callable[[], float]], rounds: int) -> Rounds
 
 
 class Lane:
-    """A run in its middle that is advanced so many iterations at a time, in a thread of its own.
+    """A run in progress that is advanced a number of iterations at a time, in a separate thread.
 
     While one lane runs all others wait, so cases can take turns within milliseconds, and neither the start nor the end
     of a run is ever timed. The clock is read by the data: when the batch after the warm-up is asked for, and when the
@@ -131,7 +131,7 @@ class Lane:
             self._go.acquire()
 
     def advance(self) -> float:
-        """Run the next iterations; the answer is nanoseconds per iteration."""
+        """Run the next iterations; return the nanoseconds per iteration."""
         if self._thread.ident is None:
             self._thread.start()
         else:
@@ -168,7 +168,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Whether the median reaches the target."""
+        """Whether the median reaches the target, in words."""
         if self.at_most is None:
             return ""
         return "reached" if self.measured.median <= self.at_most else "missed"
@@ -228,7 +228,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_figures(figures: Sequence[Figure], form: str = ".2f") -> None:
-    """A table of figures and targets."""
+    """Print a table of figures and targets."""
     rows = []
     for figure in figures:
         median, quartiles = figure.measured.text(form)
@@ -238,17 +238,17 @@ def print_figures(figures: Sequence[Figure], form: str = ".2f") -> None:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """The spread of any number of values."""
+    """Return the spread of any number of values."""
     return Spread.of(values) if len(values) > 1 else Spread(values[0], values[0], values[0])
 
 
 def exactly(value: float) -> Spread:
-    """A number that was counted."""
+    """Return the figure of a number that was counted."""
     return Spread(value, value, value)
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """``--quick`` and ``--json FILE``."""
+    """Return the arguments ``--quick`` and ``--json FILE``."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few and short rounds: does it run, not how fast is it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every number to FILE")
@@ -266,7 +266,7 @@ def put_in(page: Path, name: str, command: str, lines: Sequence[str]) -> None:
 
 
 def as_json(result: Result, seconds: float) -> dict[str, Any]:
-    """A result as plain types."""
+    """Return a result as plain types."""
     return {
         "about": result.about,
         "unit": result.unit,
@@ -280,10 +280,10 @@ def as_json(result: Result, seconds: float) -> dict[str, Any]:
 
 
 def script(measure: Callable[[bool], Result], description: str | None) -> None:
-    """What every script here does: measure, print, write.
+    """Run a script: measure, print, write.
 
     Args:
-        measure: Measures; told whether it only has to show that it works.
+        measure: Measures; receives whether it only has to show that it works.
         description: The docstring of the script.
     """
     given = arguments(description)

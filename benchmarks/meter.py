@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ignite.engine import Engine
 
 FIRST, LAST = 10, 16
-"""Iterations in which nothing is due: after the first, which finds out what is, and before any interval below."""
+"""Iterations in which nothing is due: after the first, which computes what is due, and before any interval below."""
 
 
 class Cost(NamedTuple):
@@ -60,7 +60,7 @@ class Meter:
 
 
 def cost_of(trainer: Engine) -> Cost:
-    """One quiet iteration; all of them cost the same."""
+    """Return the cost of one idle iteration; all of them cost the same."""
     meter = Meter()
     trainer.run(meter.batches(), max_epochs=1)
     each = {after - before for before, after in pairwise(meter.seen)}
@@ -69,7 +69,7 @@ def cost_of(trainer: Engine) -> Cost:
 
 
 def mean_cost_of(trainer: Engine, first: int, count: int) -> Cost:
-    """The mean of some iterations, of which some may have more to do than others."""
+    """Return the mean cost of iterations, some of which may have more to do than others."""
     meter = Meter(first, first + count + 1)
     trainer.run(meter.batches(), max_epochs=1)
     whole = meter.seen[-1] - meter.seen[0]

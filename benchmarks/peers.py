@@ -1,4 +1,4 @@
-"""The same work in MMEngine and Lightning, as their documentation sets it up; nothing where they are not installed."""
+"""The same work in MMEngine and Lightning, set up as their documentation does; empty if they are not installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = {"MMEngine": "mmengine", "Lightning": "lightning", "timm": "timm"}
 
 @functools.cache
 def peers_there() -> tuple[str, ...]:
-    """Who is installed."""
+    """Return the installed peers."""
     there = tuple(name for name, package in PACKAGES.items() if importlib.util.find_spec(package) is not None)
     missing = [name for name in PACKAGES if name not in there]
     if missing:
@@ -29,7 +29,7 @@ def peers_there() -> tuple[str, ...]:
 
 @functools.cache
 def nowhere() -> IO[str]:
-    """A stream nobody reads, open as long as loggers may write to it."""
+    """Return a stream that nobody reads, open for as long as loggers may write to it."""
     return open("/dev/null", "w")
 
 
@@ -37,7 +37,7 @@ def nowhere() -> IO[str]:
 
 
 def mmengine_runner(step: Callable[[Any], Any], data: Any, folder: Path, epochs: int, **given: Any) -> Any:
-    """A runner whose model only calls a step."""
+    """Return a runner whose model only calls a step."""
     from mmengine.model import BaseModel
     from mmengine.runner import Runner
 
@@ -75,7 +75,7 @@ def mmengine_runner(step: Callable[[Any], Any], data: Any, folder: Path, epochs:
 
 
 def mmengine_metric(criterion: Any) -> Any:
-    """The mean loss of an evaluation."""
+    """Return a metric: the mean loss of an evaluation."""
     from mmengine.evaluator import BaseMetric
 
     class MeanLoss(BaseMetric):  # type: ignore[misc]
@@ -90,7 +90,7 @@ def mmengine_metric(criterion: Any) -> Any:
 
 
 def mmengine_run(work: Any, folder: Path) -> None:
-    """The default hooks with EMA, early stopping and validation."""
+    """Run the default hooks with EMA, early stopping and validation."""
     from default_set import EPOCHS, INTERVAL, MOMENTUM
 
     with warnings.catch_warnings():
@@ -120,7 +120,7 @@ def mmengine_run(work: Any, folder: Path) -> None:
 def mmengine_follow(
     folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any
 ) -> Callable[[Iterable[Any]], None]:
-    """A run that goes through whatever data it is given, with these hooks and no others."""
+    """Return a run over any data it is given, with these hooks and no others."""
 
     class Endless:
         dataset = ()
@@ -158,7 +158,7 @@ def be_quiet() -> None:
 
 
 def lightning_run(work: Any, folder: Path) -> None:
-    """The trainer with its callbacks that do the same."""
+    """Run the trainer with its callbacks that do the same."""
     import lightning
     from default_set import EPOCHS, INTERVAL, MOMENTUM
     from lightning.pytorch import callbacks
@@ -208,7 +208,7 @@ def lightning_run(work: Any, folder: Path) -> None:
 def lightning_follow(
     folder: Path, step: Callable[[Any], Any], hooks: list[Any], **given: Any
 ) -> Callable[[Iterable[Any]], None]:
-    """A run that goes through whatever data it is given, with these callbacks and no others."""
+    """Return a run over any data it is given, with these callbacks and no others."""
     import lightning
 
     module, logs = given.pop("model", None), given.pop("logs", False)
@@ -256,7 +256,7 @@ def lightning_follow(
 
 
 def timm_ema() -> Any:
-    """``ModelEmaV3`` of timm, whose file is loaded alone: the package wants a torchvision that fits this torch."""
+    """Return ``ModelEmaV3`` of timm, whose file is loaded alone: the package needs a torchvision for this torch."""
     found = importlib.util.find_spec("timm")
     assert found is not None
     assert found.submodule_search_locations
@@ -280,13 +280,13 @@ class Saver:
         self._wait = self._begin()
 
     def finish(self) -> None:
-        """Return once nothing is on its way."""
+        """Wait until every save has finished."""
         if self._wait is not None:
             self._wait()
 
 
 def torch_async_saver(state: Callable[[], Any], folder: Path) -> Saver:
-    """``torch.distributed.checkpoint.async_save``."""
+    """Return a saver that uses ``torch.distributed.checkpoint.async_save``."""
     import torch.distributed.checkpoint as dcp
 
     def begin() -> Callable[[], object]:
@@ -298,7 +298,7 @@ def torch_async_saver(state: Callable[[], Any], folder: Path) -> Saver:
 
 
 def lightning_savers(state: Callable[[], Any], folder: Path) -> dict[str, Saver]:
-    """What its trainer saves with, alone: synchronous, and asynchronous."""
+    """Return what its trainer saves with, alone: synchronous and asynchronous."""
     if "Lightning" not in peers_there():
         return {}
     from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO

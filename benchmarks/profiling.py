@@ -52,7 +52,7 @@ HOOKS: dict[str, Callable[[], list[BaseHook]] | None] = {
 
 
 def training(name: str, folder: Path) -> Engine:
-    """A linear classifier: what hooks cost is hard to miss."""
+    """Return the training of a linear classifier, so that the cost of hooks is hard to miss."""
     torch.manual_seed(0)
     model, criterion = nn.Linear(16, 4), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -75,7 +75,7 @@ def training(name: str, folder: Path) -> Engine:
 
 
 def loops(rounds: int, folder: Path) -> Rounds:
-    """Some iterations of each training at a time, in microseconds per iteration."""
+    """Return the microseconds per iteration, measured a few iterations of each training at a time."""
     lanes = {name: Lane(training(name, folder), ITERATIONS, clock=time.thread_time) for name in HOOKS}
 
     def ahead(lane: Lane) -> Callable[[], float]:
@@ -88,7 +88,7 @@ def loops(rounds: int, folder: Path) -> Rounds:
 
 
 def readings(count: int) -> list[float]:
-    """The CPU time of a reading of everything, as percent of a core at the default interval."""
+    """Return the CPU time of reading everything, as percent of a core at the default interval."""
     machine, found = Machine(), []
     for _ in range(count):
         start = time.thread_time()
@@ -115,12 +115,12 @@ class SlowModel(nn.Linear):
     """A layer and a pause."""
 
     def forward(self, x: torch.Tensor) -> Any:
-        """The layer, then the pause."""
+        """Call the layer, then pause."""
         return Slow.apply(super().forward(x))
 
 
 def deviations(steps: int) -> tuple[float, float]:
-    """By how many percent the worst phase differs from a timer placed by hand: of the step, and of the phase."""
+    """Return by how many percent the worst phase differs from a manual timer: of the step, and of the phase."""
     model = SlowModel(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer.register_step_post_hook(lambda *_: time.sleep(0.004))
@@ -146,7 +146,7 @@ def deviations(steps: int) -> tuple[float, float]:
 
 
 def measure(quick: bool) -> Result:
-    """Iterations, deviations, readings."""
+    """Measure iterations, deviations and readings."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rounds = loops(3 if quick else 100, Path(folder))
@@ -155,7 +155,7 @@ def measure(quick: bool) -> Result:
     reading = Spread.of(readings(5 if quick else 200))
 
     def least(*cases: str) -> Iterator[tuple[float, ...]]:
-        """The least of each case in groups of rounds: what others do on the machine only ever adds."""
+        """Yield the least of each case in groups of rounds: other work on the machine only ever adds."""
         many = 1 if quick else 10
         for at in range(0, len(rounds.values["none"]), many):
             yield tuple(min(rounds.values[case][at : at + many]) for case in cases)

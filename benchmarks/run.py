@@ -1,7 +1,7 @@
 """Runs every benchmark and writes what it found: ``docs/benchmarks.md`` with pictures and JSON, ``docs/costs.md``.
 
-Each script runs in an interpreter of its own, so that none finds the threads, the memory or the modules of another.
-Nothing on the page is written by hand: what it says about a figure stands in the script that measures it.
+Each script runs in a separate interpreter, so that none finds the threads, the memory or the modules of another.
+Nothing on the page is written by hand: its remarks about a figure are in the script that measures it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ SUMMARY = (
 
 
 def run(section: Section, folder: Path, quick: bool) -> bool:
-    """Run one script; a failure is told and the others go on."""
+    """Run one script; a failure is reported and the others continue."""
     file = folder / f"{section.script}.json"
     command = [sys.executable, str(HERE / f"{section.script}.py"), "--json", str(file), *(["--quick"] if quick else [])]
     print(f"\n== {section.title}: {section.script}.py", flush=True)
@@ -115,7 +115,7 @@ def run(section: Section, folder: Path, quick: bool) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """What all of it was measured on."""
+    """Return the machine that all of it was measured on."""
     return {
         "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "cpu": cpu_name(),
@@ -128,14 +128,14 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """As the system calls it."""
+    """Return the name of the CPU as the system has it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def version_of(package: str) -> str | None:
-    """The version that is installed, or None."""
+    """Return the installed version, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -143,7 +143,7 @@ def version_of(package: str) -> str | None:
 
 
 def memory_speed(megabytes: int = 256) -> float:
-    """Gigabytes a second that are copied into memory that was touched before: the best of five."""
+    """Return the gigabytes per second of copying into memory that was touched before: the best of five."""
     import numpy as np
 
     source, target = (np.ones(megabytes << 20, np.uint8) for _ in range(2))
@@ -207,12 +207,12 @@ def draw(chart: Mapping[str, Any], file: Path) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a bar is one of ours."""
+    """Return whether a bar is one of ours."""
     return name.startswith("ours")
 
 
 def number(value: float) -> str:
-    """Three digits that count, or all of a large one.
+    """Return a number with three significant digits, or all digits of a large one.
 
     Example:
         >>> [number(value) for value in (0.0, 0.01234, 1.5, 14.26, 662.4, 12345.6)]
@@ -229,7 +229,7 @@ def number(value: float) -> str:
 
 
 def page(results: Mapping[str, Mapping[str, Any]], on: Mapping[str, Any], quick: bool) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = list(head(results, on, quick))
     if not quick:
         parts += [*short(results), *lost(results)]
@@ -240,7 +240,7 @@ def page(results: Mapping[str, Mapping[str, Any]], on: Mapping[str, Any], quick:
 
 
 def head(results: Mapping[str, Mapping[str, Any]], on: Mapping[str, Any], quick: bool) -> Iterator[str]:
-    """What it is, and what it was measured on."""
+    """Yield what the page is, and what it was measured on."""
     minutes = sum(result["seconds"] for result in results.values()) / 60
     versions = ", ".join(f"{name} {version}" for name, version in on["versions"].items())
     yield "# Benchmarks"
@@ -270,7 +270,7 @@ def head(results: Mapping[str, Mapping[str, Any]], on: Mapping[str, Any], quick:
 
 
 def short(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Every figure that has a target."""
+    """Yield every figure that has a target."""
     yield "## Targets"
     yield ""
     yield "| | figure | target | median | quartiles | |"
@@ -287,7 +287,7 @@ def short(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def named(figures: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Figures with their whole names: three dots stand for the one before."""
+    """Yield figures with their whole names: three dots mean the one before."""
     whole = ""
     for figure in figures:
         dots = figure["name"].startswith("...")
@@ -296,7 +296,7 @@ def named(figures: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[s
 
 
 def lost(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Targets that were missed, and comparisons in which others do better."""
+    """Yield the targets that were missed, and the comparisons in which others do better."""
     yield "## What we lose"
     yield ""
     rows = []
@@ -315,7 +315,7 @@ def lost(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def behind(chart: Mapping[str, Any]) -> Iterator[str]:
-    """Who is ahead of the first of ours, by more than the quartiles are apart."""
+    """Yield who is ahead of the first of ours, by more than the quartiles are apart."""
     ours = next((bar for name, bar in chart["bars"].items() if is_ours(name)), None)
     for name, bar in chart["bars"].items():
         if ours is not None and not is_ours(name) and bar["upper"] < ours["lower"]:
@@ -324,7 +324,7 @@ def behind(chart: Mapping[str, Any]) -> Iterator[str]:
 
 
 def body(section: Section, result: Mapping[str, Any], quick: bool) -> Iterator[str]:
-    """One script's part of the page; a short run is held against no target."""
+    """Yield one script's part of the page; a short run is compared with no target."""
     yield f"## {section.title}"
     yield ""
     yield section.text
@@ -366,7 +366,7 @@ def costs(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def method() -> Iterator[str]:
-    """How it is measured."""
+    """Yield how it is measured."""
     yield "## How it is measured"
     yield ""
     yield (
@@ -379,7 +379,7 @@ def method() -> Iterator[str]:
 
 
 def quarters(values: Sequence[float]) -> tuple[float, float, float]:
-    """The quartiles of any number of values."""
+    """Return the quartiles of any number of values."""
     import statistics
 
     if len(values) < 2:
@@ -389,23 +389,23 @@ def quarters(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def median(values: Sequence[float]) -> float:
-    """The one in the middle."""
+    """Return the median."""
     return quarters(values)[1]
 
 
 def with_unit(figure: Mapping[str, Any]) -> str:
-    """The median with its unit."""
+    """Return the median with its unit."""
     return f"{number(figure['measured']['median'])} {figure['unit']}".strip()
 
 
 def quartiles(figure: Mapping[str, Any]) -> str:
-    """Between which the half of all rounds lies."""
+    """Return the quartiles, between which half of all rounds lie."""
     found = figure["measured"]
     return "" if found["lower"] == found["upper"] else f"{number(found['lower'])} … {number(found['upper'])}"
 
 
 def limit(figure: Mapping[str, Any]) -> str:
-    """The target in words."""
+    """Return the target in words."""
     return "" if figure["at_most"] is None else f"≤ {figure['at_most']:g} {figure['unit']}".strip()
 
 

@@ -55,7 +55,7 @@ with FolderStore(sys.argv[1]) as store:
 
 
 def train_nothing(engine: Engine, batch: Any) -> None:
-    """The step of an engine that only exists to be handed to `Checkpoint`."""
+    """Do nothing, as the step of an engine that only exists to be passed to `Checkpoint`."""
 
 
 BUSY = """
@@ -91,7 +91,7 @@ class Training:
             self.input = torch.randn(int(len(self.input) * 1.3) + 4, width)
 
     def seconds_per_iteration(self) -> float:
-        """The best of a few."""
+        """Return the best of a few measurements."""
         times = []
         for _ in range(4):
             start = time.perf_counter()
@@ -106,7 +106,7 @@ class Training:
         self.model(self.input).square().mean().backward()
 
     def state(self) -> dict[str, Any]:
-        """What is saved."""
+        """Return what is saved."""
         return {"state_dict": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def _ignite_saver(self, folder: Path) -> Callable[[], None]:
@@ -118,7 +118,7 @@ class Training:
         return lambda: handler(engine)
 
     def loop(self, save: Callable[[], Callable[[], object] | None]) -> float:
-        """Seconds of a loop that saves after its second iteration."""
+        """Return the seconds of a loop that saves after its second iteration."""
         wait = None
         start = time.perf_counter()
         for number in range(self.iterations):
@@ -130,7 +130,7 @@ class Training:
             if number == 1:
                 wait = save()
         seconds = time.perf_counter() - start
-        # What is still being written may take as long as it likes: it counts as nobody's time.
+        # The time for finishing what is still being written is not counted.
         self.store.newest()
         finish = getattr(save, "finish", None)
         if finish is not None:
@@ -147,13 +147,13 @@ class Training:
         self.store.save("last.pth", self.state(), kind="last", epoch=0, iteration=self._saves)
 
     def copy(self) -> float:
-        """Seconds of copying as many bytes into memory that is already there."""
+        """Return the seconds of copying as many bytes into allocated memory."""
         start = time.perf_counter()
         self._to.copy_(self._from)
         return time.perf_counter() - start
 
     def cases(self, label: str) -> dict[str, Callable[[], float]]:
-        """Everything to be measured with this training."""
+        """Return everything to be measured with this training."""
         saves: dict[str, Callable[[], Callable[[], object] | None]] = {
             "no save": lambda: None,
             "hidden": lambda: self._begin(self.steady),
@@ -168,7 +168,7 @@ class Training:
 
 
 def spin() -> int:
-    """About a millisecond that is bound by the interpreter."""
+    """Spend about a millisecond in the interpreter."""
     total = 0
     for number in range(20_000):
         total += number & 3
@@ -176,7 +176,7 @@ def spin() -> int:
 
 
 def speed_until(over: Callable[[], bool]) -> float:
-    """Seconds per turn of a loop in Python until something is over."""
+    """Return the seconds per turn of a Python loop until something is over."""
     turns, start = 0, time.perf_counter()
     while not over():
         spin()
@@ -185,7 +185,7 @@ def speed_until(over: Callable[[], bool]) -> float:
 
 
 def python_cases(folder: Path, megabytes: int) -> dict[str, Callable[[], float]]:
-    """A Python-bound loop alone, and while a state is written."""
+    """Return a Python-bound loop alone, and while a state is written."""
     state = {"state_dict": {str(number): torch.ones(megabytes * 2500) for number in range(100)}}
     store = FolderStore(folder / "python").open()
 
@@ -212,14 +212,14 @@ def python_cases(folder: Path, megabytes: int) -> dict[str, Callable[[], float]]
 
 
 def peak_growth() -> float:
-    """Megabytes that a synchronous save of 200 MB adds to the peak of a new process."""
+    """Return the megabytes that a synchronous save of 200 MB adds to the peak of a new process."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PEAK, folder], check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 
 def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figure]:
-    """The numbers with their targets."""
+    """Return the numbers with their targets."""
 
     def lost(label: str, name: str) -> Spread:
         cases = [f"{label}, {case}" for case in (name, "no save", "memcpy")]
@@ -243,7 +243,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
 
 
 def measure(quick: bool) -> Result:
-    """Loops with a save and without, a loop in Python beside a save, the peak of memory."""
+    """Measure loops with a save and without, a loop in Python beside a save, and the peak of memory."""
     count = 2 if quick else 4
     torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
     with tempfile.TemporaryDirectory() as name:

@@ -53,12 +53,12 @@ WORLD = (1, 2, 4, 8)
 
 
 def long_run(iterations: int, folder: Path, *, traced: bool = False) -> list[dict[str, float]]:
-    """What is held at ten places of a run with the default set and an empty step.
+    """Return what is held at ten places of a run with the default set and an empty step.
 
     Args:
         iterations: Of the whole run.
         folder: Where its files go.
-        traced: Whether Python's own count of its memory is taken too, which makes everything slower.
+        traced: Whether Python's own count of its memory is included, which makes everything slower.
     """
     model = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -94,7 +94,7 @@ def long_run(iterations: int, folder: Path, *, traced: bool = False) -> list[dic
 
 
 def look(iteration: int, seconds: float, folder: Path) -> dict[str, float]:
-    """What is held now."""
+    """Return what is held now."""
     gc.collect()
     sizes = sizes_of(folder)
     checkpoints = [size for path, size in sizes.items() if path.suffix == ".pth"]
@@ -114,7 +114,7 @@ def look(iteration: int, seconds: float, folder: Path) -> dict[str, float]:
 
 
 def sizes_of(folder: Path) -> dict[Path, int]:
-    """The files of a run that goes on: one may be deleted while we look."""
+    """Return the sizes of the files of a running run: one may be deleted meanwhile."""
     found = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -165,7 +165,7 @@ class Counting:
 
 
 def in_processes(quick: bool) -> dict[str, dict[str, float]]:
-    """Collectives, their bytes and their milliseconds of what ranks do together."""
+    """Return the collectives of what ranks do together, with their bytes and milliseconds."""
     rounds, iterations = (3, 20) if quick else (15, 200)
     tensors = [torch.randn(64) for _ in range(200)]
     found: dict[str, dict[str, float]] = {}
@@ -214,7 +214,7 @@ def in_processes(quick: bool) -> dict[str, dict[str, float]]:
 
 
 def world_of(size: int, quick: bool) -> dict[str, Any]:
-    """What rank 0 of so many processes has found."""
+    """Return what rank 0 of this many processes has found."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -230,7 +230,7 @@ def world_of(size: int, quick: bool) -> dict[str, Any]:
 
 
 def one_of_them(result: Path, quick: bool) -> None:
-    """What each process does."""
+    """Do the work of one process."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     if "RANK" in os.environ:
@@ -247,7 +247,7 @@ def one_of_them(result: Path, quick: bool) -> None:
 
 
 def table_of_run(seen: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """The long run, place by place."""
+    """Yield the table of the long run, place by place."""
     yield "| iteration | resident MB | objects | threads | open files | checkpoints | size of one | log and metrics |"
     yield "|--:|--:|--:|--:|--:|--:|--:|--:|"
     for row in seen:
@@ -270,12 +270,12 @@ def table_of_run(seen: Sequence[Mapping[str, float]]) -> Iterator[str]:
 
 
 def slowing(seen: Sequence[Mapping[str, float]]) -> float:
-    """The last part of a run by the second."""
+    """Return the time of the last part of a run over that of the second."""
     return (seen[-1]["seconds"] - seen[-2]["seconds"]) / (seen[1]["seconds"] - seen[0]["seconds"])
 
 
 def table_of_worlds(worlds: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
-    """Collectives, bytes and time by the number of processes."""
+    """Yield the table of collectives, bytes and time by the number of processes."""
     sizes = list(worlds)
     in_words = " / ".join(map(str, sizes))
     yield f"| per call or iteration, in {in_words} processes | collectives | bytes from a rank | ms |"
@@ -287,7 +287,7 @@ def table_of_worlds(worlds: Mapping[int, Mapping[str, Mapping[str, float]]]) -> 
 
 
 def short(value: float) -> str:
-    """Three digits."""
+    """Return a number with three digits."""
     return "0" if value == 0 else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 

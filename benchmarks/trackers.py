@@ -1,6 +1,6 @@
 """What training loses while a tracker's server misbehaves: MLflowHook against a server in each kind of trouble.
 
-The server runs in a process of its own. ``mode: online`` insists on it, so it is asked again and again; records go
+The server runs in a separate process. ``mode: online`` insists on it, so it is asked again and again; records go
 to the spool. The clock runs inside of the run only: what its end waits for is bounded by ``deadline``.
 """
 
@@ -34,7 +34,7 @@ INTERVAL = 50
 
 
 def engine(folder: Path | None, url: str = "") -> tuple[Engine, Any]:
-    """Steps of a few milliseconds; with the hook, and its runner, where there is a folder for it."""
+    """Return an engine with steps of a few milliseconds, with the hook and its runner if there is a folder for it."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -63,7 +63,7 @@ def _serve(how: str, answer: Any) -> None:
 
 @contextlib.contextmanager
 def served(how: str) -> Iterator[str]:
-    """The address of a server with a fault, in another process."""
+    """Yield the address of a server with a fault, in another process."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(how, there), daemon=True)
@@ -75,7 +75,7 @@ def served(how: str) -> Iterator[str]:
 
 
 def kept(folder: Path, steps: int) -> bool:
-    """Whether every loss that was due is in the spool, once and in order."""
+    """Return whether every loss that was due is in the spool, once and in order."""
     found = [
         record.step
         for record in Spool(folder / "mlflow.spool")
@@ -85,7 +85,7 @@ def kept(folder: Path, steps: int) -> bool:
 
 
 def own_share(runner: Any, nanoseconds: float) -> float:
-    """What the hook itself takes of such an iteration, in percent, as the report of the run has it."""
+    """Return the hook's own share of such an iteration, in percent, from the report of the run."""
     tallies = [
         tally for (_, point), tally in runner.report().tallies.items() if point in ("after_train_iter", "after_step")
     ]
@@ -93,7 +93,7 @@ def own_share(runner: Any, nanoseconds: float) -> float:
 
 
 def measure(quick: bool) -> Result:
-    """Whole iterations beside a server in each kind of trouble."""
+    """Measure whole iterations beside a server with each kind of fault."""
     torch.set_num_threads(1)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     logging.getLogger("ignite_hooks").setLevel(logging.ERROR)

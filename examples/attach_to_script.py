@@ -53,7 +53,7 @@ def validate() -> None:
     evaluator.run(val_loader)
 
 
-# The line that is ours.
+# The only added line.
 runner = attach_hooks(
     trainer, "configs/attach_to_script.yaml", evaluators=evaluator, work_dir=arguments.work_dir, resume=arguments.resume
 )

@@ -25,7 +25,7 @@ FACES = ("no face", "face")
 
 
 class Patches(nn.Module):
-    """A small vision transformer: patches of 5 x 5, and a token of its own in front."""
+    """A small vision transformer: patches of 5 x 5, with a class token in front."""
 
     def __init__(self, side: int = 25, patch: int = 5, width: int = 32) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Patches(nn.Module):
         self.head = nn.Linear(width, 2)
 
     def forward(self, images: Tensor) -> Tensor:
-        """N x 1 x 25 x 25 to N x 2."""
+        """Map N x 1 x 25 x 25 to N x 2."""
         tokens = self.cut(images).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.own.expand(len(images), -1, -1), tokens], 1) + self.place
         scores: Tensor = self.head(self.encoder(tokens)[:, 0])
@@ -45,7 +45,7 @@ class Patches(nn.Module):
 
 
 def cnn(classes: int) -> nn.Sequential:
-    """Three convolutions."""
+    """Return a network of three convolutions."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -61,7 +61,7 @@ def cnn(classes: int) -> nn.Sequential:
 
 
 def trained(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> Iterator[tuple[int, float]]:
-    """Train, and tell the loss of each step."""
+    """Train, and yield the step and its loss."""
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(1, steps + 1):
         chosen = torch.randint(0, len(images), (64,))
@@ -73,7 +73,7 @@ def trained(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> Ite
 
 
 def digits(effort: float) -> dict[str, Any]:
-    """What a classifier says of digits it has not seen, the worst first, and how it learnt."""
+    """Draw what a classifier says of digits it has not seen, the worst first, and how it learnt."""
     bunch = load_digits()
     images = torch.tensor(bunch.images / 16, dtype=torch.float32)[:, None]
     labels = torch.tensor(bunch.target)
@@ -100,7 +100,7 @@ def digits(effort: float) -> dict[str, Any]:
 
 
 def faces(effort: float) -> dict[str, Any]:
-    """What a network looks at to tell faces from other things."""
+    """Draw what a network looks at to tell faces from other things."""
     images = torch.tensor(np.asarray(data.lfw_subset()), dtype=torch.float32)[:, None]
     images = (images - images.mean()) / images.std()
     labels = torch.tensor([1] * 100 + [0] * 100)
@@ -127,7 +127,7 @@ def faces(effort: float) -> dict[str, Any]:
 
 
 def coins(effort: float) -> dict[str, Any]:
-    """Coins: boxes of a crude detector, and masks of a small network that has seen the upper half."""
+    """Draw coins: boxes of a crude detector, and masks of a small network that has seen the upper half."""
     image = data.coins()
     markers = np.where(image > 150, 2, np.where(image < 30, 1, 0))
     whole = ndimage.binary_fill_holes(segmentation.watershed(filters.sobel(image), markers) == 2)
@@ -169,7 +169,7 @@ def _boxes(labelled: Any, least: int) -> list[tuple[float, ...]]:
 
 
 def _within(boxes: list[tuple[float, ...]], crop: tuple[int, int], scores: list[float] | None = None) -> dict[str, Any]:
-    """The boxes whose centre lies in a crop, in its pixels."""
+    """Return the boxes whose centre lies in a crop, in its pixels."""
     y, x = crop
     kept = [
         index

@@ -236,7 +236,7 @@ def test_the_site_has_every_hook_with_every_setting() -> None:
         ("docs/decisions/0006-exact-resume.md", "[a](../points.md) [b](README.md)", "[a](../points.md) [b](README.md)"),
     ],
 )
-def test_links_to_what_is_not_on_the_site_are_named_instead(source: str, text: str, shown: str) -> None:
+def test_links_out_of_the_site_become_plain_names(source: str, text: str, shown: str) -> None:
     assert site().for_the_site(text, source) == shown
 
 

@@ -49,7 +49,7 @@ def train(epochs: int, work_dir: str) -> None:
     def evaluate() -> None:
         evaluator.run(val_loader)
 
-    # The line that is ours. A process that torchrun has started again goes on from the newest checkpoint.
+    # The only added line. A process that torchrun has restarted resumes from the newest checkpoint.
     runner = attach_hooks(
         trainer, HOOKS, evaluators=evaluator, model=model, optimizer=optimizer, work_dir=work_dir, resume="auto"
     )
@@ -72,7 +72,7 @@ if __name__ == "__main__":
     parser.add_argument("--backend", default="nccl" if torch.cuda.is_available() else "gloo")
     parser.add_argument("--timeout", type=float, default=60, help="seconds after which a silent host is given up")
     arguments = parser.parse_args()
-    # Without a timeout of its own a process waits half an hour for a host that is cut off.
+    # With the default timeout a process waits half an hour for a host that is cut off.
     idist.initialize(arguments.backend, timeout=timedelta(seconds=arguments.timeout))
     train(arguments.epochs, arguments.work_dir)
     idist.finalize()

@@ -169,7 +169,7 @@ def _number_or_value(value: Any) -> Any:
 
 
 def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the values that are one number, fetched from their device."""
+    """Return the values that are single numbers, fetched from their device."""
     return losses_of({name: _number_or_value(value) for name, value in values.items()})
 
 
@@ -180,11 +180,11 @@ class Evaluated:
     step: int
     epoch: int
     name: str
-    """The evaluator, or train."""
+    """The name of the evaluator, or ``train``."""
     metrics: Mapping[str, float]
-    """By their own names."""
+    """The metrics by their plain names."""
     scalars: Mapping[str, float]
-    """By their names beside the metrics of other evaluators."""
+    """The metrics by the names that tell evaluators apart."""
 
 
 def evaluated(runner: Runner, kind: str) -> Evaluated:
@@ -195,7 +195,7 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
         kind: train, val or test.
     """
     engine, progress = runner.engine.state, runner.trainer.state
-    # A metric of the trainer that has the name of a loss would stand in a line twice.
+    # A metric of the trainer with the name of a loss would appear in a line twice.
     beside = losses_of(engine.output) if kind == "train" else {}
     metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
     name = runner.state.evaluating or kind

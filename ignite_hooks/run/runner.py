@@ -107,7 +107,7 @@ class Runner:
 
     @property
     def trainer_state(self) -> State:
-        """The trainer's state; the last one if the trainer no longer exists."""
+        """The trainer's state; the last known one if the trainer no longer exists."""
         trainer = self._trainer()
         if trainer is not None:
             self._last_state = trainer.state
