@@ -13,7 +13,7 @@ import torch
 from ignite.engine import Engine
 
 from ignite_hooks.checkpoint.save import Checkpoints
-from ignite_hooks.config.build import build_all, build_writers, with_record
+from ignite_hooks.config.build import build_all, build_writers, with_metrics_file
 from ignite_hooks.config.read import checked_resume, default_set, new_folder, read_config
 from ignite_hooks.config.validate import argument_problems
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
@@ -104,7 +104,7 @@ def attach_hooks(
         from ignite.utils import manual_seed
 
         manual_seed(settings.seed)
-    writer = ManyWriters(with_record(writers, folder) if is_main_process() else [], masks)
+    writer = ManyWriters(with_metrics_file(writers, folder) if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
     runner.checkpoints = Checkpoints(runner, FolderStore)

@@ -350,7 +350,7 @@ def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> 
     return writers
 
 
-def with_record(writers: list[Writer], folder: Path) -> list[Writer]:
+def with_metrics_file(writers: list[Writer], folder: Path) -> list[Writer]:
     """Return the writers with the one that is always there, which writes ``metrics.jsonl``, in front."""
     record = JsonlWriter(folder / "metrics.jsonl")
     # A second writer of this file would write every line twice.

@@ -16,7 +16,7 @@ OPTIONAL = (
     "write_graph",
     "write_artifact",
     "resumed",
-    "began_anew",
+    "restarted",
     "flush",
     "close",
 )
