@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import getitem
 from typing import Any
 
@@ -29,25 +29,25 @@ from ignite_hooks.model.wrapping import is_dtensor, local_part
 
 def parameters(model: Module) -> Iterator[TensorPlace]:
     """Yield the parameters that can be averaged; shared ones come once."""
-    return _places((prefix, module._parameters) for prefix, module in model.named_modules())
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        yield from _places(prefix, module._parameters, seen)
 
 
 def floating_buffers(model: Module) -> Iterator[TensorPlace]:
-    """Yield the saved buffers that can be averaged: a mask of minus infinity cannot."""
+    """Yield the persistent buffers that can be averaged; one with infinities, such as a mask, cannot."""
     for prefix, module in model.named_modules():
-        saved = {k: b for k, b in module._buffers.items() if k not in module._non_persistent_buffers_set}
-        for place in _places([(prefix, saved)]):
-            if bool(torch.isfinite(saved[place.key]).all()):
-                yield TensorPlace(place.name, module._buffers, place.key)
+        for place in _places(prefix, module._buffers, set(), module._non_persistent_buffers_set):
+            if bool(torch.isfinite(place.table[place.key]).all()):
+                yield place
 
 
-def _places(tables: Any) -> Iterator[TensorPlace]:
-    seen: set[int] = set()
-    for prefix, table in tables:
-        for key, tensor in table.items():
-            if tensor is not None and id(tensor) not in seen and tensor.dtype in AVERAGED:
-                seen.add(id(tensor))
-                yield TensorPlace(f"{prefix}.{key}" if prefix else key, table, key)
+def _places(prefix: str, table: Any, seen: set[int], left_out: Collection[str] = ()) -> Iterator[TensorPlace]:
+    """Yield the tensors of one module that can be averaged, except those seen before or left out."""
+    for key, tensor in table.items():
+        if key not in left_out and tensor is not None and id(tensor) not in seen and tensor.dtype in AVERAGED:
+            seen.add(id(tensor))
+            yield TensorPlace(f"{prefix}.{key}" if prefix else key, table, key)
 
 
 class TensorAverages:
@@ -97,9 +97,9 @@ class TensorAverages:
             self.fit()
 
     def update(self, momentum: float) -> bool:
-        """Update the averages; return False if tensors are not finite and nothing was changed.
+        """Update the averages; return False if tensors on the CPU are not finite and nothing was changed.
 
-        A device other than the CPU decides by itself, and `take_skipped` returns the number later.
+        On other devices the check stays on the device: `take_skipped` later returns the number of skipped updates.
         """
         try:
             return self.strategy.update(momentum)
@@ -129,7 +129,7 @@ class TensorAverages:
         for (_, table, key), value in zip(self.layout.places, self.values.values(), strict=True):
             tensor = table[key]
             if self.layout.is_sharded and is_dtensor(tensor):
-                # FSDP gathers from a view of this memory, so that the values have to change.
+                # FSDP gathers from a view of this memory, so the values must be copied in place.
                 self._raw.append((tensor, local_part(tensor).detach().clone()))
                 local_part(tensor).detach().copy_(value)
                 continue
@@ -206,7 +206,7 @@ class Averages:
         return self.weights.catch_up()
 
     def digest(self) -> list[float]:
-        """Return a few numbers that are equal where the averages are; sharded tensors do not count."""
+        """Return a few numbers by which ranks compare averages; sharded tensors are left out."""
         common = self._common()
         if not common:
             return []
@@ -236,12 +236,12 @@ class Averages:
         if not self.swapped:
             self.refresh()
             self.swapped = True
-            self._swap(lambda part: part.swap_in())
+            self._swap(TensorAverages.swap_in)
 
     def swap_out(self) -> None:
         """Give the model its weights back."""
         if self.swapped:
-            self._swap(lambda part: part.swap_out())
+            self._swap(TensorAverages.swap_out)
             self.swapped = False
 
     def keep_as_raw(self) -> None:
@@ -265,7 +265,7 @@ class Averages:
             move(part)
         if self.weights.layout.is_sharded:
             for module in self.model.modules():
-                # FSDP would use weights again that it has gathered for the last forward pass.
+                # Otherwise FSDP would reuse weights it gathered for the last forward pass.
                 reshard = getattr(module, "reshard", None)
                 if callable(reshard):
                     reshard()
