@@ -15,8 +15,8 @@ from ignite_hooks.writers.interface import Writer
 class ManyWriters(Writer):
     """Passes everything on to each writer, in order, without secrets.
 
-    A writer that fails does not disturb the others, nor training; ``failures()`` says what was lost. A writer that
-    joins has its own hook, which measures for it at its own interval: it gets everything but ``write_measured``.
+    A writer that fails does not disturb the others, nor training; ``failures()`` says what was lost. A writer
+    added by ``join`` belongs to a hook that measures at its own interval; it gets every call but ``write_measured``.
     """
 
     def __init__(self, writers: Sequence[Any], masks: Masks | None = None) -> None:
@@ -39,16 +39,16 @@ class ManyWriters(Writer):
         """
         adapted = adapt(writer)
         name = _names([*self.writers, adapted])[-1]
-        joined = Destination(adapted, name, self.masks, has_own_schedule=True, pictures_every=pictures_every)
-        place = ManyWriters([], self.masks)
-        place._destinations = [joined]
-        self._destinations.append(joined)
-        return place
+        destination = Destination(adapted, name, self.masks, has_own_schedule=True, pictures_every=pictures_every)
+        joined = ManyWriters([], self.masks)
+        joined._destinations = [destination]
+        self._destinations.append(destination)
+        return joined
 
-    def leave(self, place: ManyWriters) -> None:
+    def leave(self, joined: ManyWriters) -> None:
         """Close a writer that joined, and write nothing more to it; its failures are still reported."""
-        place.close()
-        for destination in place._destinations:
+        joined.close()
+        for destination in joined._destinations:
             destination.disabled = True
             if not destination.failures:
                 self._destinations.remove(destination)
