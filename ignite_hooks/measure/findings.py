@@ -78,11 +78,13 @@ def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> 
         found.append(f"data loading takes {percent(share['data'])} of the iteration: {words}")
     forward, backward = seconds.get("forward", 0.0), seconds.get("backward", 0.0)
     if share.get("backward", 0) >= MUCH_BACKWARD and backward > TIMES_FORWARD * forward:
-        times = f", {backward / forward:.1f} times the forward pass where 2 are usual" if forward > 0 else ""
+        times = ""
+        if forward > 0:
+            times = f", {backward / forward:.1f} times as long as the forward pass (about 2 is usual)"
         words = "look for slow autograd functions and gradient hooks"
         found.append(f"the backward pass takes {percent(share['backward'])} of the iteration{times}: {words}")
     if share.get("hooks", 0) >= MUCH_OF_HOOKS:
-        words = "runner.report() says which; an overhead_budget slows those down that only observe"
+        words = "runner.report() says which; set overhead_budget to slow down those that only observe"
         found.append(f"hooks take {percent(share['hooks'])} of the iteration: {words}")
     return found
 

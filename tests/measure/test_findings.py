@@ -23,7 +23,7 @@ from tests.measure.test_profile import seen
         (
             {"forward": 1.0, "backward": 9.0},
             0,
-            ["the backward pass takes 90 % of the iteration, 9.0 times the forward"],
+            ["the backward pass takes 90 % of the iteration, 9.0 times as long as the forward pass"],
         ),
         ({"forward": 0.0, "backward": 9.0}, 0, ["the backward pass takes 100 % of the iteration: look"]),
         ({"hooks": 1.0, "other": 4.0}, 0, ["hooks take 20 % of the iteration"]),
