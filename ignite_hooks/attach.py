@@ -46,7 +46,7 @@ def attach_hooks(
         cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None: the default hooks.
         evaluators: The engines that evaluate, by name; a single engine gets the name ``val``.
         work_dir: The folder for files; by default the configuration's ``work_dir``, else a new one in ``work_dirs``.
-        resume: ``True`` or ``"auto"`` resumes from the newest whole checkpoint, a path from that checkpoint.
+        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, a path from that checkpoint.
         **services: Objects that hooks may ask for by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
 
     Returns:
@@ -71,7 +71,7 @@ def attach_hooks(
     if evaluators is not None and not isinstance(evaluators, (Engine, Mapping)):
         raise TypeError(f"evaluators is an Ignite Engine or a mapping of names to these, not {shown(evaluators)}")
     engines = {"val": evaluators} if isinstance(evaluators, Engine) else dict(evaluators or {})
-    # The first call into ignite.distributed is a collective if the process group was made outside of it.
+    # If the script created the process group itself, the first call into ignite.distributed is a collective.
     idist.sync()
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
@@ -127,7 +127,7 @@ def _warn_of_old_torch() -> None:
     major, minor = (int(part) for part in torch.__version__.split(".")[:2])
     if (major, minor) < (2, 10):
         warnings.warn(
-            f"torch {torch.__version__} has known holes in torch.load(weights_only=True): "
+            f"torch {torch.__version__} has known vulnerabilities in torch.load(weights_only=True): "
             "load only checkpoints you made yourself, or upgrade torch to 2.10",
             stacklevel=3,
         )

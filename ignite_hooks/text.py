@@ -247,6 +247,16 @@ def below(place: str, key: object) -> str:
     return f"{place}.{key}" if place else key
 
 
+def setting_place(place: str, setting: str) -> str:
+    """Return the place of a setting of a hook; an empty name means the hook itself.
+
+    Example:
+        >>> setting_place("hooks[0]", "interval"), setting_place("hooks[0]", "")
+        ('hooks[0].interval', 'hooks[0]')
+    """
+    return below(place, setting) if setting else place
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of any error, with its kind where the message alone says too little."""
     text = shortened(str(error.args[0] if type(error) is KeyError and error.args else error), 200)

@@ -47,7 +47,7 @@ def _explain(options: argparse.Namespace) -> int:
     print(f"{options.config}: {counted(len(review.hooks) + review.unseen, 'hook')}")
     print(
         f"calls: in a run of {counted(options.epochs, 'epoch')} with {counted(options.iters, 'iteration')} each, "
-        f"evaluations of {options.val_iters}\n"
+        f"evaluations of {counted(options.val_iters, 'iteration')}\n"
     )
     _print_plan(plan, _calls(plan, options))
     review.notes += [review.added] if review.added else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.cli.text import one_line_width, wrap_paragraph
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import Masks
-from ignite_hooks.text import counted, nearest, shown
+from ignite_hooks.text import counted, nearest, setting_place, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.config.read import HookEntry, Settings
@@ -79,7 +79,7 @@ def review_file(path: str) -> Review:
         review.unseen = len(settings.entries) - len(hooks)
         review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
         if trains:
-            review.notes += [f"model and data are looked at by 'ignite-hooks train {path} --dry-run'"]
+            review.notes += [f"to check model and data as well, run 'ignite-hooks train {path} --dry-run'"]
             review.added = _added(settings, hooks)
     return review
 
@@ -122,7 +122,7 @@ def _waiting(entries: Sequence[HookEntry]) -> Iterator[str]:
         own = {name: value for name, value in entry.wanted.items() if name != "arguments"}
         services = ", ".join(dict.fromkeys(_references(own)))
         if entry.wanted["type"].startswith(PREFIX) and services:
-            yield f"{entry.place}: {entry.wanted['type']} cannot be looked at without {services}"
+            yield f"{entry.place}: {entry.wanted['type']} cannot be checked without {services}"
 
 
 def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
@@ -136,16 +136,16 @@ def _notes(settings: Settings, hooks: Mapping[str, Any]) -> Iterator[str]:
         yield f"needs {', '.join(_in_order(needed))} from the script"
     read = _services_read(hooks) - needed
     if read:
-        yield f"reads {', '.join(_in_order(read))} where the script has {'it' if len(read) == 1 else 'them'}"
-    # Check as if the script passed every service and no evaluator.
+        yield f"uses {', '.join(_in_order(read))} if the script passes {'it' if len(read) == 1 else 'them'}"
+    # Check as if the script passed every service and no evaluators.
     services = frozenset({*KNOWN_SERVICES, *needed})
     for name, hook in hooks.items():
         if isinstance(hook, BaseHook) and not any(_references(list(vars(hook).values()))):
             for setting, message in hook.check(Situation(frozenset(), services, hooks)):
-                yield f"{name}.{setting}: {message}" if setting else f"{name}: {message}"
+                yield f"if the script passes no evaluators, {setting_place(name, setting)}: {message}"
     changes = settings.everything.get("default_hooks") or {}
     if "hooks" not in settings.everything and "eval" not in changes:
-        yield "eval (EvalHook) is added where the script has val_loader"
+        yield "if the script passes val_loader, eval (EvalHook) is added"
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +21,7 @@ from ignite_hooks.plan.priority import hook_priority
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.registry import HOOKS, WRITERS, without_scope
 from ignite_hooks.run.best import rule_for
-from ignite_hooks.text import below, did_you_mean, one_line, shown
+from ignite_hooks.text import below, did_you_mean, one_line, setting_place, shown
 from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
@@ -58,7 +58,7 @@ def build_hooks(configs: Sequence[Mapping[str, Any] | str | object]) -> list[Any
 
 
 def _entry(place: str, config: Mapping[str, Any] | str | object) -> HookEntry:
-    """Return the entry for what a script asks for; its mapping is copied, so that it stays as it is."""
+    """Return the entry for a hook that a script gives; a mapping is copied."""
     if isinstance(config, str):
         return HookEntry(place, {"type": config})
     return HookEntry(place, copy_tree(config) if isinstance(config, Mapping) else config)
@@ -71,12 +71,28 @@ def get_default_hooks(*, evaluates: bool = True, distributed: bool = False) -> d
     }
 
 
+@dataclass(frozen=True)
+class BuildContext:
+    """The entry that is being built, and what building it needs."""
+
+    place: str
+    services: Mapping[str, Any]
+    complete: bool
+    """False if only a file is known, not the script."""
+    problems: list[Problem] = field(default_factory=list)
+    """The problems of this entry alone."""
+
+    def add_problem(self, message: str, setting: str = "") -> None:
+        """Add a problem of a setting, or of the whole entry."""
+        self.problems.append(Problem(setting_place(self.place, setting), message))
+
+
 def build_entry(
     entry: HookEntry, services: Mapping[str, Any], problems: list[Problem], *, complete: bool = True
 ) -> Any:
     """Build the hook of one entry; if anything is wrong with it, add that to the problems and return None."""
     wanted, place = entry.wanted, entry.place
-    found: list[Problem] = []
+    context = BuildContext(place, services, complete)
     hook: Any = None
     checked: set[str] = set()
     if isinstance(wanted, Mapping):
@@ -84,29 +100,25 @@ def build_entry(
         checked |= given.keys()
         type_ = given.pop("type", None)
         if isinstance(type_, str) and type_.startswith(PREFIX):
-            hook = _ignite_handler(type_, given, place, services, found, complete)
+            hook = _ignite_handler(type_, given, context)
         else:
-            hook = _hook(type_, given, place, services, found, complete)
+            hook = _hook(type_, given, context)
     elif isinstance(wanted, type):
-        message = f"a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}() for a hook"
-        found.append(Problem(place, message))
+        context.add_problem(f"a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}() for a hook")
     else:
-        hook = _ready(wanted, place, found)
-    if hook is not None and not found:
-        found += _validate_object(hook, place, checked)
-    if hook is not None and not found:
-        found += [
-            Problem(below(place, setting) if setting else place, message) for setting, message in problems_of(hook)
-        ]
-    problems += found
-    return None if found else hook
+        hook = _ready(wanted, context)
+    if hook is not None and not context.problems:
+        _validate_object(hook, checked, context)
+    if hook is not None and not context.problems:
+        for setting, message in problems_of(hook):
+            context.add_problem(message, setting)
+    problems += context.problems
+    return None if context.problems else hook
 
 
-def _hook(
-    type_: Any, given: dict[str, Any], place: str, services: Mapping[str, Any], found: list[Problem], complete: bool
-) -> Any:
+def _hook(type_: Any, given: dict[str, Any], context: BuildContext) -> Any:
     if type_ is None:
-        found.append(Problem(place, "needs 'type', the name of a hook"))
+        context.add_problem("needs 'type', the name of a hook")
         return None
     try:
         cls = HOOKS.get(type_) if isinstance(type_, str) else type_
@@ -117,36 +129,36 @@ def _hook(
             message += other_name(type_) or did_you_mean(without_scope(type_), HOOKS)
         elif "." in str(type_):
             message = f"no hook is called {shown(type_)}: only what is in ignite.handlers is named by its path"
-        found.append(Problem(f"{place}.type", message))
+        context.add_problem(message, "type")
         return None
     except ImportError as error:
-        found.append(Problem(f"{place}.type", f"{type_} cannot be loaded: {one_line(error)}"))
+        context.add_problem(f"{type_} cannot be loaded: {one_line(error)}", "type")
         return None
     if not callable(cls):
-        found.append(Problem(f"{place}.type", f"the name of a hook is needed, not {shown(type_)}"))
+        context.add_problem(f"the name of a hook is needed, not {shown(type_)}", "type")
         return None
     if isinstance(type_, str) and getattr(cls, "__module__", "").startswith("ignite_hooks."):
         settings = describe(cls)
         given, otherwise = translated(type_, given, {s.name: s for s in (*settings.settings, *settings.common)})
-        found += [Problem(below(place, word), message) for word, message in otherwise.items()]
-    found += validate_settings(cls, given, place)
-    hook = _construct(cls, _with_services(given, services, place, found, complete), given, place, found)
-    if not (found or isinstance(type_, str) or isinstance(hook, BaseHook) or class_answers(type(hook))):
-        message = f"{describe(cls).name} makes no hook: {type(hook).__name__} has no method that is a point"
-        found.append(Problem(f"{place}.type", message))
+        context.problems.extend(Problem(below(context.place, word), message) for word, message in otherwise.items())
+    context.problems.extend(validate_settings(cls, given, context.place))
+    hook = _construct(cls, _with_services(given, context.place, context), given, context)
+    if not (context.problems or isinstance(type_, str) or isinstance(hook, BaseHook) or class_answers(type(hook))):
+        message = f"{describe(cls).name} does not make a hook: {type(hook).__name__} has no method that is a point"
+        context.add_problem(message, "type")
     return hook
 
 
-def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], place: str, found: list[Problem]) -> Any:
+def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], context: BuildContext) -> Any:
     """Make the object, with services in place of the references that were written."""
     known = describe(cls)
     own = {setting.name: setting for setting in known.settings}
-    if not found:
+    if not context.problems:
         types_ = {setting.name: setting for setting in known.common} | own
         for name, value in given.items():
             if has_reference(written[name]) and name in types_ and (message := validate_value(value, types_[name])):
-                found.append(Problem(below(place, name), f"{message} ({written[name]})"))
-    if found:
+                context.add_problem(f"{message} ({written[name]})", name)
+    if context.problems:
         return None
     if known.style == "keywords":
         given = {_own_word(word, own): value for word, value in given.items()}
@@ -162,7 +174,7 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
             if word in given and word not in own:
                 setattr(hook, word, given[word])
     except SettingError as error:
-        found.append(Problem(below(place, error.setting), error.message))
+        context.add_problem(error.message, error.setting)
         return None
     except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
         # Code that is not ours names the setting in its sentence, if at all.
@@ -170,7 +182,7 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], plac
         named = [setting for setting in given if re.search(rf"\b{re.escape(setting)}\b", text)]
         # Prefer the setting that the sentence begins with.
         name = min(named, key=lambda setting: not text.startswith(f"{setting}:"), default="")
-        found.append(Problem(f"{place}.{name}" if name else place, text.removeprefix(f"{name}:").strip()))
+        context.add_problem(text.removeprefix(f"{name}:").strip(), name)
         return None
     return hook
 
@@ -181,62 +193,58 @@ def _own_word(word: str, own: Mapping[str, Any]) -> str:
     return other if word not in own and other in own else word
 
 
-def _with_services(given: Any, services: Mapping[str, Any], place: str, found: list[Problem], complete: bool) -> Any:
-    """Copy settings with the service of that name in place of every ``"@name"``, however deep."""
+def _with_services(given: Any, place: str, context: BuildContext) -> Any:
+    """Copy settings, replacing every ``"@name"``, at any depth, by that service; ``place`` is where they are."""
     if isinstance(given, dict):
-        return {
-            name: _with_services(value, services, below(place, name), found, complete) for name, value in given.items()
-        }
+        return {name: _with_services(value, below(place, name), context) for name, value in given.items()}
     if isinstance(given, list):
-        return [_with_services(value, services, f"{place}[{i}]", found, complete) for i, value in enumerate(given)]
+        return [_with_services(value, f"{place}[{i}]", context) for i, value in enumerate(given)]
     if not is_reference(given):
         return given
     name = given[1:]
-    if services.get(name) is not None:
-        return services[name]
-    if complete:
-        found.append(Problem(place, f"there is no service {name!r}: pass {name}=... to attach_hooks()"))
+    if context.services.get(name) is not None:
+        return context.services[name]
+    if context.complete:
+        context.problems.append(Problem(place, f"there is no service {name!r}: pass {name}=... to attach_hooks()"))
     return given
 
 
-def _ignite_handler(
-    type_: str, given: dict[str, Any], place: str, services: Mapping[str, Any], found: list[Problem], complete: bool
-) -> Any:
+def _ignite_handler(type_: str, given: dict[str, Any], context: BuildContext) -> Any:
     try:
         cls = handler_class(type_)
     except LookupError as error:
-        found.append(Problem(f"{place}.type", str(error)))
+        context.add_problem(str(error), "type")
         return None
     parameters = {setting.name for setting in describe(cls).settings}
     common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in parameters}
     ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in parameters}
-    found += validate_settings(cls, given, place, hook=False)
+    context.problems.extend(validate_settings(cls, given, context.place, hook=False))
     for word, value in ours.items():
         if message := validate_value(value, Setting(word, OUR_WORDS[word], None)):
-            found.append(Problem(f"{place}.{word}", message))
-    found += validate_settings(BaseHook, common, place)
+            context.add_problem(message, word)
+    context.problems.extend(validate_settings(BaseHook, common, context.place))
     if isinstance(arguments := ours.get("arguments"), Mapping):
-        ours["arguments"] = _with_services(arguments, services, f"{place}.arguments", found, complete)
-    written, given = given, _with_services(given, services, place, found, complete)
-    if not complete and any(is_reference(value) for value in given.values()):
+        ours["arguments"] = _with_services(arguments, f"{context.place}.arguments", context)
+    written, given = given, _with_services(given, context.place, context)
+    if not context.complete and any(is_reference(value) for value in given.values()):
         return None
-    handler = _construct(cls, given, written, place, found)
+    handler = _construct(cls, given, written, context)
     if handler is None:
         return None
     try:
         hook = as_hook(handler, **ours)
     except SettingError as error:
-        found.append(Problem(below(place, error.setting), error.message))
+        context.add_problem(error.message, error.setting)
         return None
     except ValueError as error:
-        found.append(Problem(place, str(error)))
+        context.add_problem(str(error))
         return None
     for word, value in common.items():
         setattr(hook, word, value)
     return hook
 
 
-def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
+def _ready(thing: Any, context: BuildContext) -> Any:
     """Return a hook object as it is, and any other object that Ignite could use as a hook."""
     cls: Any = type(thing)
     if isinstance(thing, BaseHook) or class_answers(cls):
@@ -244,21 +252,19 @@ def _ready(thing: Any, place: str, found: list[Problem]) -> Any:
     try:
         return as_hook(thing)
     except ValueError as error:
-        found.append(Problem(place, f"not a hook: {error}"))
+        context.add_problem(f"not a hook: {error}")
         return None
 
 
-def _validate_object(hook: Any, place: str, checked: set[str]) -> list[Problem]:
-    """Return what is wrong with the settings of a hook that it was given as an object, or has from its class."""
+def _validate_object(hook: Any, checked: set[str], context: BuildContext) -> None:
+    """Add what is wrong with settings that a ready-made hook got from its constructor or its class."""
     cls: Any = type(hook)
     known = describe(cls)
     given = (hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}) - checked
-    found = []
     for setting in (*known.settings, *known.common):
         value = getattr(hook, setting.name, setting.default)
         if setting.name in given and (message := validate_value(value, setting)):
-            found.append(Problem(below(place, setting.name), message))
-    return found
+            context.add_problem(message, setting.name)
 
 
 def build_all(
@@ -276,7 +282,7 @@ def build_all(
             continue
         name = getattr(hook, "name", None) or entry.default_name or default_name(hook)
         if not isinstance(name, str):
-            problems.append(Problem(f"{entry.place}.name", f"a text is needed, not {shown(name)}"))
+            problems.append(Problem(f"{entry.place}.name", f"a string is needed, not {shown(name)}"))
         elif same := [places[other] for other in hooks if hooks[other] is hook]:
             problems.append(Problem(entry.place, f"the same object as {same[0]}: make one for each"))
         elif name in hooks:
@@ -284,13 +290,13 @@ def build_all(
             problems.append(Problem(entry.place, message))
         else:
             hooks[name], places[name] = hook, entry.place
-    # The hooks that could be built are checked even if others could not: only whether one of these evaluates matters.
+    # Check the hooks that were built even if others failed; of those, only whether they evaluate matters.
     situation = replace(situation, hooks={**unbuilt, **hooks})
     for name, hook in hooks.items():
         # A hook that still holds the name of a service can only be checked with the script.
         waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
         if isinstance(hook, BaseHook) and not waits:
-            problems += [Problem(f"{places[name]}.{s}".rstrip("."), m) for s, m in hook.check(situation)]
+            problems += [Problem(setting_place(places[name], s), message) for s, message in hook.check(situation)]
     problems += _opposite_rules(hooks, places, problems)
     return hooks, problems
 
@@ -307,14 +313,14 @@ class _Unbuilt:
                 pass
         name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
         named = name if isinstance(name, str) and name else "val"
-        # An unknown name may be a misspelt name of any hook.
+        # An unknown name may be a misspelt hook that evaluates.
         unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
         self.evaluates = named if unknown or getattr(type_, "evaluates", None) is not None else None
 
 
 def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:
     """Return a problem for every two hooks that watch one metric and disagree on which value of it is better."""
-    found: list[Problem] = []
+    opposed: list[Problem] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, hook in hooks.items():
         for metric, rule in (hook.monitors() if isinstance(hook, BaseHook) else {}).items():
@@ -322,21 +328,22 @@ def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problem
                 better = rule_for(metric, rule)
             except ValueError as error:
                 if not any(problem.place.startswith(f"{places[name]}.") for problem in problems):
-                    found.append(Problem(places[name], str(error)))
+                    opposed.append(Problem(places[name], str(error)))
                 continue
             other, theirs = seen.setdefault(metric.replace("/", "_"), (name, better))
             if theirs != better:
-                words = f"{metric!r} is better {_words(better)} here but {_words(theirs)} in {places[other]}"
-                found.append(Problem(places[name], f"{words}: say the same in both"))
-    return found
+                here, there = _words(better), _words(theirs)
+                words = f"{metric!r} counts as better when {here} here, but when {there} in {places[other]}"
+                opposed.append(Problem(places[name], f"{words}: use one rule in both"))
+    return opposed
 
 
 def _words(rule: str) -> str:
-    return "when it grows" if rule == "greater" else "when it falls"
+    return "higher" if rule == "greater" else "lower"
 
 
 def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
-    """Build the writers of a configuration; relative paths among their settings are below the folder of the run."""
+    """Build the writers of a configuration; relative paths among their settings are relative to the work directory."""
     writers: list[Writer] = []
     for entry in settings.writers:
         try:
@@ -351,7 +358,7 @@ def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> 
 
 
 def with_metrics_file(writers: list[Writer], folder: Path) -> list[Writer]:
-    """Return the writers with the one that is always there, which writes ``metrics.jsonl``, in front."""
+    """Return the writers, preceded by the one that writes ``metrics.jsonl`` in every run."""
     record = JsonlWriter(folder / "metrics.jsonl")
     # A second writer of this file would write every line twice.
     path = record.path.resolve()

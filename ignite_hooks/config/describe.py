@@ -223,7 +223,7 @@ def _argument_help(cls: Any) -> dict[str, str]:
 _WORDS = {
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     type(None): "null",
     dict: "a mapping",
@@ -239,9 +239,9 @@ def type_in_words(annotation: Any) -> str:
 
     Example:
         >>> type_in_words(int | None), type_in_words(Literal["min", "max"]), type_in_words(list[str])
-        ('a whole number or null', "'min' or 'max'", 'a list of texts')
+        ('a whole number or null', "'min' or 'max'", 'a list of strings')
         >>> type_in_words(list[str | list[int]]), type_in_words(list[Annotated[float, Ge(0)]])
-        ('a list of texts or lists of whole numbers', 'a list of numbers of at least 0')
+        ('a list of strings or lists of whole numbers', 'a list of numbers of at least 0')
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in _WORDS or origin is Callable:

@@ -84,7 +84,7 @@ def configuration_schema() -> Schema:
             "resume": {
                 "type": ["boolean", "string", "null"],
                 "minLength": 1,
-                "description": "true or auto resumes from the newest whole checkpoint, a path from that one",
+                "description": "true or auto resumes from the newest intact checkpoint, a path from that one",
             },
             "seed": {
                 "type": ["integer", "null"],

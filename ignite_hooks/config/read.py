@@ -148,7 +148,7 @@ def _rank_timeout(content: Mapping[str, Any], problems: list[Problem]) -> float:
 def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> None:
     for key in content:
         if key not in OURS and key not in SCRIPTS and (meant := _nearly_ours(key)):
-            message = f"did you mean {meant!r}? Otherwise choose a name that resembles it less"
+            message = f"did you mean {meant!r}? If not, rename it: it is too close to that key"
             problems.append(Problem(below("", key), message))
 
 

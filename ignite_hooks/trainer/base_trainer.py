@@ -49,7 +49,7 @@ class BaseTrainer:
     Args:
         config: A path, or what ``load_config`` has read from it.
         work_dir: Where files go, instead of where the configuration says.
-        resume: ``True`` or ``"auto"`` continues from the newest whole checkpoint, a path from that one.
+        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, a path from that one.
         overrides: Values that replace those of the configuration, as in ``"hooks.0.interval=10"``.
 
     Raises:

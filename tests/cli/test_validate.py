@@ -107,12 +107,12 @@ def test_every_file_is_validated_and_one_bad_file_is_enough(ask: Ask, write: Wri
         ),
         pytest.param(
             "hooks: [CheckpointHook]",
-            "reads model, optimizer, scheduler where the script has them",
+            "uses model, optimizer, scheduler if the script passes them",
             id="what a hook reads",
         ),
         pytest.param(
             "hooks: [{type: EarlyStoppingHook, monitor: val_loss}]",
-            "EarlyStoppingHook.monitor: nothing evaluates",
+            "if the script passes no evaluators, EarlyStoppingHook.monitor: nothing evaluates",
             id="something that evaluates",
         ),
         pytest.param(
@@ -120,10 +120,10 @@ def test_every_file_is_validated_and_one_bad_file_is_enough(ask: Ask, write: Wri
             "custom_hooks[0].type: no hook of ours is called 'Greeter': the script has to register it",
             id="a hook of the script",
         ),
-        pytest.param("seed: 1", "eval (EvalHook) is added where the script has val_loader", id="a default hook"),
+        pytest.param("seed: 1", "if the script passes val_loader, eval (EvalHook) is added", id="a default hook"),
         pytest.param(
             "hooks: [{type: ignite.handlers.ModelCheckpoint, dirname: '@folder'}]",
-            "hooks[0]: ignite.handlers.ModelCheckpoint cannot be looked at without folder",
+            "hooks[0]: ignite.handlers.ModelCheckpoint cannot be checked without folder",
             id="a handler made of services",
         ),
     ],

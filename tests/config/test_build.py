@@ -226,9 +226,9 @@ def test_a_list_becomes_a_tuple_where_one_is_wanted() -> None:
         (3, "hook", "not a hook: int can neither be attached to an engine nor called with one"),
         ({"type": 3}, "hook.type", "the name of a hook is needed, not 3"),
         (BaseHook, "hook", "a class: write {'type': 'BaseHook'} or BaseHook() for a hook"),
-        ({"type": dict}, "hook.type", "dict makes no hook: dict has no method that is a point"),
+        ({"type": dict}, "hook.type", "dict does not make a hook: dict has no method that is a point"),
         ({"type": dict, "name": "a"}, "hook.name", "AttributeError: 'dict' object has no attribute 'name'"),
-        ({"type": print}, "hook.type", "print makes no hook: NoneType has no method that is a point"),
+        ({"type": print}, "hook.type", "print does not make a hook: NoneType has no method that is a point"),
         ("EvalHok", "hook.type", "no hook is called 'EvalHok', did you mean 'EvalHook'?"),
         ("zzz", "hook.type", "no hook is called 'zzz'; 'ignite-hooks list' shows all"),
         (
@@ -379,7 +379,7 @@ NOTHING_EVALUATES = "nothing evaluates"
             [("hooks[1]", "hooks[0] is called 'a' too: give one of them another 'name'")],
         ),
         ([same, same], [("hooks[1]", "the same object as hooks[0]: make one for each")]),
-        ([BaseHook(name=3)], [("hooks[0].name", "a text or null is needed, not 3")]),
+        ([BaseHook(name=3)], [("hooks[0].name", "a string or null is needed, not 3")]),
         (
             [BaseHook(priority=None)],
             [
@@ -399,13 +399,13 @@ NOTHING_EVALUATES = "nothing evaluates"
             [
                 (
                     "hooks[1]",
-                    "'accuracy' is better when it grows here but when it falls in hooks[0]: say the same in both",
+                    "'accuracy' counts as better when higher here, but when lower in hooks[0]: use one rule in both",
                 )
             ],
         ),
         (
             [Watch("a/b", "max"), {"type": Watch, "metric": "a_b", "rule": "less", "name": "w"}],
-            [("hooks[1]", "'a_b' is better when it falls here but when it grows in hooks[0]: say the same in both")],
+            [("hooks[1]", "'a_b' counts as better when lower here, but when higher in hooks[0]: use one rule in both")],
         ),
         ([Watch("loss", "auto"), {"type": Watch, "metric": "loss", "rule": "min", "name": "w"}], []),
         (

@@ -267,7 +267,7 @@ def test_only_classes_of_handlers_are_found() -> None:
         ({"every": "x"}, "every", "'x' does not say how often: write '50 iter', '2 epoch' or '10 min'"),
         ({"engine": "vla"}, "engine", "there is no evaluator 'vla', did you mean 'val'?"),
         ({"engine": "zzz"}, "engine", "there is no evaluator 'zzz'; there are trainer, "),
-        ({"engine": 3}, "engine", "a text is needed, not 3"),
+        ({"engine": 3}, "engine", "a string is needed, not 3"),
         (
             {"event": 3},
             "event",

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("_elsewhere")
 
 # -- what is wrong, where, and what would have worked -------------------------------------------------------------
 
-NEAR = "Otherwise choose a name that resembles it less"
+NEAR = "If not, rename it: it is too close to that key"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ NEAR = "Otherwise choose a name that resembles it less"
         (
             {"hooks": [], "writers": [{"type": "JsonlWriter", "path": 3, "pth": 3}]},
             [
-                ("writers[0].path", "a text or a path is needed, not 3"),
+                ("writers[0].path", "a string or a path is needed, not 3"),
                 ("writers[0].pth", "not a setting of JsonlWriter, did you mean 'path'?"),
             ],
         ),

@@ -648,7 +648,8 @@ def test_a_metric_without_a_rule_is_ranked_by_its_name(metric: str, best: int, t
 
 def test_opposite_rules_for_one_metric_are_refused(tmp_path: Path) -> None:
     hooks = [{"type": "CheckpointHook", "rule": "less"}, {"type": "EvalHook", "dataloader": [0]}]
-    with pytest.raises(ConfigError, match=r"'accuracy' is better when it grows here but when it falls in hooks\[0\]"):
+    message = r"'accuracy' counts as better when higher here, but when lower in hooks\[0\]"
+    with pytest.raises(ConfigError, match=message):
         trained(tmp_path, *hooks, scores=[1])
 
 

@@ -71,7 +71,7 @@ def test_a_whole_configuration_needs_no_script(capsys: pytest.CaptureFixture[str
     assert main(["validate", "small.yaml"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "small.yaml: 5 hooks, no problems",
-        "  note: model and data are looked at by 'ignite-hooks train small.yaml --dry-run'",
+        "  note: to check model and data as well, run 'ignite-hooks train small.yaml --dry-run'",
     ]
 
 
