@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.engine.handlers import Handlers, Place, tracking_new_handlers
 from ignite_hooks.testing import tiny_run
 from tests.engine.test_installation import handlers_of
 from tests.tools import Log, echo_trainer
@@ -88,3 +90,71 @@ def test_a_failed_attachment_removes_the_handlers_it_added(tmp_path: Path) -> No
         attach_hooks(trainer, [Broken()], work_dir=tmp_path)
     assert handlers_of(trainer) == {}
     assert "run" not in vars(trainer)
+
+
+def test_handlers_are_called_at_their_places() -> None:
+    trainer = echo_trainer()
+    log: list[Any] = []
+    handlers = Handlers(trainer)
+
+    def note(name: str) -> Callable[[Engine], None]:
+        return lambda engine: log.append((name, "mean" in engine.state.metrics))
+
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, note("script, before the metric"))
+    Average().attach(trainer, "mean")
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, note("script, after the metric"))
+    for place in (Place.LAST, Place.AFTER_METRICS, Place.FIRST):
+        handlers.add(Events.EPOCH_COMPLETED, note(place.name), place)
+    trainer.run([1.0])
+    assert log == [
+        ("FIRST", False),
+        ("script, before the metric", False),
+        ("AFTER_METRICS", True),
+        ("script, after the metric", True),
+        ("LAST", True),
+    ]
+
+
+def test_adding_a_handler_during_its_event_repeats_no_other() -> None:
+    trainer = echo_trainer()
+    log: list[Any] = []
+    handlers = Handlers(trainer)
+
+    def add(engine: Engine) -> None:
+        log.append(f"script {engine.state.iteration}")
+        if engine.state.iteration == 1:
+            handlers.add(Events.ITERATION_STARTED, lambda: log.append("ours"), Place.FIRST)
+
+    trainer.add_event_handler(Events.ITERATION_STARTED, add)
+    trainer.run([1, 2])
+    assert [entry for entry in log if entry != "ours"] == ["script 1", "script 2"]
+    assert log[-2:] == ["ours", "script 2"]
+
+
+def test_removing_ours_leaves_the_handlers_of_the_script() -> None:
+    trainer = echo_trainer()
+    trainer.add_event_handler(Events.STARTED, lambda: None)
+    before = {event: list(entries) for event, entries in trainer._event_handlers.items()}
+    handlers = Handlers(trainer)
+    for event in (Events.STARTED, Events.EXCEPTION_RAISED):
+        handlers.add(event, lambda *_: None, Place.FIRST)
+    handlers.remove_all()
+    # Ignite swallows exceptions where it finds even an empty list.
+    assert trainer._event_handlers == before
+    handlers.remove_all()
+    assert trainer._event_handlers == before
+
+
+def test_only_handlers_added_while_tracking_are_removed() -> None:
+    trainer = echo_trainer()
+    on_detach: list[Callable[[], None]] = []
+    trainer.add_event_handler(Events.STARTED, lambda: None)
+    earlier = list(trainer._event_handlers[Events.STARTED])
+    with tracking_new_handlers([trainer], on_detach):
+        trainer.add_event_handler(Events.STARTED, lambda: None)
+        trainer.add_event_handler(Events.COMPLETED, lambda: None)
+    trainer.add_event_handler(Events.STARTED, lambda: None)
+    later = trainer._event_handlers[Events.STARTED][-1]
+    (detach,) = on_detach
+    detach()
+    assert handlers_of(trainer) == {Events.STARTED: [*earlier, later]}

@@ -10,6 +10,7 @@ import pytest
 from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.run.logger import RunLogger
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer
 
@@ -46,3 +47,23 @@ def test_a_logger_of_the_script_gets_the_lines(tmp_path: Path) -> None:
     trainer.run([1])
     mine.removeHandler(handler)
     assert lines == ["run ended after 1 epoch, 1 iteration"]
+
+
+def test_a_later_level_of_the_parent_counts_at_once() -> None:
+    parent = logging.getLogger("tests.parent")
+    logger = RunLogger(parent, MemoryWriter())
+    seen = []
+    for level in (logging.INFO, logging.ERROR, logging.DEBUG):
+        parent.setLevel(level)
+        seen.append([logger.isEnabledFor(each) for each in (logging.DEBUG, logging.INFO, logging.ERROR)])
+    assert seen == [[False, True, True], [False, False, True], [True, True, True]]
+
+
+def test_only_methods_that_write_come_from_the_writer() -> None:
+    logger = RunLogger(logging.getLogger("tests.parent"), MemoryWriter())
+    logger.write_scalars({"loss": 0.5}, 3, kind="train")
+    assert logger.writer.lines == [({"loss": 0.5}, 3, "train", None)]  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'RunLogger' object has no attribute 'lines'"):
+        logger.lines
+    with pytest.raises(AttributeError, match="'MemoryWriter' object has no attribute 'write_poems'"):
+        logger.write_poems
