@@ -1,4 +1,4 @@
-"""The hooks on their engines: order, seats, balance, and nothing left behind."""
+"""Hooks on their engines: order, places of handlers, paired points, and complete removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISE
 
 
 def expected_run(epochs: int, iterations: int, evaluation_iterations: int) -> list[tuple[str, int, int]]:
-    """Every point of a run that evaluates in a handler of its own at the end of each epoch."""
+    """Return every point of a run whose script evaluates at the end of each epoch."""
     steps = [("before_run", 0, 0), ("before_train", 0, 0)]
     for epoch in range(1, epochs + 1):
         first = (epoch - 1) * iterations
@@ -91,7 +91,7 @@ def test_only_a_mapping_replaces_priorities_per_point(tmp_path: Path) -> None:
 
 
 def mnist_like(hooks: Any, work_dir: Path, *, metrics_first: bool, known_loaders: bool) -> tuple[Log, Any]:
-    """The shape of Ignite's MNIST example; returns everything its own handlers saw, and the weights."""
+    """Run a script like Ignite's MNIST example; return everything its handlers saw, and the weights."""
     tiny = tiny_run()
     trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
