@@ -162,7 +162,7 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "runs" / "a" / "last.pth").exists()
 
 
-def test_the_page_for_newcomers_names_hooks_that_exist() -> None:
+def test_the_migration_page_names_only_hooks_that_exist() -> None:
     rows = re.findall(
         r"^\|[^|]+\|([^|]+)\|", (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -180,7 +180,7 @@ def test_points_have_the_names_of_the_table() -> None:
         assert all(hasattr(Events, name) for name in re.findall(r"`([A-Z_]+)`", event))
 
 
-def test_the_diagram_shows_all_points_and_the_planned_order() -> None:
+def test_the_diagram_has_all_points_in_plan_order() -> None:
     root = ElementTree.fromstring((ROOT / "docs" / "points.svg").read_text(encoding="utf-8"))
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [p for p in POINTS if "test" not in p and not any(re.search(rf"\b{p}\b", text) for text in texts)] == []

@@ -115,7 +115,7 @@ def copy_of_loader(loader: Any) -> Any:
 
     Example:
         >>> from torch.utils.data import DataLoader
-        >>> list(alike(DataLoader([1, 2, 3], batch_size=2)))
+        >>> list(copy_of_loader(DataLoader([1, 2, 3], batch_size=2)))
         [tensor([1, 2]), tensor([3])]
     """
     from torch.utils.data import DataLoader, IterableDataset

@@ -58,7 +58,7 @@ def match_arguments(
 
     Example:
         >>> here = Available(runner="the runner", services={"model": "the model"}, live={"epoch"})
-        >>> function, sources = match(lambda trainer_, model, epoch, lr=0.1: None, here, "Mine.after_epoch")
+        >>> function, sources = match_arguments(lambda trainer_, model, epoch, lr=0.1: None, here, "Mine.after_epoch")
         >>> [source.name or source.value for source in sources]
         ['the runner', 'the model', 'epoch', 0.1]
     """

@@ -90,7 +90,7 @@ def test_a_reason_is_told_once(run: Any) -> None:
     ]
 
 
-def test_the_table_of_costs_has_first_bars_and_other_text_stays(run: Any, tmp_path: Path) -> None:
+def test_the_table_of_costs_gets_the_first_bars(run: Any, tmp_path: Path) -> None:
     bars = {"ours": bar(2.0), "ours, late": bar(9.0), "Ignite handlers": bar(30.0), "Lightning async": bar(400.0)}
     chart = {"name": "default_set", "title": "A", "unit": "µs", "bars": bars, "limit": None}
     costs = tmp_path / "costs.md"

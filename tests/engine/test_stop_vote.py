@@ -75,7 +75,7 @@ def test_places_have_words(place: tuple[int, int, int], words: str) -> None:
     assert place_in_words(*place) == words
 
 
-def test_alone_there_is_nothing_to_agree_about() -> None:
+def test_a_single_process_does_not_vote() -> None:
     agreement = StopVote()
     agreement.begin(Plan({"hook": BaseHook()}))
     assert not agreement.needed

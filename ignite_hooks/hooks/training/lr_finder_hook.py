@@ -202,7 +202,7 @@ def state_copy(value: Any) -> Any:
     Example:
         >>> import torch
         >>> state = {"weight": torch.zeros(1), "steps": [1]}
-        >>> kept = copied(state)
+        >>> kept = state_copy(state)
         >>> state["weight"] += 1
         >>> kept
         {'weight': tensor([0.]), 'steps': [1]}

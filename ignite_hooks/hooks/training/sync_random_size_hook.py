@@ -164,10 +164,12 @@ def resized_batch(batch: Any, size: tuple[int, int]) -> Any:
 
     Example:
         >>> import torch
-        >>> images, masks = resized((torch.zeros(2, 3, 8, 8), torch.ones(2, 8, 8).long()), (16, 24))
+        >>> images, masks = resized_batch((torch.zeros(2, 3, 8, 8), torch.ones(2, 8, 8).long()), (16, 24))
         >>> tuple(images.shape), tuple(masks.shape), masks.dtype
         ((2, 3, 16, 24), (2, 16, 24), torch.int64)
-        >>> resized((torch.zeros(2, 3, 8, 8), torch.zeros(2, 4)), (16, 16)) is None  # boxes would have to move too
+        >>> resized_batch(
+        ...     (torch.zeros(2, 3, 8, 8), torch.zeros(2, 4)), (16, 16)
+        ... ) is None  # boxes would have to move too
         True
     """
     import torch
