@@ -28,7 +28,7 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
         path = checkpoints.newest()
         if path is None:
             logger.info("nothing to resume from in %s: starting from the beginning", runner.work_dir)
-            runner.writer.restarted()
+            runner.writer.began_anew()
             return
     else:
         path = Path(wanted) if Path(wanted).exists() else runner.work_dir / str(wanted)

@@ -144,7 +144,7 @@ class Lifecycle:
             runner.best.load_state_dict({})
             runner.trainer_metrics.forget_seen()
             if not state.resume_from:
-                runner.writer.restarted()
+                runner.writer.began_anew()
         self.position.run_started()
         self.dispatcher.run("before_run")
         if state.resume_from:

@@ -16,7 +16,7 @@ OPTIONAL = (
     "write_graph",
     "write_artifact",
     "resumed",
-    "restarted",
+    "began_anew",
     "flush",
     "close",
 )

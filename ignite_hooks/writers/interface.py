@@ -66,7 +66,7 @@ class Writer:
     def resumed(self, step: int) -> None:
         """Prepare for a run that resumes at a step: later steps will be written again."""
 
-    def restarted(self) -> None:
+    def began_anew(self) -> None:
         """Prepare for a new run: what was written before belongs to another one."""
 
     def flush(self) -> None:

@@ -63,7 +63,7 @@ class JsonlWriter(Writer):
         """Drop the lines that will be written again."""
         self.cut(step)
 
-    def restarted(self) -> None:
+    def began_anew(self) -> None:
         """Move the lines of earlier runs to a file beside this one; those before the first step stay."""
         self.close()
         if not self.path.exists() or all(_stays(line, 0, last=False) for line in self.path.read_bytes().splitlines()):

@@ -92,8 +92,8 @@ class ManyWriters(Writer):
     def resumed(self, step: int) -> None:
         self._pass_on("resumed", step)
 
-    def restarted(self) -> None:
-        self._pass_on("restarted")
+    def began_anew(self) -> None:
+        self._pass_on("began_anew")
 
     def flush(self) -> None:
         self._pass_on("flush")

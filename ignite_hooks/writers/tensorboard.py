@@ -82,7 +82,7 @@ class TensorboardWriter(Writer):
         self.close()
         self._purge = step + 1
 
-    def restarted(self) -> None:
+    def began_anew(self) -> None:
         # TensorBoard would draw the steps of an earlier run in this folder as part of this one.
         self.resumed(0)
 

@@ -265,7 +265,7 @@ def test_a_cut_that_fails_leaves_the_old_file(
 
 def test_a_new_run_keeps_the_files_of_earlier_ones(path: Path) -> None:
     for run in (1, 2, 3):
-        writer_at(path).restarted()
+        writer_at(path).began_anew()
         write_steps(path, *range(run))
     # The first of them has only what was evaluated before its first step, and the second goes on with that.
     assert steps_in(path) == [0, 1, 2]

@@ -69,7 +69,7 @@ class TrackerHook(BaseHook):
         self._place = runner.writer.join(self._writer, pictures_every=pictures_every)
         if not runner.state.resume_from and not runner.global_step:
             # The other writers were called before this one joined.
-            self._place.restarted()
+            self._place.began_anew()
         if isinstance(config, Mapping) and config:
             self._place.write_config(config)
         self._place.write_text("plan", str(runner.plan), 0)

@@ -81,7 +81,7 @@ class TrackerWriter(Writer):
             self.close()
             self.run_id, self._spool, self._begun = None, None, False
 
-    def restarted(self) -> None:
+    def began_anew(self) -> None:
         self.resumed(0)
 
     def prepare(self) -> None:
