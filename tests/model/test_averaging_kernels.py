@@ -11,7 +11,18 @@ import torch
 from torch import nn
 
 from ignite_hooks.model.averages import Averages, TensorAverages, parameters
-from ignite_hooks.model.averaging_kernels import TOGETHER, DeviceUpdate, is_dense
+from ignite_hooks.model.averaging_kernels import (
+    TOGETHER,
+    DeviceUpdate,
+    EmptyUpdate,
+    HostUpdate,
+    Layout,
+    LayoutChanged,
+    SkipCounter,
+    TinyUpdate,
+    is_dense,
+    strategy_for,
+)
 from tests.model.test_averages import Mixed, copies, move, reassign_data, same, step
 
 
@@ -192,3 +203,38 @@ def test_dense_tensors_fill_a_range_of_memory() -> None:
     assert not is_dense(whole[:, :, ::2])
     assert not is_dense(torch.ones(3, 1).expand(3, 4))
     assert [place.name for place in parameters(nn.Linear(2, 2))] == ["weight", "bias"]
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        (nn.Module(), EmptyUpdate),
+        (nn.Linear(2, 2), TinyUpdate),
+        (nn.Linear(2, 2).half(), HostUpdate),
+        (nn.Linear(200, 200), HostUpdate),
+        (nn.Linear(2, 2, device="meta"), DeviceUpdate),
+    ],
+    ids=["empty", "small", "half", "large", "on a device"],
+)
+def test_each_kind_of_model_has_its_strategy(model: nn.Module, strategy: type) -> None:
+    layout = Layout.of(list(parameters(model)))
+    assert type(strategy_for(layout, SkipCounter())) is strategy
+
+
+def test_tensors_that_changed_are_not_gathered() -> None:
+    model = Small()
+    layout = Layout.of(list(parameters(model)))
+    (pack,) = layout.packs
+    assert torch.equal(pack.gather(), torch.cat([model.weight.flatten(), model.bias]))
+    flat = nn.ParameterList([torch.ones(2) for _ in range(40)])
+    layout = Layout.of(list(parameters(flat)))
+    flat[3] = nn.Parameter(torch.ones(5))
+    with pytest.raises(LayoutChanged):
+        [pack.gather() for pack in layout.packs]
+
+
+def test_skipped_updates_are_counted_once() -> None:
+    counter = SkipCounter()
+    for finite in (True, False, False):
+        counter.add(torch.tensor(finite))
+    assert (counter.take(), counter.take()) == (2, 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ignite_hooks.writers.destination import Destination
 from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.writers.test_many import Flaky, run
@@ -79,3 +80,21 @@ def test_late_pictures_and_those_of_a_new_run_are_written() -> None:
         many.write_image("cat", None, step)
     assert [step for _, _, step in memory.images] == [500, 510, 500, 1, 2]
     assert [step for _, _, step in spaced.images] == [500, 500, 1]
+
+
+@pytest.mark.parametrize(
+    ("every", "taken"), [(1, [1, 1, 2, 3, 5, 6]), (2, [1, 1, 3, 5]), (5, [1, 1, 6]), (None, [])], ids=str
+)
+def test_pictures_of_a_step_are_all_taken_or_none(every: int | None, taken: list[int]) -> None:
+    destination = Destination(MemoryWriter(), "memory", pictures_every=every)
+    assert [step for step in (1, 1, 2, 3, 5, 6) if destination.takes_pictures_of(step)] == taken
+
+
+def test_a_disabled_destination_only_answers_if_told_to() -> None:
+    memory = MemoryWriter()
+    destination = Destination(memory, "memory", disabled=True)
+    destination.call("write_scalar", "loss", 0.5, 1)
+    assert not destination.takes_pictures_of(1)
+    assert memory.scalars == []
+    destination.call("close", even_if_disabled=True)
+    assert memory.closed
