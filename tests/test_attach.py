@@ -52,7 +52,7 @@ def test_the_same_configuration_in_every_format_gives_the_same_plan(tmp_path: Pa
     assert len(digests) == 1
 
 
-def test_every_mistake_is_told_at_once_and_nothing_is_attached(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_and_nothing_is_attached(tmp_path: Path) -> None:
     trainer = tiny_run().trainer
     path = tmp_path / "wrong.yaml"
     path.write_text(

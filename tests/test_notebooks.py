@@ -55,7 +55,7 @@ def test_it_is_kept_without_outputs(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_and_shows_what_it_tells_of(path: Path, tmp_path: Path) -> None:
+def test_it_runs_and_shows_what_it_describes(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     if path.stem.startswith("clearml"):
         pytest.importorskip("clearml")

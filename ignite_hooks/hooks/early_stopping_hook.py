@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class StoppingProgress:
     """The state of this hook."""
 
     best_score: float | None = None
@@ -66,7 +66,7 @@ class EarlyStoppingHook(BaseHook):
     stopping_threshold: float | None = None
     divergence_threshold: float | None = None
     priority: PriorityLike = Priority.VERY_LOW
-    state: Progress = field(init=False, default_factory=Progress)
+    state: StoppingProgress = field(init=False, default_factory=StoppingProgress)
 
     collective: ClassVar[bool] = True
 
@@ -125,7 +125,7 @@ class EarlyStoppingHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._stopped = False
         if runner.global_step == 0:
-            self.state, self._best_weights = Progress(), None
+            self.state, self._best_weights = StoppingProgress(), None
 
     def before_train(self, runner: Runner) -> None:
         """Stop again a resumed run that had been stopped, unless the settings have changed."""
@@ -144,7 +144,7 @@ class EarlyStoppingHook(BaseHook):
         if improved:
             state.best_step = step
             if self.restore_best_weights and runner.model is not None:
-                self._best_weights = copied(weights_of(runner))
+                self._best_weights = independent_copy(weights_of(runner))
         self._stop_if(runner, reason, epoch)
 
     def after_train(self, runner: Runner) -> None:
@@ -237,9 +237,9 @@ def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
     return score >= threshold if rule == "greater" else score <= threshold
 
 
-def copied(weights: Any) -> Any:
+def independent_copy(weights: Any) -> Any:
     """Return an independent copy of nested mappings of tensors."""
     if isinstance(weights, Mapping):
-        return {name: copied(value) for name, value in weights.items()}
+        return {name: independent_copy(value) for name, value in weights.items()}
     # The extra state of a module may be any object.
     return weights.detach().clone() if hasattr(weights, "detach") else copy.deepcopy(weights)

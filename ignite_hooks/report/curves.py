@@ -14,7 +14,7 @@ MAX_POINTS = 320
 """Maximum number of points of a series; above it, points become means of several values, with their range."""
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A value, or the mean of consecutive values with their range."""
 
     step: float
@@ -39,7 +39,7 @@ class Series:
 
     name: str
     kind: str = "train"
-    points: list[Point] = field(default_factory=list)
+    points: list[CurvePoint] = field(default_factory=list)
     lowest: Mark | None = None
     highest: Mark | None = None
     last: Mark | None = None
@@ -57,14 +57,14 @@ class Series:
             self.lowest = mark
         if self.highest is None or value > self.highest.value:
             self.highest = mark
-        new = Point(step, value, value, value)
+        new = CurvePoint(step, value, value, value)
         if self.points and self.points[-1].size < self.each:
-            self.points[-1] = merged(self.points[-1], new)
+            self.points[-1] = merged_points(self.points[-1], new)
         else:
             self.points.append(new)
         if len(self.points) > MAX_POINTS:
             pairs = zip(self.points[::2], [*self.points[1::2], None], strict=False)
-            self.points = [one if other is None else merged(one, other) for one, other in pairs]
+            self.points = [one if other is None else merged_points(one, other) for one, other in pairs]
             self.each *= 2
 
     def _cut(self, step: int) -> None:
@@ -96,12 +96,12 @@ class Series:
         return {"greater": self.highest, "less": self.lowest, None: None}[self.rule]
 
 
-def merged(one: Point, other: Point) -> Point:
+def merged_points(one: CurvePoint, other: CurvePoint) -> CurvePoint:
     """Return two points as one in their middle."""
     size = one.size + other.size
     step = (one.step * one.size + other.step * other.size) / size
     value = (one.value * one.size + other.value * other.size) / size
-    return Point(step, value, min(one.low, other.low), max(one.high, other.high), size)
+    return CurvePoint(step, value, min(one.low, other.low), max(one.high, other.high), size)
 
 
 @dataclass

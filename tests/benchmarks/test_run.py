@@ -80,7 +80,7 @@ def test_a_short_run_says_that_its_numbers_mean_nothing(run: Any) -> None:
     assert "## What we lose" in long
 
 
-def test_a_reason_is_told_once(run: Any) -> None:
+def test_a_reason_is_given_once(run: Any) -> None:
     figures = [figure(name, 5.0, 3.0, why) for name, why in (("a", "slow"), ("b", "slow"), ("c", "cold"))]
     lost = list(run.lost({"dispatch": result(figures=figures)}))
     assert [row.rpartition(": ")[2] for row in lost if row.startswith("- **")] == [

@@ -202,7 +202,7 @@ def whole_run(make: Callable[[], Any], **options: Any) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def warnings_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="ignite_hooks")
 
 
@@ -383,7 +383,7 @@ def test_a_resumed_run_ending_before_its_first_batch_changes_nothing(at: int, ho
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_finished_run_goes_on_with_more_epochs_exactly(epochs: int) -> None:
+def test_a_finished_run_continues_exactly_with_more_epochs(epochs: int) -> None:
     from ignite_hooks.checkpoint.capture import capture
 
     whole = whole_run(EXACT["shuffled"], max_epochs=4)

@@ -83,7 +83,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return ready
 
 
-def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, slow_disk: threading.Event) -> None:
+def test_the_training_continues_while_a_checkpoint_is_written(tmp_path: Path, slow_disk: threading.Event) -> None:
     heard = Heard()
     _, trainer, _ = training(tmp_path, PERIODIC | {"interval": 2, "start": 2, "max_keep_ckpts": 1}, heard)
 

@@ -48,7 +48,7 @@ def test_nothing_in_the_file_is_run(write: Write) -> None:
     assert not Path("ran").exists()
 
 
-def test_changes_after_the_assignment_are_told(write: Write) -> None:
+def test_changes_after_the_assignment_are_reported(write: Write) -> None:
     text = text_of("custom_hooks = [dict(type='SyncNormHook')]\ncustom_hooks.append(3)\ncustom_hooks += [4]\n")
     assert "Not followed: line 2 changes custom_hooks once more" in text
     assert "Not followed: line 3 changes custom_hooks once more" in text

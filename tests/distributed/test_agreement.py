@@ -190,7 +190,7 @@ def test_averages_are_broadcast_averaged_or_left_as_they_are(found: list[dict[st
 # -- signals ------------------------------------------------------------------------------------------------------
 
 
-def trained_until_told(folder: str) -> list[Any]:
+def trained_until_stopped(folder: str) -> list[Any]:
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -239,7 +239,7 @@ def pids_in(folder: Path) -> list[int]:
 @pytest.mark.parametrize("number", range(times(2, 30)))
 def test_sigterm_on_one_rank_stops_and_saves_all_together(number: int, tmp_path: Path) -> None:
     dice = drawn()
-    ranks = Ranks(trained_until_told, str(tmp_path))
+    ranks = Ranks(trained_until_stopped, str(tmp_path))
     told = pids_in(tmp_path)
     time.sleep(dice.random() * 0.3)
     os.kill(dice.choice(told), signal.SIGTERM)

@@ -125,7 +125,7 @@ def test_a_hook_is_judged_by_its_time_since_the_slowdown() -> None:
     assert budget.factors == {}
 
 
-class DearOnOneRank(Watcher):
+class SlowOnOneRank(Watcher):
     """Takes its time on one rank only."""
 
     def __init__(self, rank: int) -> None:
@@ -142,9 +142,9 @@ class DearOnOneRank(Watcher):
 def steps_of_ranks(folder: str) -> list[list[int]]:
     """Return when a hook that is slow on rank 0 acts on this rank, and when one that is slow on rank 1 does."""
     found = []
-    for dear in (0, 1):
-        hook = DearOnOneRank(dear)
-        place = Path(folder) / f"dear on {dear}, seen by {idist.get_rank()}"
+    for slow in (0, 1):
+        hook = SlowOnOneRank(slow)
+        place = Path(folder) / f"slow on {slow}, seen by {idist.get_rank()}"
         # Beside a step of a millisecond, a hook that does nothing stays cheap on the busiest machine.
         trainer, _ = run(hook, place, 0.3, iterations=230, step=0.001)
         found.append(hook.steps)

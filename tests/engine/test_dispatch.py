@@ -265,7 +265,7 @@ def test_failure_in_cleanup_does_not_hide_the_first_exception(tmp_path: Path, ca
         ("metrcs", "Needy.after_epoch has a parameter 'metrcs' that nobody can supply, did you mean 'metrics'?"),
     ],
 )
-def test_parameter_nobody_supplies_is_an_error_before_any_call(parameter: str, message: str, tmp_path: Path) -> None:
+def test_a_parameter_without_supplier_fails_before_any_call(parameter: str, message: str, tmp_path: Path) -> None:
     log: Log = []
     scope: dict[str, Any] = {}
     exec(f"def after_epoch(self, epoch, {parameter}): ...", scope)
@@ -437,7 +437,7 @@ def test_failing_evaluation_does_not_hide_an_earlier_exception(tmp_path: Path) -
         trainer.run([1])
 
 
-def test_a_warning_is_seen_where_nobody_has_set_up_logging(tmp_path: Path) -> None:
+def test_a_warning_is_shown_without_logging_setup(tmp_path: Path) -> None:
     code = (
         "import sys; from ignite_hooks import BaseHook, attach_hooks; from ignite.engine import Engine\n"
         "class Bad(BaseHook):\n"

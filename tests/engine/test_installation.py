@@ -122,7 +122,7 @@ def test_a_plain_script_sees_the_same_events_metrics_and_weights(
     assert all(torch.equal(weights_alone[name], weights_hooked[name]) for name in weights_alone)
 
 
-def test_a_progress_bar_of_ignite_goes_on_working(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_of_ignite_still_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tqdm")
     from ignite.handlers import ProgressBar
 
@@ -184,7 +184,7 @@ def test_a_copy_of_an_engine_runs_itself(tmp_path: Path) -> None:
     assert (twin.state.iteration, trainer.state.iteration) == (4, 0)
 
 
-def test_a_run_that_somebody_wrapped_before_is_still_wrapped(tmp_path: Path) -> None:
+def test_a_run_that_was_already_wrapped_stays_wrapped(tmp_path: Path) -> None:
     trainer = echo_trainer()
     seen = []
 

@@ -184,7 +184,7 @@ def test_an_epochs_last_iteration_is_saved_after_the_epoch(interval: int, tmp_pa
 
 @pytest.mark.parametrize("optimizer", [True, False])
 @pytest.mark.parametrize("scheduler", [True, False])
-def test_optimizer_and_scheduler_are_saved_unless_told_otherwise(
+def test_optimizer_and_scheduler_are_saved_as_the_settings_say(
     optimizer: bool, scheduler: bool, tmp_path: Path
 ) -> None:
     anything = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)

@@ -8,7 +8,7 @@ import torch
 from ignite_hooks.measure.environment import command, environment_facts
 
 
-def test_it_is_told_what_a_run_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_lists_what_a_run_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "--token", "k-123", "two words"])
     found = environment_facts(torch.nn.Linear(2, 3), "cpu")
     assert found["model"] == "Linear, 9 of 9 parameters trainable"

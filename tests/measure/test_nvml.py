@@ -1,4 +1,4 @@
-"""`gpus.py` with a driver library that is built for the test."""
+"""`nvml.py` with a driver library that is built for the test."""
 
 from __future__ import annotations
 

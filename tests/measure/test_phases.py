@@ -226,7 +226,7 @@ def test_short_steps_are_estimated_from_sampled_ones() -> None:
     phases.stop_watching()
 
 
-def test_long_steps_are_all_looked_into() -> None:
+def test_all_long_steps_are_measured() -> None:
     hands = Hands()
     model = SlowModel(hands.turn, 0.01, 0.01)
     phases = Phases(hands, sparing=True)

@@ -99,7 +99,7 @@ def test_methods_of_every_style_get_their_arguments(name: str, result: Any) -> N
         (lambda optimizer: None, "Hook.point needs the service 'optimizer': pass optimizer=... to attach_hooks()"),
     ],
 )
-def test_what_nobody_can_supply_is_named(method: Any, message: str) -> None:
+def test_parameters_without_supplier_are_named(method: Any, message: str) -> None:
     with pytest.raises(CannotSupply) as caught:
         match_arguments(method, HERE, "Hook.point")
     assert str(caught.value) == message

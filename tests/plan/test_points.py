@@ -106,7 +106,7 @@ def test_a_slip_names_the_nearest_point(method: str, meant: str) -> None:
         "after",
     ],
 )
-def test_points_of_ones_own_are_no_slips(method: str) -> None:
+def test_custom_points_are_not_misspellings(method: str) -> None:
     assert misspelt_points([method]) == {}
 
 

@@ -170,7 +170,7 @@ def test_every_rank_does_what_the_first_decides() -> None:
         assert rank0.next_reading == rank1.next_reading
 
 
-def test_without_schedules_in_seconds_the_clock_is_never_looked_at() -> None:
+def test_without_schedules_in_seconds_the_clock_is_never_read() -> None:
     clock = Clock(lambda: 0.0, lambda mask, pause: (mask, pause))
     clock.start({}, 5)
     assert clock.next_reading == NEVER

@@ -113,7 +113,7 @@ def test_values_that_are_not_finite_are_a_warning(state: Any) -> None:
 
 
 @pytest.mark.parametrize(("state", "again"), [("running", 1), ("finished", 0), ("failed", 0)])
-def test_a_page_reloads_while_the_run_goes_on(state: Any, again: int) -> None:
+def test_a_page_reloads_during_the_run(state: Any, again: int) -> None:
     assert render(RunPage("run", state)).count('http-equiv="refresh"') == again
 
 

@@ -36,7 +36,7 @@ def test_what_was_given_is_kept() -> None:
     assert discover(trainer, {"model": "mine"})["model"] == "mine"
 
 
-def test_a_step_of_the_scripts_own_is_not_looked_into() -> None:
+def test_a_custom_step_is_not_searched() -> None:
     model = "not a model at all"
     trainer = Engine(lambda engine, batch: model)
     assert discover(trainer, {}) == {}

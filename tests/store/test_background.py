@@ -89,7 +89,7 @@ def test_a_state_changed_too_early_is_not_saved_and_named(store: FolderStore, ga
     assert begin(store, state, 3, weights).wait().exists()
 
 
-def test_memory_that_goes_once_it_is_copied_is_still_saved(store: FolderStore, gate: threading.Event) -> None:
+def test_memory_freed_after_its_copy_is_still_saved(store: FolderStore, gate: threading.Event) -> None:
     weight = torch.arange(1000.0)
     saving = begin(store, {"w": weight.detach()}, 1, [weight])
     saving.wait_copied()

@@ -9,7 +9,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.copies import Buffers, Copies
 
 
-def test_memory_that_goes_before_it_is_copied_is_noticed() -> None:
+def test_memory_freed_before_its_copy_is_noticed() -> None:
     weight = torch.ones(100_000)
     copies = Copies([weight], [weight], Buffers())
     weight.untyped_storage().resize_(0)

@@ -123,7 +123,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
             FolderStore(folder).open()
 
 
-def test_a_file_of_somebody_else_is_renamed_not_overwritten(
+def test_a_foreign_file_is_renamed_not_overwritten(
     store: FolderStore, make_state: MakeState, caplog: pytest.LogCaptureFixture
 ) -> None:
     (store.folder / "last.pth").write_text("theirs")

@@ -130,7 +130,7 @@ def test_an_entry_never_saved_is_missing(store: FolderStore) -> None:
     assert store.verify(Entry("a.pth", 1, "0" * 64, 0, 0)) == "missing"
 
 
-def test_after_a_damaged_manifest_a_fresh_run_goes_on(two_saved: Path, make_state: MakeState) -> None:
+def test_a_new_run_continues_after_a_damaged_manifest(two_saved: Path, make_state: MakeState) -> None:
     (two_saved / FILE_NAME).write_text("damaged")
     with FolderStore(two_saved) as store:
         overwrite(store, make_state)

@@ -110,7 +110,7 @@ def test_the_tools_of_torch_read_it_too(two_ranks: tuple[Path, dict[str, Any]], 
 @pytest.mark.parametrize(
     ("ranks", "sharded"), [(1, True), (1, False), (2, True), (3, True)], ids=["1", "1, not sharded", "2", "3"]
 )
-def test_any_number_of_ranks_goes_on_with_the_same_numbers(
+def test_any_number_of_ranks_resumes_with_the_same_numbers(
     ranks: int, sharded: bool, two_ranks: tuple[Path, dict[str, Any]], saved: Path
 ) -> None:
     everyone = fork_ranks(resumed, str(saved), sharded, ranks=ranks)

@@ -150,7 +150,7 @@ def test_a_save_counts_although_nothing_could_retire(
     assert "no idea" in caplog.text
 
 
-def test_who_asked_is_told_when_a_save_has_ended(any_store: Store, make_state: MakeState) -> None:
+def test_the_callback_runs_when_a_save_has_ended(any_store: Store, make_state: MakeState) -> None:
     told: list[int] = []
     begin(any_store, make_state, 1, done=lambda: told.append(1))
     any_store.close()

@@ -85,12 +85,12 @@ def data(count: int, features: torch.Tensor | None = None) -> Data:
         ({"training": {"optimizer": {"type": "SGD", "lr": -1.0}}}, "training.optimizer", "Invalid learning rate: -1.0"),
     ],
 )
-def test_what_cannot_be_built_is_told_with_its_place(sections: dict[str, Any], place: str, message: str) -> None:
+def test_what_cannot_be_built_is_reported_with_its_place(sections: dict[str, Any], place: str, message: str) -> None:
     _, problems = built(**sections)
     assert any(problem.place.startswith(place) and message in problem.message for problem in problems), problems
 
 
-def test_each_evaluation_gets_metrics_of_its_own() -> None:
+def test_each_evaluation_gets_separate_metrics() -> None:
     found, _ = built(evaluation={"metrics": ["accuracy", "loss"]})
     one, other = found.metrics(), found.metrics()
     assert set(one) == {"accuracy", "loss"}

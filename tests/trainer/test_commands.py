@@ -50,7 +50,7 @@ def test_a_run_reports_its_best_and_resumes_with_other_settings(capsys: pytest.C
     assert not Path("work_dirs/small-2").exists()
 
 
-def test_a_second_run_has_a_folder_of_its_own() -> None:
+def test_a_second_run_has_a_separate_folder() -> None:
     for _ in range(2):
         assert main(["train", "small.yaml", "--set", "training.epochs=1", "--set", "training.epoch_length=1"]) == 0
     assert sorted(path.name for path in Path("work_dirs").iterdir()) == ["small", "small-2"]
@@ -142,7 +142,7 @@ def test_a_missing_checkpoint_is_reported_before_training(capsys: pytest.Capture
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_saves_and_is_told_by_the_code(number: int, code: int) -> None:
+def test_a_signal_saves_and_sets_the_exit_code(number: int, code: int) -> None:
     command = [sys.executable, "-m", "ignite_hooks", "train", "small.yaml", "--set", "training.epochs=100000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as run:
         assert run.stderr is not None

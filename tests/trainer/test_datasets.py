@@ -80,7 +80,7 @@ def test_a_pickle_in_place_of_cifar10_is_never_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 3072, b"x" * 3073], ids=["empty", "cut", "of too many classes"])
-def test_a_damaged_file_of_cifar10_is_told(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_file_of_cifar10_is_reported(content: bytes, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     (tmp_path / "data" / "data_batch_3.bin").write_bytes(content)
     with pytest.raises(ValueError, match=r"root: .*(damaged|holds no CIFAR-10)"):
@@ -107,7 +107,7 @@ def test_mnist_is_read_from_its_four_files(packed: bool, tmp_path: Path) -> None
     assert data.train[0][0].shape == (1, 28, 28)
 
 
-def test_a_cut_file_of_mnist_is_told(tmp_path: Path) -> None:
+def test_a_cut_file_of_mnist_is_reported(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", packed=False)
     path = tmp_path / "mnist" / datasets.MNIST_FILES[0]
     path.write_bytes(path.read_bytes()[:-1])

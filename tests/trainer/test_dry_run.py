@@ -62,7 +62,7 @@ def test_files_are_written_nowhere_else(tmp_path: Path) -> None:
     assert {"weights", "time.log", "curves", "numbers.jsonl"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_nobody_is_told_of_it(tmp_path: Path) -> None:
+def test_a_dry_run_sends_no_notifications(tmp_path: Path) -> None:
     hooks = [{"type": "NotifyHook", "command": ["touch", str(tmp_path / "told")], "at": ["start", "end"]}]
     BaseTrainer(dry_run_config(config(hooks=hooks), evaluates=True), work_dir=tmp_path / "run").train()
     assert not (tmp_path / "told").exists()

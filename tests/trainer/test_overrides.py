@@ -48,7 +48,7 @@ def test_a_value_is_put_where_its_path_leads(override: str, where: tuple[Any, ..
         ("custom_hooks.0.interval=1", "there is no list 'custom_hooks' here, and so no entry 0 of it"),
     ],
 )
-def test_what_cannot_be_followed_is_told(override: str, message: str) -> None:
+def test_impossible_overrides_are_reported(override: str, message: str) -> None:
     problems: list[Problem] = []
     assert with_overrides(CONTENT, [override], problems) == CONTENT
     assert message in str(problems[0])

@@ -99,7 +99,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("sections", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_its_place(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_place(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         BaseTrainer(config(**sections), work_dir=tmp_path)
     assert message in str(caught.value)
@@ -129,7 +129,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("sections", "message"), UNFIT.values(), ids=UNFIT)
-def test_what_would_fail_in_the_run_is_told_before(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_would_fail_in_the_run_is_reported_before(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
     if "digits" in str(sections):
         pytest.importorskip("sklearn")
     with pytest.raises(ConfigError) as caught:

@@ -109,7 +109,7 @@ def test_without_an_optimizer_gradients_are_read_after_the_step(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, [2, 4, 6]), (2, [2, 4, 6]), (3, [3, 6])])
-def test_where_gradients_are_accumulated_the_next_update_is_looked_at(
+def test_with_accumulated_gradients_the_next_update_is_measured(
     tmp_path: Path, accumulate: int, steps: list[int]
 ) -> None:
     _, writer = trained(tmp_path, deep(1, nn.Tanh), iterations=6, accumulate=accumulate)

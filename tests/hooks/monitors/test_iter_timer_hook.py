@@ -225,7 +225,7 @@ def test_what_hooks_do_before_a_step_is_theirs(tmp_path: Path) -> None:
     assert run.written[5]["share/data"] == 0.5 / 4.0
 
 
-def test_forward_backward_and_optimizer_are_told_apart_in_any_step(tmp_path: Path) -> None:
+def test_forward_backward_and_optimizer_are_distinguished_in_any_step(tmp_path: Path) -> None:
     hands, writer, timer = Hands(), MemoryWriter(), IterTimerHook(interval=4)
     timer.clock = hands
     step, model, optimizer = slow_training(hands)

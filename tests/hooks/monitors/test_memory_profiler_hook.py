@@ -71,7 +71,7 @@ def readings(*gigabytes: tuple[float, float, float]) -> Any:
     return lambda: next(each)
 
 
-def test_crossing_the_threshold_is_told_once_per_crossing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_crossing_the_threshold_is_reported_once_per_crossing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = MemoryProfilerHook(interval=1, warn_threshold=2.0)
     hook.read = readings((1, 0, 0), (1.5, 1, 0), (3, 0, 3), (1, 0, 3), (2, 0, 3), (2, 0.5, 1), (0, 0, 2.5))
     run(tmp_path, hook, echo_trainer(), 7)

@@ -98,7 +98,7 @@ def test_a_failing_command_costs_a_line_not_the_run(
 
 
 @pytest.mark.parametrize(("error", "length"), [("x" * 300_000, 1500), ("a\0b", None)])
-def test_whatever_an_error_says_it_is_told(error: str, length: int | None, tmp_path: Path) -> None:
+def test_an_error_with_any_text_is_sent(error: str, length: int | None, tmp_path: Path) -> None:
     def fail(*_: Any) -> None:
         raise ValueError(error)
 
@@ -186,7 +186,7 @@ def test_a_webhook_is_posted_what_there_is_to_say(secret: Any, server: Inbox, tm
     assert (post["status"], post["epoch"], post["iteration"]) == ("ended", 1, 2)
 
 
-def test_a_webhook_that_refuses_is_told_of_without_its_address(
+def test_a_refusing_webhook_is_reported_without_its_address(
     server: Inbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Engine(lambda *_: None)
@@ -250,7 +250,7 @@ def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, capl
     assert "T0SECRET" not in caplog.text
 
 
-def test_all_that_are_told_together_have_one_timeout(tmp_path: Path) -> None:
+def test_all_notifications_together_have_one_timeout(tmp_path: Path) -> None:
     """What began at the start of a run, and a webhook and a command at its end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         over = threading.Event()
@@ -305,6 +305,6 @@ def in_each_process(folder: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_first_rank_alone_tells(tmp_path: Path) -> None:
+def test_only_the_first_rank_notifies(tmp_path: Path) -> None:
     run_ranks(in_each_process, str(tmp_path))
     assert len((tmp_path / "told.txt").read_text().splitlines()) == 1

@@ -88,7 +88,7 @@ def test_a_failing_sensor_fails_the_hook_not_the_run(tmp_path: Path) -> None:
     assert "the sensor is gone" in report.failures["SystemMonitorHook"].last
 
 
-def test_it_goes_on_after_a_sensor_has_failed_once(tmp_path: Path) -> None:
+def test_it_continues_after_a_sensor_has_failed_once(tmp_path: Path) -> None:
     class Shaken(Turns):
         def read(self) -> dict[str, float]:
             found = super().read()

@@ -76,7 +76,7 @@ def test_the_file_can_be_left_out_or_moved(tmp_path: Path, settings: dict[str, A
     assert not (tmp_path / "time_tracking.log").exists()
 
 
-def test_a_resumed_run_goes_on_counting_and_judges_by_itself(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_counting_and_judges_by_itself(tmp_path: Path) -> None:
     checkpoint = {"type": "CheckpointHook", "save_best": False}
     first = Tracked(tmp_path)
     first.attach(checkpoint)

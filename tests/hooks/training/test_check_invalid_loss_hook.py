@@ -58,7 +58,7 @@ def test_losses_are_found_or_named(output: Any, keys: list[str] | None, names: l
 
 
 @pytest.mark.parametrize("output", [None, {}, {"y": "text"}, (torch.ones(4, 2), torch.ones(4))])
-def test_a_step_that_returns_no_loss_is_told_to(output: Any) -> None:
+def test_a_step_without_a_loss_gets_a_hint(output: Any) -> None:
     with pytest.raises(ValueError, match=r"no loss in what the step returns \(\w+\): return it, or a mapping"):
         losses_in(output)
 
@@ -72,7 +72,7 @@ def test_unknown_key_is_reported_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF, torch.tensor(NAN), torch.tensor([1.0, INF]), torch.tensor(1j * NAN)])
-def test_whatever_is_not_finite_is_seen(bad: Any) -> None:
+def test_everything_not_finite_is_detected(bad: Any) -> None:
     assert not all_finite([1.0, torch.ones(3), bad, torch.tensor(2)])
 
 
@@ -105,7 +105,7 @@ def test_the_run_fails_with_all_that_helps(tmp_path: Path) -> None:
     assert list(tmp_path.glob("bad_batch*")) == []
 
 
-def test_nothing_is_looked_at_between_two_looks(tmp_path: Path) -> None:
+def test_no_loss_is_checked_between_due_iterations(tmp_path: Path) -> None:
     with pytest.raises(HookError, match="iteration 6"):
         run([1.0, NAN, 1.0, 1.0, NAN, NAN, 1.0], tmp_path, interval=3)
 
@@ -147,7 +147,7 @@ def test_any_batch_is_saved_as_far_as_possible() -> None:
     assert found["samples"][0]["reader"] == "left out: object"
 
 
-def test_learning_rates_of_several_optimizers_are_told_once_each() -> None:
+def test_learning_rates_of_several_optimizers_are_reported_once_each() -> None:
     made = {name: torch.optim.SGD([torch.ones(1)], lr=lr) for name, lr in (("g", 0.1), ("d", 0.1), ("e", 0.2))}
     assert distinct_learning_rates(made) == [0.1, 0.2]
     assert distinct_learning_rates(None) == []
@@ -276,7 +276,7 @@ def test_a_moving_average_never_sees_it(tmp_path: Path) -> None:
     assert runner.hooks["EMAHook"].state.skipped == 0
 
 
-def test_what_was_left_out_is_told_at_the_end(tmp_path: Path) -> None:
+def test_what_was_left_out_is_reported_at_the_end(tmp_path: Path) -> None:
     trainer, model, optimizer = training(OPTIMIZERS["SGD"])
     hook = {"type": "CheckInvalidLossHook", "action": "skip"}
     runner = attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=tmp_path)

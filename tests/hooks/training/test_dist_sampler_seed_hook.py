@@ -34,14 +34,14 @@ def run(data: Any, tmp_path: Path, epochs: int = 3, finished: int = 0) -> list[l
     return seen
 
 
-def test_the_epoch_is_told_from_0(tmp_path: Path) -> None:
+def test_the_epoch_counts_from_0(tmp_path: Path) -> None:
     data = list(range(4))
     sampler = Epochs(data)
     run(DataLoader(data, sampler=sampler), tmp_path)
     assert sampler.told == [0, 1, 2]
 
 
-def test_a_sampler_behind_a_batch_sampler_is_told(tmp_path: Path) -> None:
+def test_a_sampler_behind_a_batch_sampler_gets_the_epoch(tmp_path: Path) -> None:
     data = list(range(4))
     sampler = Epochs(data)
     run(DataLoader(data, batch_sampler=BatchSampler(sampler, 2, drop_last=False)), tmp_path)
@@ -53,7 +53,7 @@ def distributed_loader() -> DataLoader[Any]:
     return DataLoader(data, batch_size=5, sampler=DistributedSampler(data, num_replicas=2, rank=0))
 
 
-def test_every_epoch_has_an_order_of_its_own(tmp_path: Path) -> None:
+def test_every_epoch_has_another_order(tmp_path: Path) -> None:
     orders = run(distributed_loader(), tmp_path)
     assert len({tuple(order) for order in orders}) == 3
 

@@ -56,13 +56,13 @@ def test_garbage_is_collected_in_these_iterations_and_no_others(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_python_goes_on_as_before(enabled: bool, tmp_path: Path) -> None:
+def test_the_garbage_collector_is_restored(enabled: bool, tmp_path: Path) -> None:
     gc.enable() if enabled else gc.disable()
     collections(tmp_path)
     assert gc.isenabled() is enabled
 
 
-def test_python_goes_on_as_before_after_a_failure(tmp_path: Path) -> None:
+def test_the_garbage_collector_is_restored_after_a_failure(tmp_path: Path) -> None:
     def fail(engine: Engine, batch: Any) -> None:
         assert not gc.isenabled()
         raise RuntimeError("boom")

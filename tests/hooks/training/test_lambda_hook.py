@@ -71,7 +71,7 @@ def test_should_trigger_decides(tmp_path: Path) -> None:
     assert counter.steps == [1, 4]
 
 
-def test_each_hook_has_functions_and_settings_of_its_own(tmp_path: Path) -> None:
+def test_each_hook_has_separate_functions_and_settings(tmp_path: Path) -> None:
     first, second = LambdaHook(before_run=print, name="a", priority=3), LambdaHook(after_run=print, name="b")
     assert (first.get_triggered_stages(), first.name, first.priority) == (["before_run"], "a", 3)
     assert (second.get_triggered_stages(), second.name, second.priority) == (["after_run"], "b", 50)

@@ -84,7 +84,7 @@ def test_the_data_of_each_evaluation_is_compared_too(tmp_path: Path) -> None:
         run(detector(box=3), DataLoader(Shapes(classes=THREE)), DataLoader(Shapes(classes=["circle"])), tmp_path)
 
 
-def test_all_that_counts_otherwise_is_told_at_once() -> None:
+def test_all_other_counts_are_found_at_once() -> None:
     model = detector(box=80, rpn_head=1, backbone=VGG(1000), odd="many", switch=True)
     found = dict(counting_modules(model, ["*rpn_head", "VGG"]))
     assert found == {"box (Head)": 80}
@@ -108,7 +108,7 @@ def test_text_as_class_names_is_an_error(place: str, tmp_path: Path) -> None:
         run(detector(box=6), DataLoader(Shapes(**{place: "person"})), [1], tmp_path)
 
 
-def test_data_without_names_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_without_names_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         run(detector(box=6), DataLoader(Shapes(classes=None)), [1], tmp_path)
     assert [record.message for record in caplog.records] == [

@@ -281,7 +281,7 @@ def test_all_ranks_follow_the_score_of_the_first() -> None:
     assert run_ranks(in_each_process) == [[1.0, 1.0, 0.5, 0.25]] * 2
 
 
-def test_a_second_run_goes_on_with_the_same_scheduler() -> None:
+def test_a_second_run_continues_with_the_same_scheduler() -> None:
     script = Script(halving)
     folder = Path(tempfile.mkdtemp())
     script.run(folder, 2)

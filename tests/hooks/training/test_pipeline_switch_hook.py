@@ -132,7 +132,7 @@ def test_list_is_called_in_order_until_a_sample_is_unusable(tmp_path: Path) -> N
     assert run(loader, tmp_path, switch_pipeline=[weak, strong])[2] == [3] * SIZE
 
 
-def test_data_without_transforms_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_without_transforms_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = Engine(lambda engine, batch: None)
     hook = {"type": "PipelineSwitchHook", "switch_epoch": 0, "switch_pipeline": weak}
     attach_hooks(trainer, [hook], work_dir=tmp_path)

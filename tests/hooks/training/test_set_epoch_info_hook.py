@@ -28,7 +28,7 @@ def compiled(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("wrap", [lambda model: model, torch.nn.DataParallel, compiled])
-def test_the_model_is_told_the_epoch_from_0(wrap: Any, tmp_path: Path) -> None:
+def test_the_model_receives_the_epoch_from_0(wrap: Any, tmp_path: Path) -> None:
     model = Curriculum()
     trainer = Engine(lambda engine, batch: len(model.told))
     attach_hooks(trainer, ["SetEpochInfoHook"], model=wrap(model), work_dir=tmp_path)
@@ -36,7 +36,7 @@ def test_the_model_is_told_the_epoch_from_0(wrap: Any, tmp_path: Path) -> None:
     assert model.told == [0, 1, 2]
 
 
-def test_a_resumed_model_is_told_the_epoch_it_is_in(tmp_path: Path) -> None:
+def test_a_resumed_model_receives_its_epoch(tmp_path: Path) -> None:
     def script(epochs: int, resume: bool) -> list[int]:
         model = Curriculum()
         trainer = Engine(lambda engine, batch: 0.0)
@@ -49,7 +49,7 @@ def test_a_resumed_model_is_told_the_epoch_it_is_in(tmp_path: Path) -> None:
     assert script(4, resume=True) == [2, 3]
 
 
-def test_a_model_without_the_method_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_without_the_method_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = Engine(lambda engine, batch: None)
     attach_hooks(trainer, ["SetEpochInfoHook"], model=torch.nn.Linear(1, 1), work_dir=tmp_path)
     with caplog.at_level(logging.WARNING):

@@ -127,5 +127,5 @@ def test_a_run_without_a_model_says_so(caplog: pytest.LogCaptureFixture, tmp_pat
     assert "no model was given to attach_hooks: its buffers are not synchronised" in caplog.messages
 
 
-def test_it_comes_before_whatever_evaluates_saves_or_swaps() -> None:
+def test_it_comes_before_evaluations_saves_and_swaps() -> None:
     assert SyncBuffersHook.point_priority == {"after_train_epoch": 95, "before_val_epoch": 30}

@@ -181,7 +181,7 @@ def test_what_may_hold_places_in_an_image_is_not_touched(batch: Any) -> None:
     assert resized_batch(batch, (8, 8)) is None
 
 
-def test_a_batch_of_another_kind_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_of_another_kind_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         run([(torch.rand(2, 3, 8, 8), torch.rand(2, 4))] * 2, tmp_path)
     told = [record.message for record in caplog.records if "sizes" in record.message]
@@ -189,7 +189,7 @@ def test_a_batch_of_another_kind_is_told_of_once(tmp_path: Path, caplog: pytest.
     assert "batches (tuple) are not images with classes or masks: give 'resize'" in told[0]
 
 
-def test_a_function_of_ones_own_resizes_anything(tmp_path: Path) -> None:
+def test_a_custom_function_resizes_anything(tmp_path: Path) -> None:
     asked: list[Any] = []
 
     def resize(batch: Any, size: Any) -> Any:

@@ -71,7 +71,7 @@ def test_run_ends_when_its_time_is_up_and_saves(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "last.pth")["meta"]["epoch"] == 2
 
 
-def test_where_nobody_saves_the_last_state_it_does_so_itself(tmp_path: Path) -> None:
+def test_it_saves_the_last_state_if_no_hook_does(tmp_path: Path) -> None:
     trainer, _ = a_run(tmp_path, 120)
     assert [path.name for path in tmp_path.glob("*.pth")] == ["time_limit_iter_6.pth"]
     trainer, _ = a_run(tmp_path, 240, resume="auto")

@@ -86,7 +86,7 @@ def test_too_short_run_has_the_lowest_rate_and_a_warning(
     assert told == (tail == 15)
 
 
-def test_a_resumed_run_goes_on_along_the_curve(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_along_the_curve(tmp_path: Path) -> None:
     settings = {"num_last_epochs": 2, "warmup_iters": 2, "by_epoch": False}
     whole = rates(tmp_path / "whole", **settings)
     first = rates(tmp_path / "parts", stop_at=6, **settings)

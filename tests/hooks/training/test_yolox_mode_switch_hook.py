@@ -149,7 +149,7 @@ def test_without_a_known_end_a_warning_replaces_last_epochs(tmp_path: Path, capl
     assert "how many epochs there will be is not known" in caplog.text
 
 
-def test_a_run_of_so_many_iterations_has_last_epochs_too(tmp_path: Path) -> None:
+def test_a_run_limited_by_iterations_has_last_epochs_too(tmp_path: Path) -> None:
     model = Detector()
     on: list[bool] = []
     trainer = Engine(lambda engine, batch: on.append(model.bbox_head.use_l1))
@@ -158,7 +158,7 @@ def test_a_run_of_so_many_iterations_has_last_epochs_too(tmp_path: Path) -> None
     assert on == [False] * 4 + [True]
 
 
-def test_that_there_is_nothing_to_switch_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_to_switch_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = Engine(lambda engine, batch: None)
     attach_hooks(trainer, ["YOLOXModeSwitchHook"], work_dir=tmp_path, model=torch.nn.Linear(1, 1))
     with caplog.at_level(logging.WARNING):
