@@ -37,7 +37,7 @@ class Call:
 
 
 class ArgumentSets:
-    """The argument lists of one event; methods with the same parameters share a list, filled once per event."""
+    """The argument lists of one point; methods with the same parameters share a list, filled once per event."""
 
     def __init__(self, look_up: Callable[[str], Any]) -> None:
         self._look_up = look_up
@@ -76,7 +76,7 @@ class Dispatcher:
     """Calls the hooks of one run, point by point.
 
     Args:
-        agree: Broadcasts the answer of rank 0 to all ranks.
+        agree: Takes two numbers and returns those of rank 0 on every rank.
         now: Returns the time in seconds, for schedules in seconds.
     """
 

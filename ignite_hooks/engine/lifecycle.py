@@ -102,7 +102,12 @@ class Lifecycle:
         for name, hook in runner.hooks.registered.items():
             wanted = getattr(hook, "on_error", None) or "raise"
             if on_error_of(hook) != wanted:
-                runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
+                runner.logger.warning(
+                    "%s: on_error %r is treated as 'raise': with several ranks, a collective hook cannot fail on one "
+                    "rank alone",
+                    name,
+                    wanted,
+                )
         if rank_timeout:
             self._watchdog = Watchdog(rank_timeout, runner.services["logs_dir"], runner.logger)
             self._watchdog.begin()
@@ -118,7 +123,7 @@ class Lifecycle:
         self._watchdog = None
 
     def handle_iterations(self) -> None:
-        """Handle the iterations of the trainer; handle their start only while a hook answers ``before_train_iter``."""
+        """Handle the iterations of the trainer; handle their start only if a hook has that method."""
         trainer, boxes = self.trainer, self._boxes
         if "after_train_iter" not in boxes:
             vote = self.stopping.vote
@@ -153,7 +158,7 @@ class Lifecycle:
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
-            # Only here, because the time before belongs to no iteration.
+            # Restart the clock: time spent before the first iteration must not count.
             self.budget.begin()
             self.budget.schedule_next()
         self._boxes.start()
@@ -165,7 +170,7 @@ class Lifecycle:
         self.stopping.stop_if_agreed(self.trainer, AT_START)
 
     def _begin_epoch_at(self, iteration: int) -> None:
-        # An epoch that is resumed in mid-epoch began earlier.
+        # An epoch resumed in the middle began before this iteration.
         self.state.epoch_began_at = iteration - self.position.iterations_done()
 
     def start_epoch(self) -> None:
@@ -267,7 +272,10 @@ class Lifecycle:
             self.end_epoch()
 
     def note_end(self) -> None:
-        """Record the data position before anything that happens only because the run ends."""
+        """Record the data position before the handlers that run only because the run is ending.
+
+        A resumed run must not start after their effects.
+        """
         self.position.run_ends()
 
     def complete(self) -> None:

@@ -65,7 +65,7 @@ class Stopping:
         self._state.phase = Phase.RUNNING
 
     def request(self, reason: str) -> None:
-        """Request the end of the run after the running iteration; keep the first reason."""
+        """Request the end of the run after the current iteration; keep the first reason."""
         if self._state.running:
             if self.vote.needed:
                 self._keep(StopRequest(self._request.reason or reason, self._request.signal))
@@ -123,7 +123,7 @@ class StopVote:
     """The votes of the ranks of a run: each is one small collective, at a place that every rank reaches.
 
     The ranks vote after each iteration in which a hook that may end the run was called, and about twenty times a
-    second because of signals. They never vote if no hook of the plan may end a run or acts when one ends early.
+    second because of signals. They vote only if a hook of the plan may end a run or acts when one ends early.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

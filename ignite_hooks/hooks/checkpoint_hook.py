@@ -44,7 +44,8 @@ class CheckpointProgress:
 class CheckpointHook(BaseHook):
     """Save checkpoints periodically, at every new best, at the end, and when the run fails.
 
-    That of a sharded model (FSDP2) is a folder without the ``.pth`` that all ranks write to; the training waits for it.
+    The checkpoint of a sharded model (FSDP2) is a folder, named without ``.pth``, that all ranks write to; training
+    waits for it.
 
     Args:
         interval: How many epochs, or iterations, lie between two checkpoints.
@@ -54,12 +55,13 @@ class CheckpointHook(BaseHook):
         save_scheduler: Whether a checkpoint holds the scheduler.
         max_keep_ckpts: How many periodic checkpoints are kept; -1 keeps all. The best and the last do not count.
         save_last: Whether ``last.pth`` is saved at the end.
-        save_best: Whether the best is saved, or by which metrics; it needs something that evaluates.
-        keep_best: How many of the best are kept, of each metric.
-        best_metric: The metric that decides where save_best names none.
+        save_best: Whether to save the best checkpoint, or the metrics to judge it by; needs an evaluation.
+        keep_best: How many best checkpoints to keep per metric.
+        best_metric: The metric used when save_best is true.
         rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
         save_on_exception: Whether the last good state is saved when the run fails.
-        published_keys: What the slim copies of the last and the best hold that are made at the end, if any.
+        published_keys: Entries to keep in small copies of the last and best checkpoints, made at the end of the run;
+            null makes none.
         async_save: Whether the training continues while a checkpoint is written.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
@@ -90,7 +92,7 @@ class CheckpointHook(BaseHook):
 
     collective: ClassVar[bool] = True
 
-    # A resume needs what every other hook has made of this iteration or epoch: saved last of all.
+    # Saved last: a resume needs what every other hook did in this iteration or epoch.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 0, "after_epoch": 0}
 
     def __post_init__(self) -> None:
@@ -139,7 +141,7 @@ class CheckpointHook(BaseHook):
         if is_new_run:
             self.state = CheckpointProgress()
         if is_main_process():
-            # Now: a folder that cannot be written is found out before the training, not after.
+            # Here, so that an unwritable folder is found before training.
             folder = runner.work_dir / (self.out_dir or "")
             runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.state.resume_from)
         if runner.model is None:
@@ -152,7 +154,7 @@ class CheckpointHook(BaseHook):
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        # What a script does at the end of an epoch, its scheduler and its evaluation, belongs in the file.
+        # The file must contain what the script does when the epoch ends, such as a scheduler step.
         at_end = at_last_batch(runner) or bool(runner.trainer.should_terminate_single_epoch)
         self._save_deferred_to_epoch_end = at_end
         if not at_end:
@@ -192,7 +194,7 @@ class CheckpointHook(BaseHook):
             self.state.failed += runner.checkpoints.publish(runner.work_dir / (self.out_dir or ""), names, keys)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
-        """Save what was reached, unless it is torn, broken or saved already."""
+        """Save the last good state, unless it is inconsistent, not finite or already saved."""
         if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
             return
         done = finished_iterations(runner)
@@ -206,7 +208,7 @@ class CheckpointHook(BaseHook):
     def how_often(self, method: str) -> str | None:
         if method != "after_epoch":
             return None
-        return str(self.when) if self.counts_epochs else "where an iteration that is due ends it"
+        return str(self.when) if self.counts_epochs else "if its last iteration is due"
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
         """Return what a call of this method leads to in a simulated run."""
@@ -298,7 +300,7 @@ def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
 
 
 def check_template(template: str) -> None:
-    """Refuse a template of names that leaves the folder, looks into objects or makes no name for a file.
+    """Raise a SettingError for a template that leaves the folder, accesses attributes, or is no file name.
 
     Example:
         >>> check_template("model_{:04d}.pth")

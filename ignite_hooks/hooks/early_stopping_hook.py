@@ -45,7 +45,7 @@ class EarlyStoppingHook(BaseHook):
     Args:
         monitor: Metric to watch.
         patience: Number of evaluations without improvement before stopping.
-        min_delta: Minimum difference to the best score that counts as an improvement.
+        min_delta: An improvement must be larger than this.
         mode: Whether smaller (min) or greater (max) is better; auto decides by the name of the metric.
         baseline: Score that must be beaten before an improvement resets the count.
         restore_best_weights: Whether to restore the weights of the best evaluation when the run is stopped.

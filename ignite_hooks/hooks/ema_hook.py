@@ -177,7 +177,9 @@ class EMAHook(BaseHook):
     }
 
     def __post_init__(self) -> None:
-        elsewhere = "MMEngine and Ignite's EMAHandler call the other share so, whose 0.0002 is 0.9998 here"
+        elsewhere = (
+            "In MMEngine and Ignite's EMAHandler it is the share of the new weights: their 0.0002 is 0.9998 here"
+        )
         refuse_other_momentum(self.momentum, "average", elsewhere)
         when = self.when
         if when.unit == "epoch":

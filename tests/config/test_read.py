@@ -87,7 +87,7 @@ NEAR = "Otherwise choose a name that resembles it less"
             [
                 (
                     "hooks[0].rule",
-                    "cannot tell whether more or less 'blub' is better: set rule to 'greater' or 'less'",
+                    "cannot tell whether a higher or lower 'blub' is better: set rule to 'greater' or 'less'",
                 )
             ],
         ),
