@@ -15,7 +15,7 @@ from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.run_wrapper import RunWrapper
-from ignite_hooks.engine.stop_vote import IN_EVALUATION
+from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
 
@@ -122,7 +122,7 @@ class EvaluationRun:
         step = int(self.engine.state.iteration)
         # If not all ranks are known to reach this point, they agree at the end of the evaluation instead.
         if self.shared is not None and self._votes_after(step, self.shared):
-            self._stopping.take_vote(self.runner.trainer, IN_EVALUATION, step)
+            self._stopping.take_vote(self.runner.trainer, VotePoint.IN_EVALUATION, step)
         if self.runner.state.aborting:
             self.engine.terminate()
 

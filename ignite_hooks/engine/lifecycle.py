@@ -16,7 +16,7 @@ from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import Handlers, Place
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
-from ignite_hooks.engine.stop_vote import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
@@ -167,7 +167,7 @@ class Lifecycle:
         if self._evaluations.count != evaluated:
             # A hook has repeated an evaluation that a signal had interrupted.
             self.position.redo_evaluation()
-        self.stopping.stop_if_agreed(self.trainer, AT_START)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.RUN_START)
 
     def _begin_epoch_at(self, iteration: int) -> None:
         # An epoch resumed in the middle began before this iteration.
@@ -186,7 +186,7 @@ class Lifecycle:
         self.position.epoch_started()
         self.dispatcher.run("before_epoch")
         self.dispatcher.run("before_train_epoch")
-        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_START)
 
     def watch_iterator(self) -> None:
         """Record the data position before Ignite makes a new iterator."""
@@ -237,7 +237,7 @@ class Lifecycle:
             stopping.terminate_if_stopped(self.trainer)
         elif stopping.vote.is_due(iteration):
             began = time.perf_counter()
-            stopping.stop_if_agreed(self.trainer, IN_EPOCH)
+            stopping.stop_if_agreed(self.trainer, VotePoint.IN_EPOCH)
             self.state.waited_for_ranks += time.perf_counter() - began
 
     def _check_budget(self) -> None:
@@ -263,7 +263,7 @@ class Lifecycle:
         self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False
-        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH_END)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_END)
 
     def close_epoch(self) -> None:
         """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
