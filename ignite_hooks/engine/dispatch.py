@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import world_size
@@ -121,7 +121,7 @@ class Dispatcher:
         problems: list[Problem] = []
         ready = {}
         for point in POINTS.values():
-            ready[point.name] = self._make_ready(point.name, point.payload, problems)
+            ready[point.name] = self._make_ready(plan.at(point.name), point.payload, problems)
         if problems:
             raise ConfigError(problems)
         self._ready = ready
@@ -139,16 +139,15 @@ class Dispatcher:
         return self._ready.get(point) or ([], ArgumentSets(self.look_up))
 
     def _make_ready(
-        self, point: str, payload: Collection[str], problems: list[Problem]
+        self, slots: Iterable[Slot], payload: Collection[str], problems: list[Problem]
     ) -> tuple[list[Call], ArgumentSets]:
         services = self.runner.services
         withheld = [service for service in KNOWN_SERVICES if service not in services]
         available = Available(self.runner, services, LIVE, payload, withheld)
         sets = ArgumentSets(self.look_up)
         calls = []
-        slots = self._plan.slots.get(point)
-        for slot in self._plan.at(point) if slots is None else slots:
-            if slot.hook in self.disabled and point != "cleanup":
+        for slot in slots:
+            if slot.hook in self.disabled and slot.point.name != "cleanup":
                 continue
             try:
                 function, sources = match_arguments(slot.call, available, f"{slot.hook}.{slot.method}")
@@ -178,7 +177,7 @@ class Dispatcher:
         """
         if point not in self._ready:
             problems: list[Problem] = []
-            calls, sets = self._make_ready(point, tuple(payload or ()), problems)
+            calls, sets = self._make_ready(self._plan.at(point), tuple(payload or ()), problems)
             if problems:
                 raise ConfigError(problems)
         else:
@@ -212,11 +211,7 @@ class Dispatcher:
             self._clean_up(*self.removed.pop(0))
 
     def _clean_up(self, name: str, hook: object) -> None:
-        whole, self._plan = self._plan, Plan({name: hook})
-        try:
-            calls, sets = self._make_ready("cleanup", (), [])
-        finally:
-            self._plan = whole
+        calls, sets = self._make_ready(Plan({name: hook}).at("cleanup"), (), [])
         sets.gather()
         try:
             for call in calls:

@@ -13,7 +13,7 @@ from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.handlers import Handlers, Order
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
@@ -59,7 +59,7 @@ class Lifecycle:
         self.trainer, self.runner, self.state = trainer, runner, runner.state
         self.dispatcher, self.stopping, self._boxes = dispatcher, stopping, boxes
         self._evaluations, self._refresh, self._now = evaluations, refresh, now
-        self.checkpoints, self.position = runner.checkpoints, runner.checkpoints.position
+        self.checkpoints = runner.checkpoints
         self.budget: BudgetController | None = None
         self._started_at = now()
         self._hooks_have_run = False
@@ -88,7 +88,7 @@ class Lifecycle:
         self._handlers.add_table(TRAINING, self)
         if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
-            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Place.FIRST)
+            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Order.FIRST)
         self.stopping.begin()
         self.handle_iterations()
 
@@ -135,7 +135,7 @@ class Lifecycle:
         if "before_train_iter" not in boxes and self.runner.plan.at("before_train_iter"):
             box = IterationBox(self.dispatcher, trainer, "before_train_iter")
             boxes.add("before_train_iter", box)
-            self._handlers.add(Events.ITERATION_STARTED, box.handler, Place.FIRST)
+            self._handlers.add(Events.ITERATION_STARTED, box.handler, Order.FIRST)
 
     # -- the events, in the order of a run --------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Lifecycle:
         self._first_batch.remove_all()
         # Without data Ignite fetches no batches.
         event = Events.ITERATION_STARTED if self.trainer.state.dataloader is None else Events.GET_BATCH_STARTED
-        self._first_batch.add(event, self._before_first_batch, Place.FIRST)
+        self._first_batch.add(event, self._before_first_batch, Order.FIRST)
         self._first_batch.add(event, self._at_first_batch)
 
     def _before_first_batch(self) -> None:
@@ -248,7 +248,7 @@ class Lifecycle:
             self._refresh()
             self.budget.report(slowed)
 
-    def end_training(self) -> None:
+    def complete_epoch(self) -> None:
         """Call ``after_train_epoch`` at the end of a complete epoch."""
         self.state.epoch_complete = True
         self._end_train_epoch()
@@ -370,19 +370,19 @@ class Lifecycle:
 
 
 TRAINING = (
-    (Events.STARTED, Place.FIRST, Lifecycle.start),
-    (Events.EPOCH_STARTED, Place.FIRST, Lifecycle.start_epoch),
-    (Events.EPOCH_STARTED, Place.LAST, Lifecycle.watch_iterator),
-    (Events.DATALOADER_STOP_ITERATION, Place.LAST, Lifecycle.restart_data),
-    (Events.TERMINATE_SINGLE_EPOCH, Place.LAST, Lifecycle.drop_data),
-    (Events.EPOCH_COMPLETED, Place.AFTER_METRICS, Lifecycle.end_training),
-    (Events.EPOCH_COMPLETED, Place.LAST, Lifecycle.end_epoch),
-    (Events.TERMINATE, Place.FIRST, Lifecycle.note_end),
-    (Events.TERMINATE, Place.LAST, Lifecycle.close_epoch),
-    (Events.COMPLETED, Place.FIRST, Lifecycle.note_end),
-    (Events.COMPLETED, Place.LAST, Lifecycle.complete),
+    (Events.STARTED, Order.FIRST, Lifecycle.start),
+    (Events.EPOCH_STARTED, Order.FIRST, Lifecycle.start_epoch),
+    (Events.EPOCH_STARTED, Order.LAST, Lifecycle.watch_iterator),
+    (Events.DATALOADER_STOP_ITERATION, Order.LAST, Lifecycle.restart_data),
+    (Events.TERMINATE_SINGLE_EPOCH, Order.LAST, Lifecycle.drop_data),
+    (Events.EPOCH_COMPLETED, Order.AFTER_METRICS, Lifecycle.complete_epoch),
+    (Events.EPOCH_COMPLETED, Order.LAST, Lifecycle.end_epoch),
+    (Events.TERMINATE, Order.FIRST, Lifecycle.note_end),
+    (Events.TERMINATE, Order.LAST, Lifecycle.close_epoch),
+    (Events.COMPLETED, Order.FIRST, Lifecycle.note_end),
+    (Events.COMPLETED, Order.LAST, Lifecycle.complete),
 )
-"""Each row: an event of the trainer, the place among the script's handlers, and what to call.
+"""Each row: an event of the trainer, the order among the script's handlers, and what to call.
 
 Iterations are handled separately, on a faster path: see ``Lifecycle.handle_iterations``.
 """
