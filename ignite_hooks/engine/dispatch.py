@@ -150,7 +150,7 @@ class Dispatcher:
             if slot.hook in self.disabled and slot.point.name != "cleanup":
                 continue
             try:
-                function, sources = match_arguments(slot.call, available, f"{slot.hook}.{slot.method}")
+                function, sources = match_arguments(slot.bound_method, available, f"{slot.hook}.{slot.method}")
             except CannotSupply as error:
                 problems.append(Problem("", str(error)))
                 continue

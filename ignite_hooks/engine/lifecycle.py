@@ -154,7 +154,7 @@ class Lifecycle:
         self.dispatcher.run("before_run")
         if state.resume_from:
             wanted, state.resume_from = state.resume_from, None
-            self.checkpoints.resume(wanted)
+            self.checkpoints.resume_now(wanted)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:

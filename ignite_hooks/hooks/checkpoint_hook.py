@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CheckpointProgress:
-    """The progress of this hook, which checkpoints hold."""
+class CheckpointState:
+    """The state of this hook, which checkpoints hold."""
 
     best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """For each metric the files that hold its best, the best first: name, score and step."""
@@ -88,7 +88,7 @@ class CheckpointHook(BaseHook):
     out_dir: str | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
-    state: CheckpointProgress = field(init=False, default_factory=CheckpointProgress)
+    state: CheckpointState = field(init=False, default_factory=CheckpointState)
 
     collective: ClassVar[bool] = True
 
@@ -107,7 +107,7 @@ class CheckpointHook(BaseHook):
         check_template(self.filename_tmpl)
         if self.out_dir is not None and ".." in Path(self.out_dir).parts:
             raise SettingError("out_dir", f"{self.out_dir!r} leaves the work directory")
-        self._ranked = self.ranked_metrics
+        self._active_metrics = self.ranked_metrics
         self._save_deferred_to_epoch_end = False
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -139,17 +139,16 @@ class CheckpointHook(BaseHook):
         self._save_deferred_to_epoch_end = False
         is_new_run = runner.global_step == 0
         if is_new_run:
-            self.state = CheckpointProgress()
+            self.state = CheckpointState()
         if is_main_process():
             # Here, so that an unwritable folder is found before training.
-            folder = runner.work_dir / (self.out_dir or "")
-            runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.state.resume_from)
+            runner.checkpoints.open_folder(self._folder(runner), is_new_run=is_new_run and not runner.state.resume_from)
         if runner.model is None:
             runner.logger.warning("checkpoints will hold no weights: pass model=... to attach_hooks()")
         if self.async_save or self.save_on_exception:
             runner.checkpoints.watch_steps()
-        self._ranked = self.ranked_metrics if runner.evaluators else []
-        if self.save_best and not self._ranked:
+        self._active_metrics = self.ranked_metrics if runner.evaluators else []
+        if self.save_best and not self._active_metrics:
             runner.logger.info("save_best is off: nothing evaluates")
 
     @scheduled
@@ -161,14 +160,14 @@ class CheckpointHook(BaseHook):
             self._save_periodic(runner, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        for metric in list(self._ranked):
+        for metric in list(self._active_metrics):
             try:
                 score = fresh_score(runner, metric)
             except MetricError as error:
                 if "save_best" in self.given or "best_metric" in self.given:
                     raise
                 runner.logger.info("save_best is off: %s", error)
-                self._ranked = []
+                self._active_metrics = []
                 return
             if score is not None:
                 self._save_if_best(runner, metric, score)
@@ -191,7 +190,7 @@ class CheckpointHook(BaseHook):
             best = {file["name"] for files in self.state.best.values() for file in files}
             names = {*best, runner.checkpoints.name_for("last.pth")}
             keys = [self.published_keys] if isinstance(self.published_keys, str) else self.published_keys
-            self.state.failed += runner.checkpoints.publish(runner.work_dir / (self.out_dir or ""), names, keys)
+            self.state.failed += runner.checkpoints.publish(self._folder(runner), names, keys)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         """Save the last good state, unless it is inconsistent, not finite or already saved."""
@@ -224,6 +223,9 @@ class CheckpointHook(BaseHook):
         # In the background, the second comes when the file is there.
         return ("before_save_checkpoint",) if self.async_save else ("before_save_checkpoint", "after_save_checkpoint")
 
+    def _folder(self, runner: Runner) -> Path:
+        return runner.work_dir / (self.out_dir or "")
+
     def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
         rule, step, epoch = rule_for(metric, self.rule), runner.global_step, int(runner.trainer.state.epoch)
         # Another hook may have offered the same score before.
@@ -239,7 +241,7 @@ class CheckpointHook(BaseHook):
         if not among_best(score, [file["score"] for file in before], self.keep_best, rule):
             return
         new = {"name": name, "score": score, "step": step}
-        ranking = _ranked([*before, new], rule)
+        ranking = _best_first([*before, new], rule)
         self.state.best[metric], dropped = ranking[: self.keep_best], ranking[self.keep_best :]
         if runner.best[metric].step == step:
             runner.best.name_file(metric, str(Path(self.out_dir or "", name)))
@@ -248,7 +250,7 @@ class CheckpointHook(BaseHook):
             if error is not None:
                 # The older files are still there: nothing goes before the new one has come.
                 left = [file for file in [*self.state.best[metric], *dropped] if file is not new]
-                self.state.best[metric] = _ranked(left, rule)
+                self.state.best[metric] = _best_first(left, rule)
                 if runner.best[metric].step == step:
                     runner.best.name_file(metric, None)
 
@@ -285,7 +287,7 @@ class CheckpointHook(BaseHook):
         return SaveRequest(
             name,
             kind,
-            folder=runner.work_dir / (self.out_dir or ""),
+            folder=self._folder(runner),
             optimizer=self.save_optimizer,
             scheduler=self.save_scheduler,
             background=self.async_save and kind in ("periodic", "best"),
@@ -294,7 +296,7 @@ class CheckpointHook(BaseHook):
         )
 
 
-def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
+def _best_first(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
     """Return files of one metric, the best first."""
     return sorted(files, key=lambda file: float(file["score"]), reverse=rule == "greater")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class EarlyStoppingState:
     """The state of this hook."""
 
     best_score: float | None = None
@@ -66,7 +66,7 @@ class EarlyStoppingHook(BaseHook):
     stopping_threshold: float | None = None
     divergence_threshold: float | None = None
     priority: PriorityLike = Priority.VERY_LOW
-    state: Progress = field(init=False, default_factory=Progress)
+    state: EarlyStoppingState = field(init=False, default_factory=EarlyStoppingState)
 
     collective: ClassVar[bool] = True
 
@@ -125,7 +125,7 @@ class EarlyStoppingHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._stopped = False
         if runner.global_step == 0:
-            self.state, self._best_weights = Progress(), None
+            self.state, self._best_weights = EarlyStoppingState(), None
 
     def before_train(self, runner: Runner) -> None:
         """Stop again a resumed run that had been stopped, unless the settings have changed."""

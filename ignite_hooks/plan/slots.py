@@ -31,8 +31,7 @@ class Slot:
     hook: str
     owner: object
     method: str
-    call: Callable[..., Any] = field(repr=False)
-    """The bound method."""
+    bound_method: Callable[..., Any] = field(repr=False)
     priority: int
     when: When | None = None
     """None where no schedule governs the method."""
@@ -108,7 +107,7 @@ def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:
     governed_points = _governed(answers, when)
     found = []
     for method, point, order, scheduled in answers:
-        if scheduled and _other_unit(point.name, when, marked):
+        if scheduled and _is_left_out(point.name, when, marked):
             continue
         governed = scheduled if marked else point.name in governed_points
         found.append(
@@ -150,7 +149,7 @@ def _governed(answers: tuple[Answer, ...], when: When) -> frozenset[str]:
     return ITERATION_POINTS
 
 
-def _other_unit(point: str, when: When, marked: frozenset[str]) -> bool:
+def _is_left_out(point: str, when: When, marked: frozenset[str]) -> bool:
     """Return whether a ``@scheduled`` method gets no slot: its schedule counts epochs and its point iterations, or
     the reverse.
     """
