@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from ignite_hooks.cli.app import main
 from ignite_hooks.version import __version__
-from tests.cli.tools import GOOD, Ask
+from tests.cli.tools import GOOD
 
 
 def process(*argv: str, code: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -95,9 +94,3 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path, unbuffered: str) 
     assert running.stderr.read() == ""
     assert running.wait(timeout=240) == 1
     running.stderr.close()
-
-
-def test_the_schema_is_printed_as_json(ask: Ask) -> None:
-    code, out, _ = ask("schema")
-    assert code == 0
-    assert json.loads(out)["title"] == "ignite_hooks configuration"

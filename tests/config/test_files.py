@@ -104,9 +104,6 @@ DIGITS = "9" * 101
 BOMB_YAML = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
-BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
-    f"{name} = [{','.join(before * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
 
 
 @pytest.mark.parametrize(
@@ -164,36 +161,6 @@ BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("toml", f"a = 1\n{'a.' * 300_000}b = 1", "c.toml:2: a key of too many parts"),
         ("toml", f"a = {DIGITS}", "c.toml: a: an integer of more than 100 digits"),
         ("toml", f"a = {DIGITS * 100}", "a number or a character code is out of range"),
-        ("py", "_base_ = ['base.py']", "c.py:1:1: inheritance is not supported"),
-        ("py", "a = 1\na = 2", "c.py:2:1: 'a' is set in line 1 already"),
-        ("py", "é = 1; a = é + print", "c.py:1:16: 'print' is not set above"),
-        ("py", "a = dict(b=1, b=2)", "c.py:1:17: key 'b' is set twice"),
-        ("py", "a = {'b': 1, 'b': 2}", "c.py:1:19: key 'b' is set twice"),
-        ("py", "a = {1: 2}", "its key must be text in quotes"),
-        ("py", "a = {}\nb = dict(**a)", "its key must be text in quotes"),
-        (
-            "py",
-            "interval = 5\na = intervall",
-            "c.py:2:5: 'intervall' is not set above, did you mean 'interval'?",
-        ),
-        ("py", "a = true", "did you mean 'True'?"),
-        ("py", "a = dict(type=EMAHook)", "'EMAHook' is not set above: text goes in quotes"),
-        ("py", "a = 1 / 0", "c.py:1:5: `1 / 0` has no value: division by zero"),
-        ("py", "a = 2 ** 5000", "`2 ** 5000` is too large"),
-        ("py", "a = 10 ** 99 * 10", "an integer of more than 100 digits"),
-        ("py", "a = 1e300 ** 2", "has no value"),
-        ("py", "a = (-8) ** 0.5", "a value of type complex is not supported"),
-        ("py", "a = 'x' * 1000", "arithmetic is for numbers"),
-        ("py", "a = True + 1", "arithmetic is for numbers"),
-        ("py", f"a = '{'x' * 600}'\nb = a + a", "`a + a` is too large"),
-        ("py", "a = (", "c.py:1:5: not valid Python: '(' was never closed"),
-        ("py", "a\0 = 1", "null bytes"),
-        ("py", "a = '\ud800'", "out of range"),
-        ("py", "a = " + "1 + " * 100_000 + "1", "nested too deeply"),
-        ("py", "a = " + "-" * 100_000 + "1", "nested too deeply"),
-        ("py", f"a = {LEVELS}", "nested too deeply"),
-        ("py", BOMB_PYTHON, "too much data"),
-        ("py", f"a = {DIGITS}", "c.py:1:5: an integer of more than 100 digits"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
@@ -201,50 +168,6 @@ def test_what_cannot_be_accepted_is_named_with_its_place(language: str, text: st
     began = time.process_time()
     assert message in error_of(language, text)
     assert time.process_time() - began < 5
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        *["import torch", "from torch import nn", "def f(): pass", "if 1: a = 1", "for i in []: pass", "f()"],
-        *["a: int = 1", "a = b = 1", "a, b = 1, 2", "a += 1", "a.b = 1", "del a", "1", "class A: pass"],
-        *[
-            f"a = {value}"
-            for value in (
-                *(
-                    "__import__('os').system('true')",
-                    "torch.nn",
-                    "[i for i in []]",
-                    "f'{1}'",
-                    "{1, 2}",
-                    "lambda: 0",
-                ),
-                *(
-                    "b'x'",
-                    "1j",
-                    "...",
-                    "not 1",
-                    "~1",
-                    "1 < 2",
-                    "1 if 1 else 2",
-                    "dict([])",
-                    "[*[]]",
-                    "(x := 1)",
-                ),
-                *("[1][0]", "1 and 2", "1 @ 2", "1 << 2", "len([])", "await x"),
-            )
-        ],
-    ],
-)
-def test_a_python_file_is_read_and_never_run(statement: str) -> None:
-    assert "is not supported" in error_of("py", statement)
-
-
-def test_python_knows_literals_names_arithmetic_and_private_helpers() -> None:
-    text = '"""A docstring."""\n_unit = 5\na = [dict(x=_unit * 2, y=-1e-4, z="a" "b" + "c")]\n'
-    text += 'b = {"a": a}\nc = 2 ** 3 // 3\n'
-    expected = [{"x": 10, "y": -1e-4, "z": "abc"}]
-    assert parse_python(text, "c.py") == {"a": expected, "b": {"a": expected}, "c": 2}
 
 
 def test_every_problem_of_a_file_is_reported_at_once() -> None:

@@ -1,4 +1,4 @@
-"""The hooks on their engines: order, seats, balance, and nothing left behind."""
+"""The hooks on their engines: priorities, an unmodified script, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -16,37 +16,9 @@ from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
 from ignite_hooks.testing import RecordingHook, tiny_run
-from ignite_hooks.writers.jsonl import read_jsonl
 from tests.tools import Log, echo_trainer
 
 EVERY_EVENT = [event for event in Events if event not in (Events.EXCEPTION_RAISED, Events.TERMINATE_SINGLE_EPOCH)]
-
-
-def expected_run(epochs: int, iterations: int, evaluation_iterations: int) -> list[tuple[str, int, int]]:
-    """Every point of a run that evaluates in a handler of its own at the end of each epoch."""
-    steps = [("before_run", 0, 0), ("before_train", 0, 0)]
-    for epoch in range(1, epochs + 1):
-        first = (epoch - 1) * iterations
-        steps += [("before_epoch", epoch, first), ("before_train_epoch", epoch, first)]
-        for n in range(first + 1, first + iterations + 1):
-            steps += [("before_train_iter", epoch, n), ("after_train_iter", epoch, n)]
-        last = first + iterations
-        evaluation = ["before_val", "before_val_epoch"]
-        evaluation += ["before_val_iter", "after_val_iter"] * evaluation_iterations
-        evaluation += ["after_val_epoch", "after_val"]
-        steps += [(point, epoch, last) for point in ["after_train_epoch", *evaluation, "after_epoch"]]
-    end = (epochs, epochs * iterations)
-    return [*steps, ("after_train", *end), ("after_run", *end), ("cleanup", *end)]
-
-
-def test_points_are_called_in_the_order_of_the_specification(tmp_path: Path) -> None:
-    tiny = tiny_run()
-    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
-    log: Log = []
-    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], evaluators=evaluator, work_dir=tmp_path)
-    trainer.run(data, max_epochs=2)
-    assert [step[1:] for step in log] == expected_run(epochs=2, iterations=3, evaluation_iterations=2)
 
 
 def test_priorities_rise_before_fall_after_and_ties_keep_their_order(tmp_path: Path) -> None:
@@ -91,7 +63,7 @@ def test_only_a_mapping_replaces_priorities_per_point(tmp_path: Path) -> None:
 
 
 def mnist_like(hooks: Any, work_dir: Path, *, metrics_first: bool, known_loaders: bool) -> tuple[Log, Any]:
-    """The shape of Ignite's MNIST example; returns everything its own handlers saw, and the weights."""
+    """Run a script like Ignite's MNIST example; return everything its handlers saw, and the weights."""
     tiny = tiny_run()
     trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
@@ -162,72 +134,8 @@ def test_a_progress_bar_of_ignite_goes_on_working(tmp_path: Path, capsys: pytest
     assert "Epoch [2/2]" in capsys.readouterr().err
 
 
-# -- seats ------------------------------------------------------------------------------------------------------
-
-
-def test_hooks_see_later_metrics_and_enclose_the_scripts_evaluation(tmp_path: Path) -> None:
-    tiny = tiny_run()
-    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
-    seen: Log = []
-
-    class Looker(BaseHook):
-        def after_train_iter(self, metrics: Any) -> None:
-            seen.append(("iter", "running" in metrics))
-
-        def after_train_epoch(self, runner: Any) -> None:
-            seen.append(("train epoch", "mean" in runner.metrics, "val_accuracy" in runner.metrics))
-
-        def after_val_epoch(self, metrics: Any) -> None:
-            seen.append(("val epoch", "val_loss" in metrics))
-
-        def after_epoch(self, metrics: Any) -> None:
-            seen.append(("epoch", "val_accuracy" in metrics))
-
-    attach_hooks(trainer, [Looker()], evaluators=evaluator, work_dir=tmp_path)
-    RunningAverage(output_transform=lambda loss: loss).attach(trainer, "running")
-    Average(output_transform=lambda loss: loss).attach(trainer, "mean")
-    Loss(torch.nn.CrossEntropyLoss()).attach(evaluator, "loss")
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data))
-    trainer.run(data, max_epochs=1)
-    assert seen == [
-        *[("iter", True)] * 3,
-        ("train epoch", True, False),
-        ("val epoch", True),
-        ("epoch", True),
-    ]
-
-
 def handlers_of(engine: Engine) -> dict[Any, list[Any]]:
     return {event: list(handlers) for event, handlers in engine._event_handlers.items() if handlers}
-
-
-def test_running_engines_alone_have_handlers_one_per_event_and_place(tmp_path: Path) -> None:
-    tiny = tiny_run()
-    trainer, evaluator, data, val_data = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data
-    before = handlers_of(trainer), handlers_of(evaluator)
-    counts: dict[str, int] = {}
-
-    class Counter(BaseHook):
-        def before_train_iter(self, runner: Any) -> None:
-            counts.update({event.name: len(h) for event, h in runner.trainer._event_handlers.items() if h})
-
-    hooks = [Counter(name=f"counter {i}") for i in range(5)]
-    attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path)
-    assert (handlers_of(trainer), handlers_of(evaluator)) == before
-    trainer.run(data, max_epochs=1)
-    evaluator.run(val_data)
-    assert (handlers_of(trainer), handlers_of(evaluator)) == before
-    assert counts == {
-        "STARTED": 1,
-        "EPOCH_STARTED": 2,
-        "DATALOADER_STOP_ITERATION": 1,
-        "ITERATION_STARTED": 1,
-        "ITERATION_COMPLETED": 1,
-        "EPOCH_COMPLETED": 2,
-        "TERMINATE_SINGLE_EPOCH": 1,
-        "TERMINATE": 2,
-        "COMPLETED": 2,
-    }
 
 
 def test_detach_restores_the_engines_and_attaching_again_works(tmp_path: Path) -> None:
@@ -339,117 +247,6 @@ def test_a_state_and_metrics_that_the_script_replaces_are_followed(tmp_path: Pat
     assert seen == [(1, 10.0), (2, 20.0), (3, 30.0)]
 
 
-# -- the ends of a run ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("how", "options"),
-    [
-        ("terminate in the middle", {"max_epochs": 3}),
-        ("max_iters in the middle", {"max_iters": 5}),
-        ("terminate_epoch", {"max_epochs": 3}),
-        ("terminate_epoch without its event", {"max_epochs": 3}),
-        ("terminate without COMPLETED", {"max_epochs": 3}),
-        ("terminate at the start of an epoch", {"max_epochs": 3}),
-    ],
-)
-def test_every_epoch_that_begins_is_closed_and_cleanup_comes_once(
-    how: str, options: dict[str, int], tmp_path: Path
-) -> None:
-    log: Log = []
-    trainer = echo_trainer()
-    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
-
-    @trainer.on(Events.ITERATION_COMPLETED(once=5))
-    def end(engine: Engine) -> None:
-        if how == "terminate in the middle":
-            engine.terminate()
-        elif how == "terminate without COMPLETED":
-            engine.terminate(skip_completed=True)
-        elif how.startswith("terminate_epoch"):
-            engine.terminate_epoch(skip_epoch_completed="without" in how)
-
-    @trainer.on(Events.EPOCH_STARTED(once=2))
-    def end_at_start(engine: Engine) -> None:
-        if how == "terminate at the start of an epoch":
-            engine.terminate()
-
-    trainer.run([1, 2, 3], **options)
-    points = [point for _, point, *_ in log]
-    open_epochs = 0
-    for point in points:
-        open_epochs += {"before_train_epoch": 1, "after_train_epoch": -1}.get(point, 0)
-        assert open_epochs in (0, 1)
-    assert open_epochs == 0
-    for before, after in (("before_epoch", "after_epoch"), ("before_train_epoch", "after_train_epoch")):
-        assert points.count(before) == points.count(after)
-    assert points.count("cleanup") == 1
-    assert points[-1] == "cleanup"
-    assert points.count("after_run") == (how != "terminate without COMPLETED")
-
-
-def test_an_interrupted_run_is_cleaned_up_only_at_its_end(tmp_path: Path) -> None:
-    log: Log = []
-    trainer = echo_trainer()
-    runner = attach_hooks(
-        trainer,
-        [RecordingHook(log=log, name="recorder", points=["before_run", "after_train_iter", "cleanup"])],
-        work_dir=tmp_path,
-    )
-    trainer.add_event_handler(Events.ITERATION_COMPLETED(every=2), trainer.interrupt)
-    trainer.run([1, 2, 3], max_epochs=1)
-    assert [point for _, point, *_ in log] == ["before_run", *["after_train_iter"] * 2]
-    trainer.run([1, 2, 3], max_epochs=1)
-    assert [point for _, point, *_ in log] == ["before_run", *["after_train_iter"] * 3, "cleanup"]
-
-    log.clear()
-    trainer.run([1, 2, 3], max_epochs=3)
-    runner.close()
-    runner.close()
-    assert [point for _, point, *_ in log].count("cleanup") == 1
-
-
-def test_an_interrupted_run_that_is_collected_says_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    log: Log = []
-    trainer = echo_trainer()
-    trainer.add_event_handler(Events.EXCEPTION_RAISED, lambda error: None)
-    attach_hooks(trainer, [RecordingHook(log=log, name="recorder", points=["on_exception"])], work_dir=tmp_path)
-    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda engine: engine.interrupt())
-    trainer.run([1, 2, 3], max_epochs=1)
-    del trainer
-    gc.collect()
-    assert log == []
-    assert not recwarn.list
-
-
-def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
-    log: Log = []
-    trainer = echo_trainer()
-    attach_hooks(trainer, [RecordingHook(log=log, name="recorder")], work_dir=tmp_path)
-    with pytest.raises(ValueError, match="mutually exclusive"):
-        trainer.run([1], max_epochs=1, max_iters=1)
-    assert log == []
-    assert handlers_of(trainer) == {}
-    trainer.run([1])
-    assert log[-1][1] == "cleanup"
-
-
-def test_runs_one_after_the_other_are_whole_runs(tmp_path: Path) -> None:
-    log: Log = []
-    trainer = echo_trainer()
-    attach_hooks(
-        trainer,
-        [RecordingHook(log=log, name="recorder", points=["before_run", "after_epoch", "after_run", "cleanup"])],
-        work_dir=tmp_path,
-    )
-    trainer.run([1, 2], max_epochs=1)
-    trainer.run([1, 2], max_epochs=3)
-    assert [step[1:3] for step in log] == [
-        *[("before_run", 0), ("after_epoch", 1), ("after_run", 1), ("cleanup", 1)],
-        *[("before_run", 1), ("after_epoch", 2), ("after_epoch", 3), ("after_run", 3), ("cleanup", 3)],
-    ]
-
-
 # -- hooks and services that come and go ------------------------------------------------------------------------
 
 
@@ -499,78 +296,3 @@ def test_a_service_registered_during_a_run_reaches_later_calls(tmp_path: Path) -
     attach_hooks(trainer, [User()], work_dir=tmp_path)
     trainer.run([1])
     assert seen == [("new",)]
-
-
-def test_the_events_of_checkpoints_work_in_a_plain_script(tmp_path: Path) -> None:
-    tiny = tiny_run()
-    trainer, data, model = tiny.trainer, tiny.data, tiny.model
-    runner = attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
-    seen: Log = []
-
-    @trainer.on(HookEvents.BEFORE_SAVE_CHECKPOINT)
-    def add(engine: Engine) -> None:
-        assert runner.checkpoint is not None
-        runner.checkpoint["mine"] = engine.state.epoch
-        seen.append(("before", engine.last_event_name))
-
-    trainer.add_event_handler(HookEvents.AFTER_SAVE_CHECKPOINT, lambda: seen.append(("after",)))
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: seen.append((engine.last_event_name.name,)))
-    trainer.run(data, max_epochs=1)
-    assert [step[0] for step in seen] == ["EPOCH_COMPLETED", *["before", "after"] * 2]
-    assert torch.load(tmp_path / "epoch_1.pth", weights_only=True)["mine"] == 1
-    assert all(event.name.startswith("HOOK_") for event in HookEvents)
-    assert not set(HookEvents) & set(Events)
-
-
-@pytest.mark.parametrize("data", [[1, 2, 3], iter(range(100))], ids=["a list", "an iterator of unknown length"])
-def test_an_epoch_that_is_cut_short_is_not_finished(data: Any, tmp_path: Path) -> None:
-    seen: Log = []
-
-    class Looker(BaseHook):
-        def after_train_iter(self, runner: Any) -> None:
-            if runner.global_step == 2:
-                runner.stop("enough")
-
-        def after_train_epoch(self, runner: Any) -> None:
-            seen.append(("closing", runner.epoch, runner.state.epoch_complete))
-
-        def after_run(self, runner: Any) -> None:
-            seen.append(("after", runner.epoch, runner.state.epoch_complete))
-
-    trainer = echo_trainer()
-    attach_hooks(trainer, [Looker()], work_dir=tmp_path)
-    trainer.run(data, max_epochs=3)
-    assert trainer.state.iteration == 2
-    assert seen == [("closing", 0, False), ("after", 0, False)]
-
-
-def test_an_epoch_that_the_script_shortens_is_a_finished_one(tmp_path: Path) -> None:
-    tiny = tiny_run()
-    trainer, data, model = tiny.trainer, tiny.data, tiny.model
-    attach_hooks(trainer, ["CheckpointHook"], work_dir=tmp_path, model=model)
-    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: engine.terminate_epoch())
-    trainer.run(data, max_epochs=2)
-    assert {"epoch_1.pth", "epoch_2.pth", "last.pth"} <= {path.name for path in tmp_path.iterdir()}
-
-
-def test_a_failed_attachment_removes_the_handlers_it_added(tmp_path: Path) -> None:
-    class Broken(BaseHook):
-        def attached(self) -> None:
-            self.runner.trainer.add_event_handler(Events.STARTED, lambda: None)
-            raise RuntimeError("cannot be attached")
-
-    trainer = echo_trainer()
-    with pytest.raises(RuntimeError, match="cannot be attached"):
-        attach_hooks(trainer, [Broken()], work_dir=tmp_path)
-    assert handlers_of(trainer) == {}
-    assert "run" not in vars(trainer)
-
-
-@pytest.mark.parametrize("resume", [None, "auto"])
-def test_numbers_of_a_new_run_exclude_those_of_earlier_runs(resume: str | None, tmp_path: Path) -> None:
-    for _ in range(2):
-        trainer = echo_trainer()
-        attach_hooks(trainer, [{"type": "LoggerHook", "interval": 1}], work_dir=tmp_path, resume=resume)
-        trainer.run([0.5] * 3)
-    steps = {path.name: [row["step"] for row in read_jsonl(path)] for path in tmp_path.glob("metrics*")}
-    assert steps == {"metrics.jsonl": [1, 2, 3], "metrics.earlier-1.jsonl": [1, 2, 3]}

@@ -1,8 +1,7 @@
-"""What a hook sees of the run."""
+"""The run as a hook sees it."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, ConfigError, attach_hooks
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.testing import RecordingHook, tiny_run
-from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import Log, echo_trainer
 
 
@@ -120,40 +118,6 @@ def test_services_are_found_given_and_custom_ones_reach_hooks(tmp_path: Path) ->
     assert isinstance(seen["optimizer"], torch.optim.SGD)
     with pytest.raises(ValueError, match="service of every run"):
         runner.register_service("trainer", 1)
-
-
-def test_the_logger_is_a_standard_one_that_also_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    writer = MemoryWriter()
-
-    class ThirdSeed(BaseHook):
-        def after_train_iter(self, trainner: Any) -> None:
-            for key, value in trainner.loss_dict.items():
-                if trainner.logger:
-                    trainner.logger.write_scalar(key, value, trainner.global_step)
-
-        def after_run(self, runner: Any) -> None:
-            runner.logger.warning("all %s", "done")
-
-    trainer = Engine(lambda engine, batch: {"loss": batch, "aux": 2.0 * batch, "text": "x"})
-    runner = attach_hooks(trainer, {"hooks": [ThirdSeed()], "writers": [writer]}, work_dir=tmp_path)
-    trainer.run([1.0, 2.0])
-    assert isinstance(runner.logger, logging.Logger)
-    assert writer.scalars == [("loss", 1.0, 1), ("aux", 2.0, 1), ("loss", 2.0, 2), ("aux", 4.0, 2)]
-    assert "all done" in caplog.messages
-
-
-def test_a_logger_of_the_script_gets_the_lines(tmp_path: Path) -> None:
-    lines: list[str] = []
-    mine = logging.getLogger("tests.mine")
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    mine.addHandler(handler)
-    mine.setLevel(logging.INFO)
-    trainer = echo_trainer()
-    attach_hooks(trainer, [], work_dir=tmp_path, logger=mine)
-    trainer.run([1])
-    mine.removeHandler(handler)
-    assert lines == ["run ended after 1 epoch, 1 iteration"]
 
 
 def test_a_loss_tensor_is_not_fetched_until_it_is_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ignite.engine import Engine
 from ignite_hooks import ConfigError, attach_hooks, build_hook
 from ignite_hooks.hooks.monitors.system_monitor_hook import SystemMonitorHook
 from ignite_hooks.writers.memory import MemoryWriter
-from tests.measure.test_gpus import driver, with_driver
+from tests.measure.test_nvml import driver, with_driver
 
 __all__ = ["driver"]
 

@@ -2,75 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ignite_hooks.writers.trackers.delivery import Delivery
-from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Refused, Tracker
-
-SOON = 30.0
-"""Seconds after which something that should happen has failed."""
-
-
-class Place(Tracker):
-    """Keeps the records that arrive; can be down, and can hang."""
-
-    def __init__(self) -> None:
-        self.arrived: list[TrackerRecord] = []
-        self.down = False
-        self.asked = threading.Semaphore(0)
-        self.answer = threading.Event()
-        self.answer.set()
-        self.connected = 0
-        self.closed: list[bool] = []
-
-    def connect(self) -> Place:
-        self.connected += 1
-        return self
-
-    def send(self, records: Sequence[TrackerRecord]) -> None:
-        self.asked.release()
-        self.answer.wait()
-        if self.down:
-            raise ConnectionError("the line is dead")
-        super().send(records)
-
-    def scalars(self, record: TrackerRecord) -> None:
-        if record.step == 13:
-            raise Refused("13 is not a step")
-        self.arrived.append(record)
-
-    def close(self, failed: bool) -> bool:
-        self.closed.append(failed)
-        return not self.down
-
-    @property
-    def steps(self) -> list[int]:
-        return [record.step for record in self.arrived]
-
-
-@pytest.fixture
-def place() -> Place:
-    return Place()
-
-
-@pytest.fixture
-def deliver(place: Place, tmp_path: Path) -> Callable[..., Delivery]:
-    def make(**settings: Any) -> Delivery:
-        spool = Spool(tmp_path / "a.spool", {"writer": "A"})
-        return Delivery(place.connect, spool, "A", **{"retries": (), "pause": 0.0, **settings})
-
-    return make
-
-
-def put(delivery: Delivery, *steps: int) -> None:
-    for step in steps:
-        delivery.put(TrackerRecord("scalars", step, float(step), {"loss": 1.0}))
+from ignite_hooks.writers.trackers.spool import Spool
+from tests.writers.trackers.places import SOON, Place, put
 
 
 def test_everything_arrives_in_order(place: Place, deliver: Callable[..., Delivery]) -> None:
@@ -81,44 +20,6 @@ def test_everything_arrives_in_order(place: Place, deliver: Callable[..., Delive
     assert place.connected == 1
     assert place.closed == [True]
     assert not delivery.spool.path.exists()
-
-
-def test_a_refused_record_is_logged_and_skipped(
-    place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
-) -> None:
-    delivery = deliver()
-    put(delivery, 12, 13, 14)
-    delivery.close(SOON)
-    assert place.steps == [12, 14]
-    assert caplog.messages == ["the tracker does not take the scalars of step 13: 13 is not a step"]
-
-
-@pytest.mark.parametrize("error", [ValueError("no such key"), TypeError("no such key"), LookupError("no such key")])
-def test_a_record_that_the_client_rejects_blocks_no_other(
-    error: Exception, place: Place, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
-) -> None:
-    def text(record: TrackerRecord) -> None:
-        raise error
-
-    place.text = text  # type: ignore[method-assign]
-    delivery = deliver()
-    delivery.put(TrackerRecord("text", 1, 1.0, {}))
-    put(delivery, 2)
-    delivery.close(SOON)
-    assert place.steps == [2]
-    assert caplog.messages == ["the tracker does not take the text of step 1: no such key"]
-
-
-def test_an_invalid_answer_is_no_mistake_of_a_record(place: Place) -> None:
-    class NotJSON(ValueError, OSError):
-        """Has the parents of `requests.exceptions.JSONDecodeError`."""
-
-    def text(record: TrackerRecord) -> None:
-        raise NotJSON
-
-    place.text = text  # type: ignore[method-assign]
-    with pytest.raises(NotJSON):
-        place.send([TrackerRecord("text", 1, 1.0, {})])
 
 
 def test_a_failed_delivery_is_retried(place: Place, deliver: Callable[..., Delivery]) -> None:
