@@ -66,7 +66,10 @@ def __getattr__(name: str) -> Any:
         return getattr(module, name) if _HOME[name] else module
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("ignite_hooks.hooks"), name)
+    hooks = importlib.import_module("ignite_hooks.hooks")
+    if name not in vars(hooks) and name not in importlib.import_module("ignite_hooks.registry").HOOKS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(hooks, name)
 
 
 def __dir__() -> list[str]:

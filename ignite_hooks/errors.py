@@ -100,12 +100,12 @@ def refuse_other_momentum(momentum: float, average: str, elsewhere: str) -> None
 
     Example:
         >>> try:
-        ...     refuse_other_momentum(0.2, "mean", "others do not")
+        ...     refuse_other_momentum(0.2, "mean", "Others differ")
         ... except SettingError as error:
         ...     print(error)
-        momentum: 0.2 is not in [0.5, 1). It is the share of the mean that is kept; others do not: write 0.8
+        momentum: 0.2 is not in [0.5, 1). It is the share of the mean that is kept. Others differ; write 0.8
     """
     if not 0.5 <= momentum < 1:  # NaN is refused too
-        likely = f": write {1 - momentum:g}" if 0 < momentum < 0.5 else ""
-        share = f"It is the share of the {average} that is kept; {elsewhere}{likely}"
+        likely = f"; write {1 - momentum:g}" if 0 < momentum < 0.5 else ""
+        share = f"It is the share of the {average} that is kept. {elsewhere}{likely}"
         raise SettingError("momentum", f"{momentum:g} is not in [0.5, 1). {share}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.data_position import PositionTracker
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
-from ignite_hooks.checkpoint.resume import newest, resume_run
+from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
@@ -40,7 +40,7 @@ class SaveRequest:
         optimizer: Whether the optimizer is part of it.
         scheduler: Whether the scheduler is part of it.
         background: Whether the training continues while it is written.
-        rules: Which older files go once this one is there; the one that the run was resumed from stays.
+        rules: Which older files are deleted once this one is committed; the file resumed from is kept.
         on_end: Called in the training thread with the error or None; without it a failure is raised.
     """
 
@@ -124,7 +124,7 @@ class Checkpoints:
         return self._stores[folder]
 
     def open_folder(self, folder: Path, *, is_new_run: bool) -> None:
-        """Take a folder for writing; a new run sets the checkpoints of earlier ones aside."""
+        """Open a folder for writing; a new run moves earlier checkpoints aside."""
         store = self.store(folder).open()
         earlier = store.start_afresh() if is_new_run else None
         if earlier is not None:
@@ -164,7 +164,7 @@ class Checkpoints:
         return new.path
 
     def save_manually(self, name: str | None = None) -> Path:
-        """Save a checkpoint now that no rule deletes, and return when it is there."""
+        """Save a checkpoint that no retention rule deletes; return once it is committed."""
         return self.save(SaveRequest(name or f"iter_{progress_of(self._runner).begun}.pth", "manual"))
 
     def _write_shards(self, new: _Pending) -> None:
@@ -239,7 +239,10 @@ class Checkpoints:
     # -- what is on its way -----------------------------------------------------------------------------------
 
     def watch_steps(self) -> bool:
-        """Let the optimizer wait for a staging copy before each step, and note the step; False where it cannot."""
+        """Make the optimizer wait for a staging copy before each step, and record the step.
+
+        Return False if it has no step hooks.
+        """
         if self._step_watch is None:
             register = getattr(self._runner.optimizer, "register_step_pre_hook", None)
             if register is None:
@@ -346,13 +349,9 @@ class Checkpoints:
             runner.checkpoint = None
         return state
 
-    def resume(self, wanted: str | Path | bool = "auto") -> None:
+    def resume_now(self, wanted: str | Path | bool = "auto") -> None:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
-
-    def newest(self) -> Path | None:
-        """Return the newest intact checkpoint in the folders in which this run saves."""
-        return newest(self._runner, self.store)
 
     def close(self) -> None:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""
@@ -367,7 +366,7 @@ class Checkpoints:
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:
-    """Return how a save ended, on every rank: rank 0 did it."""
+    """Return rank 0's error of a save, on every rank."""
     if world_size() == 1:
         return error
     said = broadcast_object(None if error is None else str(error))

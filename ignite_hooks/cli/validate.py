@@ -167,7 +167,7 @@ def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
 
     for slot in Plan(hooks):
         given = {*ALWAYS_THERE, *LIVE, *slot.point.payload, "config"}
-        for index, parameter in enumerate(parameters_of(slot.call)):
+        for index, parameter in enumerate(parameters_of(slot.bound_method)):
             is_named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             # A first parameter that is no known service gets the runner.
             is_service = parameter.name in KNOWN_SERVICES or index > 0

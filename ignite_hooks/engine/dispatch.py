@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import world_size
@@ -37,7 +37,7 @@ class Call:
 
 
 class ArgumentSets:
-    """The argument lists of one event; methods with the same parameters share a list, filled once per event."""
+    """The argument lists of one point; methods with the same parameters share a list, filled once per event."""
 
     def __init__(self, look_up: Callable[[str], Any]) -> None:
         self._look_up = look_up
@@ -76,7 +76,7 @@ class Dispatcher:
     """Calls the hooks of one run, point by point.
 
     Args:
-        agree: Broadcasts the answer of rank 0 to all ranks.
+        agree: Takes two numbers and returns those of rank 0 on every rank.
         now: Returns the time in seconds, for schedules in seconds.
     """
 
@@ -121,7 +121,7 @@ class Dispatcher:
         problems: list[Problem] = []
         ready = {}
         for point in POINTS.values():
-            ready[point.name] = self._make_ready(point.name, point.payload, problems)
+            ready[point.name] = self._make_ready(plan.at(point.name), point.payload, problems)
         if problems:
             raise ConfigError(problems)
         self._ready = ready
@@ -139,19 +139,18 @@ class Dispatcher:
         return self._ready.get(point) or ([], ArgumentSets(self.look_up))
 
     def _make_ready(
-        self, point: str, payload: Collection[str], problems: list[Problem]
+        self, slots: Iterable[Slot], payload: Collection[str], problems: list[Problem]
     ) -> tuple[list[Call], ArgumentSets]:
         services = self.runner.services
         withheld = [service for service in KNOWN_SERVICES if service not in services]
         available = Available(self.runner, services, LIVE, payload, withheld)
         sets = ArgumentSets(self.look_up)
         calls = []
-        slots = self._plan.slots.get(point)
-        for slot in self._plan.at(point) if slots is None else slots:
-            if slot.hook in self.disabled and point != "cleanup":
+        for slot in slots:
+            if slot.hook in self.disabled and slot.point.name != "cleanup":
                 continue
             try:
-                function, sources = match_arguments(slot.call, available, f"{slot.hook}.{slot.method}")
+                function, sources = match_arguments(slot.bound_method, available, f"{slot.hook}.{slot.method}")
             except CannotSupply as error:
                 problems.append(Problem("", str(error)))
                 continue
@@ -178,7 +177,7 @@ class Dispatcher:
         """
         if point not in self._ready:
             problems: list[Problem] = []
-            calls, sets = self._make_ready(point, tuple(payload or ()), problems)
+            calls, sets = self._make_ready(self._plan.at(point), tuple(payload or ()), problems)
             if problems:
                 raise ConfigError(problems)
         else:
@@ -212,11 +211,7 @@ class Dispatcher:
             self._clean_up(*self.removed.pop(0))
 
     def _clean_up(self, name: str, hook: object) -> None:
-        whole, self._plan = self._plan, Plan({name: hook})
-        try:
-            calls, sets = self._make_ready("cleanup", (), [])
-        finally:
-            self._plan = whole
+        calls, sets = self._make_ready(Plan({name: hook}).at("cleanup"), (), [])
         sets.gather()
         try:
             for call in calls:

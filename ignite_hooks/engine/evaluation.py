@@ -13,9 +13,9 @@ from ignite.engine import Engine, Events
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.handlers import Handlers, Order
 from ignite_hooks.engine.run_wrapper import RunWrapper
-from ignite_hooks.engine.stop_vote import IN_EVALUATION
+from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
 
@@ -64,7 +64,7 @@ class EvaluationRun:
         self._after = IterationBox(dispatcher, engine, f"after_{kind}_iter", self._end_iteration, self._next_vote)
         self._handlers.add_table(EVALUATION, self)
         if self.runner.plan.at(f"before_{kind}_iter"):
-            self._handlers.add(Events.ITERATION_STARTED, self._before.handler, Place.FIRST)
+            self._handlers.add(Events.ITERATION_STARTED, self._before.handler, Order.FIRST)
         self._handlers.add(Events.ITERATION_COMPLETED, self._after.handler)
         self._boxes.add(f"{self.name}.before", self._before)
         self._boxes.add(f"{self.name}.after", self._after)
@@ -122,7 +122,7 @@ class EvaluationRun:
         step = int(self.engine.state.iteration)
         # If not all ranks are known to reach this point, they agree at the end of the evaluation instead.
         if self.shared is not None and self._votes_after(step, self.shared):
-            self._stopping.take_vote(self.runner.trainer, IN_EVALUATION, step)
+            self._stopping.take_vote(self.runner.trainer, VotePoint.IN_EVALUATION, step)
         if self.runner.state.aborting:
             self.engine.terminate()
 
@@ -137,12 +137,12 @@ class EvaluationRun:
 
 
 EVALUATION = (
-    (Events.STARTED, Place.FIRST, EvaluationRun.start),
-    (Events.EPOCH_STARTED, Place.FIRST, EvaluationRun.start_epoch),
-    (Events.EPOCH_COMPLETED, Place.LAST, EvaluationRun.end_epoch),
-    (Events.COMPLETED, Place.LAST, EvaluationRun.finish),
+    (Events.STARTED, Order.FIRST, EvaluationRun.start),
+    (Events.EPOCH_STARTED, Order.FIRST, EvaluationRun.start_epoch),
+    (Events.EPOCH_COMPLETED, Order.LAST, EvaluationRun.end_epoch),
+    (Events.COMPLETED, Order.LAST, EvaluationRun.finish),
 )
-"""Each row: an event of the evaluator, the place among the script's handlers, and what to call."""
+"""Each row: an event of the evaluator, the order among the script's handlers, and what to call."""
 
 
 class Evaluations:
@@ -188,8 +188,8 @@ class Evaluations:
             return
         shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
-            merging.add(Events.EPOCH_COMPLETED, shared.merge, Place.FIRST)
-            merging.add(Events.EPOCH_COMPLETED, shared.restore, Place.AFTER_METRICS)
+            merging.add(Events.EPOCH_COMPLETED, shared.merge, Order.FIRST)
+            merging.add(Events.EPOCH_COMPLETED, shared.restore, Order.AFTER_METRICS)
         try:
             _run_extra_evaluations(name, engine, run, runner)
             with self._evaluation(name, engine, runner):

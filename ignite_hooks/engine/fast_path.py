@@ -253,12 +253,12 @@ class IterationBoxes:
             box.fill()
 
     def wake(self) -> None:
-        """Check everything in the running iteration; any thread may call this."""
+        """Check everything in the current iteration; any thread may call this."""
         for box in list(self._boxes.values()):
             box.next_due = 0
 
     def request_recheck(self) -> None:
-        """Ask for a check after the running iteration, because something has finished; any thread may call this."""
+        """Ask for a check after the current iteration, because something has finished; any thread may call this."""
         self.recheck_requested = True
         self.wake()
 

@@ -1,4 +1,4 @@
-"""Adds our handlers to an Ignite engine, at a place among those of the script, and removes them."""
+"""Adds our handlers to an Ignite engine, before, between or after those of the script, and removes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ignite.engine import Engine
 from ignite.metrics import Metric
 
 
-class Place(enum.Enum):
-    """The place of a handler among the handlers of its event."""
+class Order(enum.Enum):
+    """The order of a handler among the handlers of its event."""
 
     FIRST = "first"
     AFTER_METRICS = "right after the last metric"
@@ -27,21 +27,21 @@ class Handlers:
         self._engine = engine
         self._ours: list[tuple[Any, Any]] = []
 
-    def add(self, event: Any, handler: Callable[..., Any], place: Place = Place.LAST) -> None:
-        """Add a handler to an event, at a place among the handlers that are there now."""
+    def add(self, event: Any, handler: Callable[..., Any], order: Order = Order.LAST) -> None:
+        """Add a handler to an event, in an order relative to the handlers that are there now."""
         handlers = self._engine._event_handlers
         before = list(handlers.get(event, []))
         self._engine.add_event_handler(event, handler)
         ours = handlers[event][-1]
-        at = {Place.FIRST: 0, Place.AFTER_METRICS: _after_metrics(before), Place.LAST: len(before)}[place]
+        at = {Order.FIRST: 0, Order.AFTER_METRICS: _after_metrics(before), Order.LAST: len(before)}[order]
         # A new list: Ignite may be iterating over the old one.
         handlers[event] = [*before[:at], ours, *before[at:]]
         self._ours.append((event, ours))
 
-    def add_table(self, table: Iterable[tuple[Any, Place, Callable[..., Any]]], owner: object) -> None:
-        """Add a method of an object for each row of (event, place, function of the object's class)."""
-        for event, place, method in table:
-            self.add(event, method.__get__(owner), place)
+    def add_table(self, table: Iterable[tuple[Any, Order, Callable[..., Any]]], owner: object) -> None:
+        """Add a method of an object for each row of (event, order, function of the object's class)."""
+        for event, order, method in table:
+            self.add(event, method.__get__(owner), order)
 
     def remove_all(self) -> None:
         """Remove every handler that was added here."""

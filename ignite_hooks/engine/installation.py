@@ -259,11 +259,11 @@ class Installation:
                 runner.checkpoints.close()
 
     def stop(self, reason: str) -> None:
-        """Ask for the end of the run after the running iteration."""
+        """Ask for the end of the run after the current iteration."""
         self.stopping.request(reason)
 
     def wake(self) -> None:
-        """Ask for a check after the running iteration, because something has finished; any thread may call this."""
+        """Ask for a check after the current iteration, because something has finished; any thread may call this."""
         self.boxes.request_recheck()
 
     # -- the end ----------------------------------------------------------------------------------------------

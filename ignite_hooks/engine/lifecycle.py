@@ -13,10 +13,10 @@ from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import Handlers, Place
+from ignite_hooks.engine.handlers import Handlers, Order
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
-from ignite_hooks.engine.stop_vote import AT_EPOCH, AT_EPOCH_END, AT_START, IN_EPOCH
+from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
@@ -59,7 +59,7 @@ class Lifecycle:
         self.trainer, self.runner, self.state = trainer, runner, runner.state
         self.dispatcher, self.stopping, self._boxes = dispatcher, stopping, boxes
         self._evaluations, self._refresh, self._now = evaluations, refresh, now
-        self.checkpoints, self.position = runner.checkpoints, runner.checkpoints.position
+        self.checkpoints = runner.checkpoints
         self.budget: BudgetController | None = None
         self._started_at = now()
         self._hooks_have_run = False
@@ -88,7 +88,7 @@ class Lifecycle:
         self._handlers.add_table(TRAINING, self)
         if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
-            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Place.FIRST)
+            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Order.FIRST)
         self.stopping.begin()
         self.handle_iterations()
 
@@ -102,7 +102,12 @@ class Lifecycle:
         for name, hook in runner.hooks.registered.items():
             wanted = getattr(hook, "on_error", None) or "raise"
             if on_error_of(hook) != wanted:
-                runner.logger.warning("%s: on_error %r is 'raise' here, as the other ranks need it", name, wanted)
+                runner.logger.warning(
+                    "%s: on_error %r is treated as 'raise': with several ranks, a collective hook cannot fail on one "
+                    "rank alone",
+                    name,
+                    wanted,
+                )
         if rank_timeout:
             self._watchdog = Watchdog(rank_timeout, runner.services["logs_dir"], runner.logger)
             self._watchdog.begin()
@@ -118,7 +123,7 @@ class Lifecycle:
         self._watchdog = None
 
     def handle_iterations(self) -> None:
-        """Handle the iterations of the trainer; handle their start only while a hook answers ``before_train_iter``."""
+        """Handle the iterations of the trainer; handle their start only if a hook has that method."""
         trainer, boxes = self.trainer, self._boxes
         if "after_train_iter" not in boxes:
             vote = self.stopping.vote
@@ -130,7 +135,7 @@ class Lifecycle:
         if "before_train_iter" not in boxes and self.runner.plan.at("before_train_iter"):
             box = IterationBox(self.dispatcher, trainer, "before_train_iter")
             boxes.add("before_train_iter", box)
-            self._handlers.add(Events.ITERATION_STARTED, box.handler, Place.FIRST)
+            self._handlers.add(Events.ITERATION_STARTED, box.handler, Order.FIRST)
 
     # -- the events, in the order of a run --------------------------------------------------------------------
 
@@ -149,11 +154,11 @@ class Lifecycle:
         self.dispatcher.run("before_run")
         if state.resume_from:
             wanted, state.resume_from = state.resume_from, None
-            self.checkpoints.resume(wanted)
+            self.checkpoints.resume_now(wanted)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
-            # Only here, because the time before belongs to no iteration.
+            # Restart the clock: time spent before the first iteration must not count.
             self.budget.begin()
             self.budget.schedule_next()
         self._boxes.start()
@@ -162,10 +167,10 @@ class Lifecycle:
         if self._evaluations.count != evaluated:
             # A hook has repeated an evaluation that a signal had interrupted.
             self.position.redo_evaluation()
-        self.stopping.stop_if_agreed(self.trainer, AT_START)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.RUN_START)
 
     def _begin_epoch_at(self, iteration: int) -> None:
-        # An epoch that is resumed in mid-epoch began earlier.
+        # An epoch resumed in the middle began before this iteration.
         self.state.epoch_began_at = iteration - self.position.iterations_done()
 
     def start_epoch(self) -> None:
@@ -181,7 +186,7 @@ class Lifecycle:
         self.position.epoch_started()
         self.dispatcher.run("before_epoch")
         self.dispatcher.run("before_train_epoch")
-        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_START)
 
     def watch_iterator(self) -> None:
         """Record the data position before Ignite makes a new iterator."""
@@ -202,7 +207,7 @@ class Lifecycle:
         self._first_batch.remove_all()
         # Without data Ignite fetches no batches.
         event = Events.ITERATION_STARTED if self.trainer.state.dataloader is None else Events.GET_BATCH_STARTED
-        self._first_batch.add(event, self._before_first_batch, Place.FIRST)
+        self._first_batch.add(event, self._before_first_batch, Order.FIRST)
         self._first_batch.add(event, self._at_first_batch)
 
     def _before_first_batch(self) -> None:
@@ -232,7 +237,7 @@ class Lifecycle:
             stopping.terminate_if_stopped(self.trainer)
         elif stopping.vote.is_due(iteration):
             began = time.perf_counter()
-            stopping.stop_if_agreed(self.trainer, IN_EPOCH)
+            stopping.stop_if_agreed(self.trainer, VotePoint.IN_EPOCH)
             self.state.waited_for_ranks += time.perf_counter() - began
 
     def _check_budget(self) -> None:
@@ -243,7 +248,7 @@ class Lifecycle:
             self._refresh()
             self.budget.report(slowed)
 
-    def end_training(self) -> None:
+    def complete_epoch(self) -> None:
         """Call ``after_train_epoch`` at the end of a complete epoch."""
         self.state.epoch_complete = True
         self._end_train_epoch()
@@ -258,7 +263,7 @@ class Lifecycle:
         self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False
-        self.stopping.stop_if_agreed(self.trainer, AT_EPOCH_END)
+        self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_END)
 
     def close_epoch(self) -> None:
         """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
@@ -267,7 +272,10 @@ class Lifecycle:
             self.end_epoch()
 
     def note_end(self) -> None:
-        """Record the data position before anything that happens only because the run ends."""
+        """Record the data position before the handlers that run only because the run is ending.
+
+        A resumed run must not start after their effects.
+        """
         self.position.run_ends()
 
     def complete(self) -> None:
@@ -362,19 +370,19 @@ class Lifecycle:
 
 
 TRAINING = (
-    (Events.STARTED, Place.FIRST, Lifecycle.start),
-    (Events.EPOCH_STARTED, Place.FIRST, Lifecycle.start_epoch),
-    (Events.EPOCH_STARTED, Place.LAST, Lifecycle.watch_iterator),
-    (Events.DATALOADER_STOP_ITERATION, Place.LAST, Lifecycle.restart_data),
-    (Events.TERMINATE_SINGLE_EPOCH, Place.LAST, Lifecycle.drop_data),
-    (Events.EPOCH_COMPLETED, Place.AFTER_METRICS, Lifecycle.end_training),
-    (Events.EPOCH_COMPLETED, Place.LAST, Lifecycle.end_epoch),
-    (Events.TERMINATE, Place.FIRST, Lifecycle.note_end),
-    (Events.TERMINATE, Place.LAST, Lifecycle.close_epoch),
-    (Events.COMPLETED, Place.FIRST, Lifecycle.note_end),
-    (Events.COMPLETED, Place.LAST, Lifecycle.complete),
+    (Events.STARTED, Order.FIRST, Lifecycle.start),
+    (Events.EPOCH_STARTED, Order.FIRST, Lifecycle.start_epoch),
+    (Events.EPOCH_STARTED, Order.LAST, Lifecycle.watch_iterator),
+    (Events.DATALOADER_STOP_ITERATION, Order.LAST, Lifecycle.restart_data),
+    (Events.TERMINATE_SINGLE_EPOCH, Order.LAST, Lifecycle.drop_data),
+    (Events.EPOCH_COMPLETED, Order.AFTER_METRICS, Lifecycle.complete_epoch),
+    (Events.EPOCH_COMPLETED, Order.LAST, Lifecycle.end_epoch),
+    (Events.TERMINATE, Order.FIRST, Lifecycle.note_end),
+    (Events.TERMINATE, Order.LAST, Lifecycle.close_epoch),
+    (Events.COMPLETED, Order.FIRST, Lifecycle.note_end),
+    (Events.COMPLETED, Order.LAST, Lifecycle.complete),
 )
-"""Each row: an event of the trainer, the place among the script's handlers, and what to call.
+"""Each row: an event of the trainer, the order among the script's handlers, and what to call.
 
 Iterations are handled separately, on a faster path: see ``Lifecycle.handle_iterations``.
 """

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
@@ -24,9 +25,25 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_VOTES = 0.05
 """The approximate time between two votes that are held only because of signals."""
 
-AT_START, AT_EPOCH, IN_EPOCH, AT_EPOCH_END, IN_EVALUATION = range(5)
-PLACES = ("at the start of the run", "at the start of", "in", "at the end of", "in an evaluation in")
-"""The places where ranks vote, and their descriptions in messages."""
+
+class VotePoint(IntEnum):
+    """A point of the run at which the ranks vote."""
+
+    RUN_START = 0
+    EPOCH_START = 1
+    IN_EPOCH = 2
+    EPOCH_END = 3
+    IN_EVALUATION = 4
+
+
+_WORDS = {
+    VotePoint.RUN_START: "at the start of the run",
+    VotePoint.EPOCH_START: "at the start of",
+    VotePoint.IN_EPOCH: "in",
+    VotePoint.EPOCH_END: "at the end of",
+    VotePoint.IN_EVALUATION: "in an evaluation in",
+}
+"""The descriptions of the points in messages."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,7 @@ class Stopping:
         self._state.phase = Phase.RUNNING
 
     def request(self, reason: str) -> None:
-        """Request the end of the run after the running iteration; keep the first reason."""
+        """Request the end of the run after the current iteration; keep the first reason."""
         if self._state.running:
             if self.vote.needed:
                 self._keep(StopRequest(self._request.reason or reason, self._request.signal))
@@ -90,16 +107,16 @@ class Stopping:
     def _agree(self, reason: str) -> None:
         self._state.stop_reason, self._state.phase = reason, Phase.AGREED
 
-    def stop_if_agreed(self, trainer: Engine, place: int) -> None:
-        """End the run if any rank has requested it; every rank must call this at the same place."""
+    def stop_if_agreed(self, trainer: Engine, point: VotePoint) -> None:
+        """End the run if any rank has requested it; every rank must call this at the same point."""
         if self.vote.needed and self._state.stop_reason is None:
-            self.take_vote(trainer, place)
+            self.take_vote(trainer, point)
         self.terminate_if_stopped(trainer)
 
-    def take_vote(self, trainer: Engine, place: int, step: int = 0) -> None:
-        """Vote with the other ranks; every rank must call this at the same place."""
+    def take_vote(self, trainer: Engine, point: VotePoint, step: int = 0) -> None:
+        """Vote with the other ranks; every rank must call this at the same point."""
         state = trainer.state
-        agreed = self.vote.take(self._request, place, int(state.epoch), int(state.iteration), step)
+        agreed = self.vote.take(self._request, point, int(state.epoch), int(state.iteration), step)
         if agreed.reason is not None and self._state.stop_reason is None:
             self._agree(agreed.reason)
         if agreed.signal:
@@ -120,10 +137,10 @@ class Stopping:
 
 
 class StopVote:
-    """The votes of the ranks of a run: each is one small collective, at a place that every rank reaches.
+    """The votes of the ranks of a run: each is one small collective, at a point that every rank reaches.
 
     The ranks vote after each iteration in which a hook that may end the run was called, and about twenty times a
-    second because of signals. They never vote if no hook of the plan may end a run or acts when one ends early.
+    second because of signals. They vote only if a hook of the plan may end a run or acts when one ends early.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -164,18 +181,19 @@ class StopVote:
         if self.needed:
             self.next_iteration = 0
 
-    def take(self, request: StopRequest, kind: int, epoch: int, iteration: int, step: int = 0) -> StopRequest:
+    def take(self, request: StopRequest, point: VotePoint, epoch: int, iteration: int, step: int = 0) -> StopRequest:
         """Return the request that the ranks agree on; raise a RankError if they are at different places."""
-        place = ((iteration << 20) + step) * 8 + kind
+        # Three bits for the point, twenty for the step of an evaluation, the others for the iteration.
+        encoded = ((iteration << 20) + step) * 8 + point
         wanted, number, pause, first, last = all_reduce_max(
-            [int(request.reason is not None), request.signal, self._pause(step or iteration), place, -place]
+            [int(request.reason is not None), request.signal, self._pause(step or iteration), encoded, -encoded]
         )
         if step:
             self.next_step = step + pause
         else:
             self.next_iteration, self.next_step = iteration + pause, 0
         if first != -last:
-            places = all_gather([kind, epoch, iteration])
+            places = all_gather([int(point), epoch, iteration])
             raise RankError(
                 "the ranks of this run are at different places: "
                 + ", ".join(f"rank {r} {place_in_words(*place)}" for r, place in enumerate(places))
@@ -197,10 +215,12 @@ class StopVote:
 
 
 def may_end_a_run(hook: object) -> bool:
-    """Return whether a hook may end a run, or acts when one ends early."""
+    """Return ``may_end_a_run`` of the hook's class; by default whether its ``on_error`` is ``raise``."""
     cls = type(hook)
     said = getattr(cls, "may_end_a_run", None)
-    return bool(getattr(cls, "on_error", "raise") == "raise" if said is None else said)
+    if said is not None:
+        return bool(said)
+    return bool(getattr(cls, "on_error", "raise") == "raise")
 
 
 def _may_act_in_any_iteration(slot: Slot) -> bool:
@@ -215,11 +235,12 @@ def agreed_reason(reasons: Sequence[str | None]) -> str:
     return str(reasons[first]) if same else f"{reasons[first]} on rank {first}"
 
 
-def place_in_words(kind: int, epoch: int, iteration: int) -> str:
-    """Return a description of a place.
+def place_in_words(point: int, epoch: int, iteration: int) -> str:
+    """Return a description of where a rank is.
 
     Example:
         >>> place_in_words(2, 1, 30), place_in_words(3, 2, 40)
         ('in epoch 1, iteration 30', 'at the end of epoch 2, iteration 40')
     """
-    return PLACES[kind] if kind == 0 else f"{PLACES[kind]} epoch {epoch}, iteration {iteration}"
+    words = _WORDS[VotePoint(point)]
+    return words if point == VotePoint.RUN_START else f"{words} epoch {epoch}, iteration {iteration}"

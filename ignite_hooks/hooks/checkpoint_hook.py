@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CheckpointProgress:
-    """The progress of this hook, which checkpoints hold."""
+class CheckpointState:
+    """The state of this hook, which checkpoints hold."""
 
     best: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """For each metric the files that hold its best, the best first: name, score and step."""
@@ -44,7 +44,8 @@ class CheckpointProgress:
 class CheckpointHook(BaseHook):
     """Save checkpoints periodically, at every new best, at the end, and when the run fails.
 
-    That of a sharded model (FSDP2) is a folder without the ``.pth`` that all ranks write to; the training waits for it.
+    The checkpoint of a sharded model (FSDP2) is a folder, named without ``.pth``, that all ranks write to; training
+    waits for it.
 
     Args:
         interval: How many epochs, or iterations, lie between two checkpoints.
@@ -54,12 +55,13 @@ class CheckpointHook(BaseHook):
         save_scheduler: Whether a checkpoint holds the scheduler.
         max_keep_ckpts: How many periodic checkpoints are kept; -1 keeps all. The best and the last do not count.
         save_last: Whether ``last.pth`` is saved at the end.
-        save_best: Whether the best is saved, or by which metrics; it needs something that evaluates.
-        keep_best: How many of the best are kept, of each metric.
-        best_metric: The metric that decides where save_best names none.
+        save_best: Whether to save the best checkpoint, or the metrics to judge it by; needs an evaluation.
+        keep_best: How many best checkpoints to keep per metric.
+        best_metric: The metric used when save_best is true.
         rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
         save_on_exception: Whether the last good state is saved when the run fails.
-        published_keys: What the slim copies of the last and the best hold that are made at the end, if any.
+        published_keys: Entries to keep in small copies of the last and best checkpoints, made at the end of the run;
+            null makes none.
         async_save: Whether the training continues while a checkpoint is written.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
@@ -86,11 +88,11 @@ class CheckpointHook(BaseHook):
     out_dir: str | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
-    state: CheckpointProgress = field(init=False, default_factory=CheckpointProgress)
+    state: CheckpointState = field(init=False, default_factory=CheckpointState)
 
     collective: ClassVar[bool] = True
 
-    # A resume needs what every other hook has made of this iteration or epoch: saved last of all.
+    # Saved last: a resume needs what every other hook did in this iteration or epoch.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 0, "after_epoch": 0}
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class CheckpointHook(BaseHook):
         check_template(self.filename_tmpl)
         if self.out_dir is not None and ".." in Path(self.out_dir).parts:
             raise SettingError("out_dir", f"{self.out_dir!r} leaves the work directory")
-        self._ranked = self.ranked_metrics
+        self._active_metrics = self.ranked_metrics
         self._save_deferred_to_epoch_end = False
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -137,36 +139,35 @@ class CheckpointHook(BaseHook):
         self._save_deferred_to_epoch_end = False
         is_new_run = runner.global_step == 0
         if is_new_run:
-            self.state = CheckpointProgress()
+            self.state = CheckpointState()
         if is_main_process():
-            # Now: a folder that cannot be written is found out before the training, not after.
-            folder = runner.work_dir / (self.out_dir or "")
-            runner.checkpoints.open_folder(folder, is_new_run=is_new_run and not runner.state.resume_from)
+            # Here, so that an unwritable folder is found before training.
+            runner.checkpoints.open_folder(self._folder(runner), is_new_run=is_new_run and not runner.state.resume_from)
         if runner.model is None:
             runner.logger.warning("checkpoints will hold no weights: pass model=... to attach_hooks()")
         if self.async_save or self.save_on_exception:
             runner.checkpoints.watch_steps()
-        self._ranked = self.ranked_metrics if runner.evaluators else []
-        if self.save_best and not self._ranked:
+        self._active_metrics = self.ranked_metrics if runner.evaluators else []
+        if self.save_best and not self._active_metrics:
             runner.logger.info("save_best is off: nothing evaluates")
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        # What a script does at the end of an epoch, its scheduler and its evaluation, belongs in the file.
+        # The file must contain what the script does when the epoch ends, such as a scheduler step.
         at_end = at_last_batch(runner) or bool(runner.trainer.should_terminate_single_epoch)
         self._save_deferred_to_epoch_end = at_end
         if not at_end:
             self._save_periodic(runner, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        for metric in list(self._ranked):
+        for metric in list(self._active_metrics):
             try:
                 score = fresh_score(runner, metric)
             except MetricError as error:
                 if "save_best" in self.given or "best_metric" in self.given:
                     raise
                 runner.logger.info("save_best is off: %s", error)
-                self._ranked = []
+                self._active_metrics = []
                 return
             if score is not None:
                 self._save_if_best(runner, metric, score)
@@ -189,10 +190,10 @@ class CheckpointHook(BaseHook):
             best = {file["name"] for files in self.state.best.values() for file in files}
             names = {*best, runner.checkpoints.name_for("last.pth")}
             keys = [self.published_keys] if isinstance(self.published_keys, str) else self.published_keys
-            self.state.failed += runner.checkpoints.publish(runner.work_dir / (self.out_dir or ""), names, keys)
+            self.state.failed += runner.checkpoints.publish(self._folder(runner), names, keys)
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
-        """Save what was reached, unless it is torn, broken or saved already."""
+        """Save the last good state, unless it is inconsistent, not finite or already saved."""
         if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
             return
         done = finished_iterations(runner)
@@ -206,7 +207,7 @@ class CheckpointHook(BaseHook):
     def how_often(self, method: str) -> str | None:
         if method != "after_epoch":
             return None
-        return str(self.when) if self.counts_epochs else "where an iteration that is due ends it"
+        return str(self.when) if self.counts_epochs else "if its last iteration is due"
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
         """Return what a call of this method leads to in a simulated run."""
@@ -221,6 +222,9 @@ class CheckpointHook(BaseHook):
             return ()
         # In the background, the second comes when the file is there.
         return ("before_save_checkpoint",) if self.async_save else ("before_save_checkpoint", "after_save_checkpoint")
+
+    def _folder(self, runner: Runner) -> Path:
+        return runner.work_dir / (self.out_dir or "")
 
     def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
         rule, step, epoch = rule_for(metric, self.rule), runner.global_step, int(runner.trainer.state.epoch)
@@ -237,7 +241,7 @@ class CheckpointHook(BaseHook):
         if not among_best(score, [file["score"] for file in before], self.keep_best, rule):
             return
         new = {"name": name, "score": score, "step": step}
-        ranking = _ranked([*before, new], rule)
+        ranking = _best_first([*before, new], rule)
         self.state.best[metric], dropped = ranking[: self.keep_best], ranking[self.keep_best :]
         if runner.best[metric].step == step:
             runner.best.name_file(metric, str(Path(self.out_dir or "", name)))
@@ -246,7 +250,7 @@ class CheckpointHook(BaseHook):
             if error is not None:
                 # The older files are still there: nothing goes before the new one has come.
                 left = [file for file in [*self.state.best[metric], *dropped] if file is not new]
-                self.state.best[metric] = _ranked(left, rule)
+                self.state.best[metric] = _best_first(left, rule)
                 if runner.best[metric].step == step:
                     runner.best.name_file(metric, None)
 
@@ -283,7 +287,7 @@ class CheckpointHook(BaseHook):
         return SaveRequest(
             name,
             kind,
-            folder=runner.work_dir / (self.out_dir or ""),
+            folder=self._folder(runner),
             optimizer=self.save_optimizer,
             scheduler=self.save_scheduler,
             background=self.async_save and kind in ("periodic", "best"),
@@ -292,13 +296,13 @@ class CheckpointHook(BaseHook):
         )
 
 
-def _ranked(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
+def _best_first(files: list[dict[str, Any]], rule: str) -> list[dict[str, Any]]:
     """Return files of one metric, the best first."""
     return sorted(files, key=lambda file: float(file["score"]), reverse=rule == "greater")
 
 
 def check_template(template: str) -> None:
-    """Refuse a template of names that leaves the folder, looks into objects or makes no name for a file.
+    """Raise a SettingError for a template that leaves the folder, accesses attributes, or is no file name.
 
     Example:
         >>> check_template("model_{:04d}.pth")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class StoppingProgress:
+class EarlyStoppingState:
     """The state of this hook."""
 
     best_score: float | None = None
@@ -45,7 +45,7 @@ class EarlyStoppingHook(BaseHook):
     Args:
         monitor: Metric to watch.
         patience: Number of evaluations without improvement before stopping.
-        min_delta: Minimum difference to the best score that counts as an improvement.
+        min_delta: An improvement must be larger than this.
         mode: Whether smaller (min) or greater (max) is better; auto decides by the name of the metric.
         baseline: Score that must be beaten before an improvement resets the count.
         restore_best_weights: Whether to restore the weights of the best evaluation when the run is stopped.
@@ -66,7 +66,7 @@ class EarlyStoppingHook(BaseHook):
     stopping_threshold: float | None = None
     divergence_threshold: float | None = None
     priority: PriorityLike = Priority.VERY_LOW
-    state: StoppingProgress = field(init=False, default_factory=StoppingProgress)
+    state: EarlyStoppingState = field(init=False, default_factory=EarlyStoppingState)
 
     collective: ClassVar[bool] = True
 
@@ -125,7 +125,7 @@ class EarlyStoppingHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._stopped = False
         if runner.global_step == 0:
-            self.state, self._best_weights = StoppingProgress(), None
+            self.state, self._best_weights = EarlyStoppingState(), None
 
     def before_train(self, runner: Runner) -> None:
         """Stop again a resumed run that had been stopped, unless the settings have changed."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class AverageProgress:
+class EMAState:
     """The progress of the average, which checkpoints hold."""
 
     began_at: int | None = None
@@ -164,7 +164,7 @@ class EMAHook(BaseHook):
     sync_interval: Annotated[int, Ge(0)] = 0
     overlap: bool = False
     priority: PriorityLike = Priority.ABOVE_NORMAL
-    state: AverageProgress = field(init=False, default_factory=AverageProgress)
+    state: EMAState = field(init=False, default_factory=EMAState)
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
@@ -177,7 +177,9 @@ class EMAHook(BaseHook):
     }
 
     def __post_init__(self) -> None:
-        elsewhere = "MMEngine and Ignite's EMAHandler call the other share so, whose 0.0002 is 0.9998 here"
+        elsewhere = (
+            "In MMEngine and Ignite's EMAHandler it is the share of the new weights: their 0.0002 is 0.9998 here"
+        )
         refuse_other_momentum(self.momentum, "average", elsewhere)
         when = self.when
         if when.unit == "epoch":
@@ -200,7 +202,7 @@ class EMAHook(BaseHook):
             raise RuntimeError("the averages are in the model: leave swap() before the training begins")
         self._step_hooks.optimizer, self._run.warned = runner.optimizer, False
         if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
-            self.state, self._averages = AverageProgress(), None
+            self.state, self._averages = EMAState(), None
         if self.evaluate == "both":
             runner.evaluation_options.extra["raw"] = contextlib.nullcontext
 
@@ -283,12 +285,12 @@ class EMAHook(BaseHook):
         found = checkpoint.get("ema_state_dict")
         if found is None:
             runner.logger.warning("the checkpoint holds no averages: they begin as its weights")
-            self.state = AverageProgress()
+            self.state = EMAState()
             if self._may_begin(runner):
                 self._begin(runner)
         elif not restored:
             self._begin(runner, found)
-            self.state = AverageProgress(began_at=runner.global_step, warmed_up=True)
+            self.state = EMAState(began_at=runner.global_step, warmed_up=True)
         elif self.state.began_at is not None:
             began_at = self.state.began_at
             self._begin(runner, found if began_with is None else began_with)
@@ -350,7 +352,7 @@ class EMAHook(BaseHook):
         """Return the tensors that change only after `runner.checkpoints.wait_for_staging`."""
         return [] if self._averages is None else self._averages.tensors()
 
-    def state_now(self, runner: Runner | None = None) -> AverageProgress:
+    def state_now(self, runner: Runner | None = None) -> EMAState:
         """Return the progress, with the updates of the thread and those counted by a device."""
         self._catch_up(runner)
         if self._averages is not None:

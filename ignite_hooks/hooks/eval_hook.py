@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class EvaluationProgress:
+class EvalState:
     """The state of this hook: the iteration of the last evaluation, -1 for none."""
 
     evaluated_at: int = -1
@@ -70,7 +70,7 @@ class EvalHook(BaseHook):
     metrics: Mapping[str, Any] | None = None
     evaluate_at_start: bool = False
     priority: PriorityLike = Priority.LOW
-    state: EvaluationProgress = field(init=False, default_factory=EvaluationProgress)
+    state: EvalState = field(init=False, default_factory=EvalState)
 
     collective: ClassVar[bool] = True
     shard: ClassVar[bool] = True
@@ -134,7 +134,7 @@ class EvalHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state = EvaluationProgress()
+            self.state = EvalState()
 
     def before_train(self, runner: Runner) -> None:
         """Run the evaluation that a signal prevented before the run was resumed."""

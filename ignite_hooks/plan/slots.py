@@ -31,8 +31,7 @@ class Slot:
     hook: str
     owner: object
     method: str
-    call: Callable[..., Any] = field(repr=False)
-    """The bound method."""
+    bound_method: Callable[..., Any] = field(repr=False)
     priority: int
     when: When | None = None
     """None where no schedule governs the method."""
@@ -60,11 +59,11 @@ class Slot:
         put(self, "counts_epochs", unit == "epoch" or self.point.name in EPOCH_POINTS)
 
     def is_due(self, n: int, fired: Collection[object] = ()) -> bool:
-        """Return whether it fires at this iteration, or epoch where ``counts_epochs``, counted from 1.
+        """Return whether it fires at iteration ``n`` (epoch ``n`` if ``counts_epochs``), counted from 1.
 
         Args:
             n: The number of the iteration or epoch.
-            fired: The slots whose seconds are over.
+            fired: The slots whose interval in seconds has elapsed.
 
         Example:
             >>> slot = Slot(point_named("after_train_iter"), "log", None, "after_train_iter", print, 50, When(2))
@@ -81,7 +80,7 @@ class Slot:
     def how_often(self) -> str:
         """Its schedule in words."""
         if self.decides:
-            return "as it decides"
+            return "as should_trigger decides"
         own = own_method(type(self.owner), "how_often")
         said = None if own is None else own(self.owner, self.method)
         if self.slowed > 1 and self.when is not None:
@@ -89,7 +88,7 @@ class Slot:
         return said or ("always" if self.acts_always else str(self.when))
 
     def next_after(self, iterations: int, epochs: int) -> str:
-        """Return in words when it fires next, where a number of an iteration or epoch can say it."""
+        """Return in words when it fires next, if it is due by number, else an empty text."""
         if self.when is None or not self.by_count:
             return ""
         return f"{self.when.unit} {self.when.following(epochs if self.when.unit == 'epoch' else iterations)}"
@@ -108,7 +107,7 @@ def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:
     governed_points = _governed(answers, when)
     found = []
     for method, point, order, scheduled in answers:
-        if scheduled and _other_unit(point.name, when, marked):
+        if scheduled and _is_left_out(point.name, when, marked):
             continue
         governed = scheduled if marked else point.name in governed_points
         found.append(
@@ -138,7 +137,7 @@ def custom_slots(point: str, hooks: Mapping[str, object]) -> list[Slot]:
 
 
 def when_of(hook: object) -> When:
-    """Return the schedule of a hook: its own ``when``, or what its settings spell."""
+    """Return the schedule of a hook: its own ``when``, or the one made from interval, by_epoch, start and every."""
     when = None if has_default(type(hook), "when") else getattr(hook, "when", None)
     return when if isinstance(when, When) else schedule_of(hook)
 
@@ -150,8 +149,10 @@ def _governed(answers: tuple[Answer, ...], when: When) -> frozenset[str]:
     return ITERATION_POINTS
 
 
-def _other_unit(point: str, when: When, marked: frozenset[str]) -> bool:
-    """Return whether a marked method is left out, as the schedule counts the other unit."""
+def _is_left_out(point: str, when: When, marked: frozenset[str]) -> bool:
+    """Return whether a ``@scheduled`` method gets no slot: its schedule counts epochs and its point iterations, or
+    the reverse.
+    """
     if point in ITERATION_POINTS:
         return when.unit == "epoch"
     if point in EPOCH_POINTS:

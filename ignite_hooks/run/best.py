@@ -66,7 +66,7 @@ def rule_for(metric: str, rule: str = "auto", *, setting: Literal["mode", "rule"
     decided = _decide(_words(metric))
     if decided is None:
         raise ValueError(
-            f"cannot tell whether more or less {metric!r} is better: set {setting} to {PROPOSALS[setting]}"
+            f"cannot tell whether a higher or lower {metric!r} is better: set {setting} to {PROPOSALS[setting]}"
         )
     return decided
 

@@ -50,6 +50,6 @@ def planned_epochs(runner: Runner) -> int | None:
 
 
 def at_last_batch(runner: Runner) -> bool:
-    """Return whether the running epoch has had all its iterations; False if their number is unknown."""
+    """Return whether the current epoch has had all its iterations; False if their number is unknown."""
     state = runner.trainer_state
     return state.epoch_length is not None and state.iteration - runner.state.epoch_began_at >= state.epoch_length

@@ -63,7 +63,7 @@ class Runner:
     """
 
     installation: Installation
-    """The hooks on their engines; ``attach_hooks`` sets it."""
+    """Attaches the hooks to the engines; it sets itself here."""
     checkpoints: Checkpoints
     """Saves, loads and resumes; ``attach_hooks`` sets it."""
 
@@ -121,13 +121,13 @@ class Runner:
 
     @property
     def epoch(self) -> int:
-        """The number of finished epochs, which is the index of the running one."""
+        """The number of finished epochs, which is the index of the current one."""
         state = self.state
         return max(0, self.trainer_state.epoch - (state.in_epoch or not state.epoch_complete))
 
     @property
     def iter(self) -> int:
-        """The number of finished iterations, which is the index of the running one."""
+        """The number of finished iterations, which is the index of the current one."""
         trainer = self._trainer()
         last_event = "" if trainer is None else str(getattr(trainer.last_event_name, "name", ""))
         running = self.state.in_iteration or last_event in _IN_ITERATION
@@ -158,7 +158,7 @@ class Runner:
 
     @property
     def batch_idx(self) -> int:
-        """The 0-based index of the batch in the running epoch or evaluation."""
+        """The 0-based index of the batch in the current epoch or evaluation."""
         if self.state.evaluating is not None:
             return int(self.engine.state.iteration) - 1
         return int(self.trainer_state.iteration) - self.state.epoch_began_at - 1
@@ -241,7 +241,7 @@ class Runner:
         self.installation.call(point, payload)
 
     def stop(self, reason: str) -> None:
-        """End the run after the running iteration; the first reason is kept."""
+        """End the run after the current iteration; the first reason is kept."""
         self.installation.stop(reason)
 
     def report(self) -> Report:
@@ -279,7 +279,7 @@ class Runner:
         self.checkpoints.load(path)
 
     def resume(self, path: str | Path = "auto") -> None:
-        """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest whole one."""
+        """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest intact one."""
         self.checkpoints.resume_at_start(path)
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ class Phase(enum.Enum):
     REQUESTED = "requested"
     """This rank has requested the end of the run, and the others do not know yet."""
     AGREED = "agreed"
-    """All ranks end the run after the running iteration."""
+    """All ranks end the run after the current iteration."""
     CLOSING = "closing"
     """The run has ended, and the hooks clean up."""
 
@@ -39,7 +39,7 @@ class RunState:
     epoch_complete: bool = True
     """Whether the last epoch was completed: False within an epoch, and after a run that was stopped within one."""
     epoch_began_at: int = 0
-    """The number of iterations before the running epoch."""
+    """The number of iterations before the current epoch."""
     stop_reason: str | None = None
     """The reason why the run was stopped before its end."""
     aborting: bool = False

@@ -410,11 +410,11 @@ NOTHING_EVALUATES = "nothing evaluates"
         ([Watch("loss", "auto"), {"type": Watch, "metric": "loss", "rule": "min", "name": "w"}], []),
         (
             [Watch("blub", "auto")],
-            [("hooks[0]", "cannot tell whether more or less 'blub' is better: set mode to 'max' or 'min'")],
+            [("hooks[0]", "cannot tell whether a higher or lower 'blub' is better: set mode to 'max' or 'min'")],
         ),
         (
             [{"type": "EarlyStoppingHook", "monitor": "blub"}],
-            [("hooks[0].mode", "cannot tell whether more or less 'blub' is better: set mode to 'max' or 'min'")],
+            [("hooks[0].mode", "cannot tell whether a higher or lower 'blub' is better: set mode to 'max' or 'min'")],
         ),
         (
             [{"type": "CheckpointHook", "max_keep_ckpts": 0}],

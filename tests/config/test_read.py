@@ -87,7 +87,7 @@ NEAR = "If not, rename it: it is too close to that key"
             [
                 (
                     "hooks[0].rule",
-                    "cannot tell whether more or less 'blub' is better: set rule to 'greater' or 'less'",
+                    "cannot tell whether a higher or lower 'blub' is better: set rule to 'greater' or 'less'",
                 )
             ],
         ),

@@ -159,7 +159,7 @@ def test_the_file_resumed_from_is_never_deleted(name: str, tmp_path: Path) -> No
     [
         ({}, "every epoch"),
         ({"interval": 2}, "every 2 epochs"),
-        ({"every": "3 iter"}, "where an iteration that is due ends it"),
+        ({"every": "3 iter"}, "if its last iteration is due"),
     ],
 )
 def test_the_plan_says_how_often_epochs_are_saved(settings: dict[str, Any], expected: str, tmp_path: Path) -> None:
@@ -634,7 +634,7 @@ def test_a_metric_of_a_later_evaluator_is_awaited(tmp_path: Path) -> None:
 def test_a_metric_of_unknown_direction_asks_for_the_rule_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path, {"type": "CheckpointHook", "best_metric": "mode_quality"}, scores=[1])
-    wanted = "cannot tell whether more or less 'mode_quality' is better: set rule to 'greater' or 'less'"
+    wanted = "cannot tell whether a higher or lower 'mode_quality' is better: set rule to 'greater' or 'less'"
     assert f"hooks[0].rule: {wanted}" in str(caught.value)
 
 

@@ -335,7 +335,10 @@ def test_a_monitor_never_published_is_a_warning_at_the_end(tmp_path: Path, caplo
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"monitor": "mode_quality"}, ".mode: cannot tell whether more or less 'mode_quality' is better: set mode to"),
+        (
+            {"monitor": "mode_quality"},
+            ".mode: cannot tell whether a higher or lower 'mode_quality' is better: set mode to",
+        ),
         ({"patience": 0}, ".patience: a whole number of at least 1 is needed, not 0"),
         ({"min_delta": -0.1}, ".min_delta: a number of at least 0 is needed, not -0.1"),
         ({"mode": "up"}, ".mode: 'min', 'max', 'auto', 'less' or 'greater' is needed, not 'up'"),

@@ -148,7 +148,7 @@ def test_a_momentum_that_means_the_other_share_is_refused(momentum: float) -> No
 
 
 def test_the_refusal_says_what_was_probably_meant() -> None:
-    with pytest.raises(ValueError, match=r": write 0\.999$"):
+    with pytest.raises(ValueError, match=r"; write 0\.999$"):
         EMAHook(momentum=0.001)
 
 

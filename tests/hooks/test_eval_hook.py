@@ -493,7 +493,7 @@ def test_validate_errors_name_what_is_missing(tmp_path: Path) -> None:
         (
             {"metric": "mode_quality"},
             {},
-            ".rule: cannot tell whether more or less 'mode_quality' is better: set rule to 'greater' or 'less'",
+            ".rule: cannot tell whether a higher or lower 'mode_quality' is better: set rule to 'greater' or 'less'",
         ),
         ({"interval": 0}, {}, ".interval: a whole number of at least 1 is needed, not 0"),
         ({"start": -1}, {}, ".start: a whole number of at least 0 is needed, not -1"),

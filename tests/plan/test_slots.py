@@ -75,7 +75,7 @@ def words(hook: BaseHook) -> dict[str, str]:
         (Marked(interval=4, by_epoch=True), {"after_train_epoch": "every 4 epochs", "before_run": "always"}),
         (Marked(every="5 s"), {"after_train_iter": "every 5 s", "before_run": "always"}),
         (Aliases(frequency=5), {"before_training": "always", "after_step": "every 5 iters"}),
-        (Decides(), {"after_train_iter": "as it decides"}),
+        (Decides(), {"after_train_iter": "as should_trigger decides"}),
     ],
 )
 def test_schedule_governs_marked_methods_or_else_points_of_its_unit(hook: BaseHook, expected: dict[str, str]) -> None:

@@ -134,7 +134,7 @@ def test_less_is_better(metric: str) -> None:
     ],
 )
 def test_what_cannot_be_told_asks_the_user(metric: str) -> None:
-    with pytest.raises(ValueError, match="cannot tell whether more or less") as caught:
+    with pytest.raises(ValueError, match="cannot tell whether a higher or lower") as caught:
         rule_for(metric)
     assert str(caught.value).endswith(f"{metric!r} is better: set mode to 'max' or 'min'")
 

@@ -30,8 +30,8 @@ MOST_IN_A_ROW = 10
 
 
 @dataclass
-class InvalidLossProgress:
-    """The progress of this hook, which checkpoints hold."""
+class InvalidLossState:
+    """The state of this hook, which checkpoints hold."""
 
     skipped: int = 0
     in_a_row: int = 0
@@ -63,7 +63,7 @@ class CheckInvalidLossHook(BaseHook):
     keys: list[str] | None = None
     action: Literal["raise", "stop", "skip"] = "raise"
     save_batch: bool = False
-    state: InvalidLossProgress = field(init=False, default_factory=InvalidLossProgress)
+    state: InvalidLossState = field(init=False, default_factory=InvalidLossState)
 
     collective: ClassVar[bool] = True
 
@@ -84,7 +84,7 @@ class CheckInvalidLossHook(BaseHook):
         self._leave()
         self._has_saved = False
         if runner.global_step == 0:
-            self.state = InvalidLossProgress()
+            self.state = InvalidLossState()
 
     def before_train(self, runner: Runner) -> None:
         if self.action != "skip":

@@ -45,7 +45,7 @@ class MeanTeacherHook(BaseHook):
     point_priority: ClassVar[dict[str, int]] = {"after_train_iter": 95}
 
     def __post_init__(self) -> None:
-        elsewhere = "MMDetection calls the other share so, whose 0.001 is 0.999 here"
+        elsewhere = "In MMDetection it is the share of the new weights: its 0.001 is 0.999 here"
         refuse_other_momentum(self.momentum, "teacher", elsewhere)
         self._averages: Averages | None = None
         self._shared: Any = None

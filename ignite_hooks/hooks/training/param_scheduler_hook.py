@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class SchedulerProgress:
-    """The progress of this hook, which checkpoints hold."""
+class ParamSchedulerState:
+    """The state of this hook, which checkpoints hold."""
 
     judged: dict[int, int] = field(default_factory=dict)
     """The iteration in which a scheduler, by its number, was last given a score."""
@@ -46,7 +46,7 @@ class ParamSchedulerHook(BaseHook):
     scheduler: Any = None
     by_epoch: bool = True
     monitor: str | None = None
-    state: SchedulerProgress = field(init=False, default_factory=SchedulerProgress)
+    state: ParamSchedulerState = field(init=False, default_factory=ParamSchedulerState)
 
     changes_training: ClassVar[bool] = True
     may_end_a_run: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class ParamSchedulerHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state = SchedulerProgress()
+            self.state = ParamSchedulerState()
         self._all = self._wanted(runner)
         for scheduler in self._all:
             self._check(scheduler)

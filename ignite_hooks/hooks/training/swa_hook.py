@@ -28,8 +28,8 @@ KEY = "swa_state_dict"
 
 
 @dataclass
-class WeightAverageProgress:
-    """The progress of the mean, which checkpoints hold."""
+class SWAState:
+    """The state of this hook, which checkpoints hold."""
 
     taken: int = 0
     """The number of weights in the average."""
@@ -60,7 +60,7 @@ class SWAHook(BaseHook):
     swa_lr: Annotated[float, Gt(0)] | None = None
     annealing_epochs: Annotated[int, Ge(0)] = 5
     update_norms: bool = True
-    state: WeightAverageProgress = field(init=False, default_factory=WeightAverageProgress)
+    state: SWAState = field(init=False, default_factory=SWAState)
 
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class SWAHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state, self._averages = WeightAverageProgress(), None
+            self.state, self._averages = SWAState(), None
         elif self._averages is not None and self._averages.swapped:
             # The previous run has left the mean in the model: this one continues with the weights.
             self._averages.swap_out()

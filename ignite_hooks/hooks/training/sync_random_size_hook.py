@@ -24,8 +24,8 @@ STRIDE = 32
 
 
 @dataclass
-class SizeProgress:
-    """The progress of this hook, which checkpoints hold."""
+class RandomSizeState:
+    """The state of this hook, which checkpoints hold."""
 
     seed: int | None = None
     """From which all ranks draw the same sizes."""
@@ -59,7 +59,7 @@ class SyncRandomSizeHook(BaseHook):
     interval: Annotated[int, Ge(1)] = 1
     by_epoch: bool = True
     resize: Callable[..., Any] | None = None
-    state: SizeProgress = field(init=False, default_factory=SizeProgress)
+    state: RandomSizeState = field(init=False, default_factory=RandomSizeState)
 
     may_end_a_run: ClassVar[bool] = False
     collective: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class SyncRandomSizeHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
-            self.state = SizeProgress()
+            self.state = RandomSizeState()
         loader = runner.trainer.state.dataloader
         self._datasets = [] if self.resize else list(workers.datasets_with(loader, "update_dynamic_scale"))
         self._resizes = not self._datasets

@@ -22,8 +22,8 @@ REASON = "time limit of"
 
 
 @dataclass
-class TimeProgress:
-    """The progress of this hook, which checkpoints hold."""
+class TimeLimitState:
+    """The state of this hook, which checkpoints hold."""
 
     seconds: float = 0.0
     """The time that the run has taken, in this process and those before it."""
@@ -45,7 +45,7 @@ class TimeLimitHook(BaseHook):
     per_process: bool = False
     # At the end of a run after all other hooks: their state belongs in the file.
     priority: PriorityLike = Priority.HIGHEST
-    state: TimeProgress = field(init=False, default_factory=TimeProgress)
+    state: TimeLimitState = field(init=False, default_factory=TimeLimitState)
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
 
     # All ranks decide by the clock of rank 0, so there is nothing to vote on.
@@ -63,7 +63,7 @@ class TimeLimitHook(BaseHook):
         return When(min(10.0, self._limit / 100), "second")
 
     def before_run(self) -> None:
-        self.state, self._began, self._before = TimeProgress(), None, 0.0
+        self.state, self._began, self._before = TimeLimitState(), None, 0.0
 
     def before_train(self, runner: Runner) -> None:
         """Stop a resumed run whose time is up, unless it is given more."""

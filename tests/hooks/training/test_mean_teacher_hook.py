@@ -119,7 +119,7 @@ def test_a_student_that_is_replaced_is_followed(tmp_path: Path) -> None:
 
 
 def test_other_conventions_of_momentum_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"MMDetection calls the other share so, whose 0.001 is 0.999 here: write"):
+    with pytest.raises(ConfigError, match=r"new weights: its 0\.001 is 0\.999 here; write 0\.9"):
         attach_hooks(Engine(lambda *_: None), [{"type": "MeanTeacherHook", "momentum": 0.1}], work_dir=tmp_path)
 
 
