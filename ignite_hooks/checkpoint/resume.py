@@ -25,7 +25,7 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
     """
     checkpoints, logger = runner.checkpoints, runner.logger
     if isinstance(wanted, bool) or wanted == "auto":
-        path = newest(runner, checkpoints.store)
+        path = checkpoints.newest()
         if path is None:
             logger.info("nothing to resume from in %s: starting from the beginning", runner.work_dir)
             runner.writer.began_anew()

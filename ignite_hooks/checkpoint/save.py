@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.data_position import PositionTracker
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
-from ignite_hooks.checkpoint.resume import resume_run
+from ignite_hooks.checkpoint.resume import newest, resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
@@ -349,9 +349,13 @@ class Checkpoints:
             runner.checkpoint = None
         return state
 
-    def resume_now(self, wanted: str | Path | bool = "auto") -> None:
+    def resume(self, wanted: str | Path | bool = "auto") -> None:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
+
+    def newest(self) -> Path | None:
+        """Return the newest intact checkpoint in the folders in which this run saves."""
+        return newest(self._runner, self.store)
 
     def close(self) -> None:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""

@@ -13,7 +13,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import Handlers, Order
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers
 from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.errors import ConfigError, Problem
@@ -64,7 +64,7 @@ class EvaluationRun:
         self._after = IterationBox(dispatcher, engine, f"after_{kind}_iter", self._end_iteration, self._next_vote)
         self._handlers.add_table(EVALUATION, self)
         if self.runner.plan.at(f"before_{kind}_iter"):
-            self._handlers.add(Events.ITERATION_STARTED, self._before.handler, Order.FIRST)
+            self._handlers.add(Events.ITERATION_STARTED, self._before.handler, HandlerOrder.FIRST)
         self._handlers.add(Events.ITERATION_COMPLETED, self._after.handler)
         self._boxes.add(f"{self.name}.before", self._before)
         self._boxes.add(f"{self.name}.after", self._after)
@@ -137,10 +137,10 @@ class EvaluationRun:
 
 
 EVALUATION = (
-    (Events.STARTED, Order.FIRST, EvaluationRun.start),
-    (Events.EPOCH_STARTED, Order.FIRST, EvaluationRun.start_epoch),
-    (Events.EPOCH_COMPLETED, Order.LAST, EvaluationRun.end_epoch),
-    (Events.COMPLETED, Order.LAST, EvaluationRun.finish),
+    (Events.STARTED, HandlerOrder.FIRST, EvaluationRun.start),
+    (Events.EPOCH_STARTED, HandlerOrder.FIRST, EvaluationRun.start_epoch),
+    (Events.EPOCH_COMPLETED, HandlerOrder.LAST, EvaluationRun.end_epoch),
+    (Events.COMPLETED, HandlerOrder.LAST, EvaluationRun.finish),
 )
 """Each row: an event of the evaluator, the order among the script's handlers, and what to call."""
 
@@ -188,8 +188,8 @@ class Evaluations:
             return
         shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
-            merging.add(Events.EPOCH_COMPLETED, shared.merge, Order.FIRST)
-            merging.add(Events.EPOCH_COMPLETED, shared.restore, Order.AFTER_METRICS)
+            merging.add(Events.EPOCH_COMPLETED, shared.merge, HandlerOrder.FIRST)
+            merging.add(Events.EPOCH_COMPLETED, shared.restore, HandlerOrder.AFTER_METRICS)
         try:
             _run_extra_evaluations(name, engine, run, runner)
             with self._evaluation(name, engine, runner):

@@ -12,7 +12,7 @@ from ignite.engine import Engine
 from ignite.metrics import Metric
 
 
-class Order(enum.Enum):
+class HandlerOrder(enum.Enum):
     """The order of a handler among the handlers of its event."""
 
     FIRST = "first"
@@ -27,18 +27,22 @@ class Handlers:
         self._engine = engine
         self._ours: list[tuple[Any, Any]] = []
 
-    def add(self, event: Any, handler: Callable[..., Any], order: Order = Order.LAST) -> None:
+    def add(self, event: Any, handler: Callable[..., Any], order: HandlerOrder = HandlerOrder.LAST) -> None:
         """Add a handler to an event, in an order relative to the handlers that are there now."""
         handlers = self._engine._event_handlers
         before = list(handlers.get(event, []))
         self._engine.add_event_handler(event, handler)
         ours = handlers[event][-1]
-        at = {Order.FIRST: 0, Order.AFTER_METRICS: _after_metrics(before), Order.LAST: len(before)}[order]
+        at = {
+            HandlerOrder.FIRST: 0,
+            HandlerOrder.AFTER_METRICS: _after_metrics(before),
+            HandlerOrder.LAST: len(before),
+        }[order]
         # A new list: Ignite may be iterating over the old one.
         handlers[event] = [*before[:at], ours, *before[at:]]
         self._ours.append((event, ours))
 
-    def add_table(self, table: Iterable[tuple[Any, Order, Callable[..., Any]]], owner: object) -> None:
+    def add_table(self, table: Iterable[tuple[Any, HandlerOrder, Callable[..., Any]]], owner: object) -> None:
         """Add a method of an object for each row of (event, order, function of the object's class)."""
         for event, order, method in table:
             self.add(event, method.__get__(owner), order)

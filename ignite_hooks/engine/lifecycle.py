@@ -13,7 +13,7 @@ from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import Handlers, Order
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
@@ -88,7 +88,7 @@ class Lifecycle:
         self._handlers.add_table(TRAINING, self)
         if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
             # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
-            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, Order.FIRST)
+            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, HandlerOrder.FIRST)
         self.stopping.begin()
         self.handle_iterations()
 
@@ -135,7 +135,7 @@ class Lifecycle:
         if "before_train_iter" not in boxes and self.runner.plan.at("before_train_iter"):
             box = IterationBox(self.dispatcher, trainer, "before_train_iter")
             boxes.add("before_train_iter", box)
-            self._handlers.add(Events.ITERATION_STARTED, box.handler, Order.FIRST)
+            self._handlers.add(Events.ITERATION_STARTED, box.handler, HandlerOrder.FIRST)
 
     # -- the events, in the order of a run --------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Lifecycle:
         self.dispatcher.run("before_run")
         if state.resume_from:
             wanted, state.resume_from = state.resume_from, None
-            self.checkpoints.resume_now(wanted)
+            self.checkpoints.resume(wanted)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
@@ -207,7 +207,7 @@ class Lifecycle:
         self._first_batch.remove_all()
         # Without data Ignite fetches no batches.
         event = Events.ITERATION_STARTED if self.trainer.state.dataloader is None else Events.GET_BATCH_STARTED
-        self._first_batch.add(event, self._before_first_batch, Order.FIRST)
+        self._first_batch.add(event, self._before_first_batch, HandlerOrder.FIRST)
         self._first_batch.add(event, self._at_first_batch)
 
     def _before_first_batch(self) -> None:
@@ -370,17 +370,17 @@ class Lifecycle:
 
 
 TRAINING = (
-    (Events.STARTED, Order.FIRST, Lifecycle.start),
-    (Events.EPOCH_STARTED, Order.FIRST, Lifecycle.start_epoch),
-    (Events.EPOCH_STARTED, Order.LAST, Lifecycle.watch_iterator),
-    (Events.DATALOADER_STOP_ITERATION, Order.LAST, Lifecycle.restart_data),
-    (Events.TERMINATE_SINGLE_EPOCH, Order.LAST, Lifecycle.drop_data),
-    (Events.EPOCH_COMPLETED, Order.AFTER_METRICS, Lifecycle.complete_epoch),
-    (Events.EPOCH_COMPLETED, Order.LAST, Lifecycle.end_epoch),
-    (Events.TERMINATE, Order.FIRST, Lifecycle.note_end),
-    (Events.TERMINATE, Order.LAST, Lifecycle.close_epoch),
-    (Events.COMPLETED, Order.FIRST, Lifecycle.note_end),
-    (Events.COMPLETED, Order.LAST, Lifecycle.complete),
+    (Events.STARTED, HandlerOrder.FIRST, Lifecycle.start),
+    (Events.EPOCH_STARTED, HandlerOrder.FIRST, Lifecycle.start_epoch),
+    (Events.EPOCH_STARTED, HandlerOrder.LAST, Lifecycle.watch_iterator),
+    (Events.DATALOADER_STOP_ITERATION, HandlerOrder.LAST, Lifecycle.restart_data),
+    (Events.TERMINATE_SINGLE_EPOCH, HandlerOrder.LAST, Lifecycle.drop_data),
+    (Events.EPOCH_COMPLETED, HandlerOrder.AFTER_METRICS, Lifecycle.complete_epoch),
+    (Events.EPOCH_COMPLETED, HandlerOrder.LAST, Lifecycle.end_epoch),
+    (Events.TERMINATE, HandlerOrder.FIRST, Lifecycle.note_end),
+    (Events.TERMINATE, HandlerOrder.LAST, Lifecycle.close_epoch),
+    (Events.COMPLETED, HandlerOrder.FIRST, Lifecycle.note_end),
+    (Events.COMPLETED, HandlerOrder.LAST, Lifecycle.complete),
 )
 """Each row: an event of the trainer, the order among the script's handlers, and what to call.
 

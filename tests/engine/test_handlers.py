@@ -12,7 +12,7 @@ from ignite.engine import Engine, Events
 from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.engine.handlers import Handlers, Order, tracking_new_handlers
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers, tracking_new_handlers
 from ignite_hooks.testing import tiny_run
 from tests.engine.test_installation import handlers_of
 from tests.tools import Log, echo_trainer
@@ -103,7 +103,7 @@ def test_handlers_are_called_at_their_places() -> None:
     trainer.add_event_handler(Events.EPOCH_COMPLETED, note("script, before the metric"))
     Average().attach(trainer, "mean")
     trainer.add_event_handler(Events.EPOCH_COMPLETED, note("script, after the metric"))
-    for order in (Order.LAST, Order.AFTER_METRICS, Order.FIRST):
+    for order in (HandlerOrder.LAST, HandlerOrder.AFTER_METRICS, HandlerOrder.FIRST):
         handlers.add(Events.EPOCH_COMPLETED, note(order.name), order)
     trainer.run([1.0])
     assert log == [
@@ -123,7 +123,7 @@ def test_adding_a_handler_during_its_event_repeats_no_other() -> None:
     def add(engine: Engine) -> None:
         log.append(f"script {engine.state.iteration}")
         if engine.state.iteration == 1:
-            handlers.add(Events.ITERATION_STARTED, lambda: log.append("ours"), Order.FIRST)
+            handlers.add(Events.ITERATION_STARTED, lambda: log.append("ours"), HandlerOrder.FIRST)
 
     trainer.add_event_handler(Events.ITERATION_STARTED, add)
     trainer.run([1, 2])
@@ -137,7 +137,7 @@ def test_removing_ours_leaves_the_handlers_of_the_script() -> None:
     before = {event: list(entries) for event, entries in trainer._event_handlers.items()}
     handlers = Handlers(trainer)
     for event in (Events.STARTED, Events.EXCEPTION_RAISED):
-        handlers.add(event, lambda *_: None, Order.FIRST)
+        handlers.add(event, lambda *_: None, HandlerOrder.FIRST)
     handlers.remove_all()
     # Ignite swallows exceptions where it finds even an empty list.
     assert trainer._event_handlers == before
