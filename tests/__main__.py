@@ -1,4 +1,4 @@
-"""All tests on two cores: those that take seconds, and mostly wait for processes of their own, beside the others."""
+"""Runs all tests on two cores: slow ones, which mostly wait for child processes, beside the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser that looks at pages, where there is one."""
+"""A real browser that renders pages, if one is installed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium() -> str:
-    """The program; without one a test is skipped with a notice."""
+    """Return the program; skip the test if there is none."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
-        pytest.skip("no Chromium here, so the page is not looked at")
+        pytest.skip("no Chromium here, so the page is not rendered")
     return browser
 
 
 def photographed(url: str, picture: Path, *options: str, size: tuple[int, int] = (1400, 1400)) -> Any:
-    """A page as an array of pixels, once its scripts have had time to draw it."""
+    """Return a page as an array of pixels, once its scripts have had time to draw it."""
     _run(url, picture.parent, f"--window-size={size[0]},{size[1]}", f"--screenshot={picture}", *options)
     return numpy.asarray(Image.open(picture).convert("RGB")).astype(int)
 
 
 def as_shown(url: str, folder: Path, *options: str) -> str:
-    """The document as the browser has understood it, after its scripts."""
+    """Return the document as the browser has parsed it, after its scripts."""
     return _run(url, folder, "--dump-dom", *options)
 
 
@@ -40,5 +40,5 @@ def _run(url: str, folder: Path, *options: str) -> str:
 
 
 def near(page: Any, colour: tuple[int, ...]) -> int:
-    """How many pixels have a colour, more or less."""
+    """Return the number of pixels that have about this colour."""
     return int((abs(page - numpy.array(colour)).max(2) < 8).sum())

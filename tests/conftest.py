@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures for every test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine are slower with more threads."""
+    """Use one thread: small tensors on a busy machine are slower with more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

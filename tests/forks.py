@@ -1,4 +1,4 @@
-"""Ranks that are forked: they begin at once, because everything is imported, and can be killed at any moment."""
+"""Forked ranks, which start at once because everything is imported, and can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.tools import Life, Tell
 
 @functools.cache
 def warm() -> None:
-    """The first optimizer step of a process imports a good part of torch: here once, and not in every rank."""
+    """Make an optimizer step, whose first call imports much of torch: once here instead of in every rank."""
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 1)).sum().backward()
@@ -25,9 +25,9 @@ def warm() -> None:
 
 @contextlib.contextmanager
 def forked(live: Callable[[Tell], object], ranks: int = 2) -> Iterator[list[Life]]:
-    """So many processes of one group, each of which does the same; what is left of them at the end is killed."""
+    """Yield the processes of one group, which all do the same; kill the remaining ones at the end."""
     warm()
-    # The store lives here, on a port the system chose, and outlives every rank.
+    # The store is here, on a port that the system chose, and outlives every rank.
     meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def one(rank: int) -> Life:
@@ -46,7 +46,7 @@ def forked(live: Callable[[Tell], object], ranks: int = 2) -> Iterator[list[Life
 
 
 def fork_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
-    """What the function returned in each of several processes: plain data."""
+    """Return the results of the function in several processes, as plain data."""
 
     def live(tell: Tell) -> None:
         found = function(*args)

@@ -1,6 +1,6 @@
-"""Runs a function in several processes that know of each other, as torchrun does, and brings back their results.
+"""Runs a function in several connected processes, as torchrun does, and returns their results.
 
-Importing torch takes a process seconds. So one process imports everything, has no threads, and forks the ranks.
+Importing torch takes seconds, so one process without threads imports everything and forks the ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECONDS = 180
 
 
 class Server:
-    """The process that forks; it ends, and all that it has forked, when the process that started it does."""
+    """The process that forks ranks; it and all its ranks end when the process that started it does."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.ranks"]
@@ -39,7 +39,7 @@ class Server:
         self._codes: dict[int, int] = {}
 
     def fork(self, **wanted: Any) -> Rank:
-        """A rank that begins now."""
+        """Start a rank and return it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         while "code" in (said := self._listen(time.monotonic() + SECONDS)):
@@ -47,7 +47,7 @@ class Server:
         return Rank(self, said["pid"])
 
     def code_of(self, pid: int, until: float) -> int:
-        """The exit code of a process; TimeoutError where it goes on."""
+        """Return the exit code of a process; raise a TimeoutError if it has not ended in time."""
         while pid not in self._codes:
             said = self._listen(until)
             self._codes[said["pid"]] = said["code"]
@@ -65,13 +65,13 @@ class Server:
         return dict(json.loads(line))
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._process.communicate()
 
 
 @functools.cache
 def server() -> Server:
-    """One for all tests."""
+    """Return the server, one for all tests."""
     import atexit
 
     found = Server()
@@ -86,21 +86,21 @@ class Rank:
         self._of, self.pid = of, pid
 
     def wait(self, timeout: float = SECONDS) -> int:
-        """The exit code."""
+        """Wait for the end and return the exit code."""
         try:
             return self._of.code_of(self.pid, time.monotonic() + timeout)
         except TimeoutError:
             raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout) from None
 
     def poll(self) -> int | None:
-        """The exit code, if it has ended."""
+        """Return the exit code, if the rank has ended."""
         try:
             return self._of.code_of(self.pid, 0.0)
         except TimeoutError:
             return None
 
     def send_signal(self, number: int) -> None:
-        """Unless it has ended: another process may have its number by now."""
+        """Send a signal, unless the rank has ended: another process may have its number by now."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -110,12 +110,12 @@ class Rank:
 
 
 class Ranks:
-    """Processes that have been started. Each writes its result as JSON, and what it prints to a file of its own."""
+    """Started processes. Each writes its result as JSON, and prints to a separate file."""
 
     def __init__(self, function: Callable[..., Any], *args: Any, ranks: int = 2) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
-        # The store lives here, on a port the system chose, and outlives every rank: no port is guessed, and no rank
-        # has to stay for the sake of another.
+        # The store is here, on a port that the system chose, and outlives every rank: no port is guessed, and no rank
+        # has to wait for another.
         self.meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes = [self._start(function, args, rank, ranks) for rank in range(ranks)]
 
@@ -149,14 +149,14 @@ class Ranks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what is left of them, and leave nothing behind."""
+        """End the remaining processes, and delete their files."""
         for process in self.processes:
             process.kill()
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def wait(self, seconds: float = SECONDS) -> list[int]:
-        """The exit codes, once every process has ended; one that does not in time is killed."""
+        """Return the exit codes once every process has ended; kill those that do not end in time."""
         until = time.monotonic() + seconds
         for process in self.processes:
             try:
@@ -166,7 +166,7 @@ class Ranks:
         return [process.wait() for process in self.processes]
 
     def results(self, seconds: float = SECONDS) -> list[Any]:
-        """What each rank returned; an error with all they printed where one failed."""
+        """Return the result of each rank; raise an error with everything they printed if one failed."""
         codes = self.wait(seconds)
         try:
             if any(codes):
@@ -180,12 +180,12 @@ class Ranks:
 
 
 def run_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
-    """What the function returned in each of several processes. Arguments and results are plain data."""
+    """Return the results of the function in several processes. Arguments and results are plain data."""
     return Ranks(function, *args, ranks=ranks).results()
 
 
 def serve() -> None:
-    """Fork what is asked for on stdin, and say on stdout how each has ended."""
+    """Fork the ranks requested on stdin, and report on stdout how each has ended."""
     warm()
     awake, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -224,7 +224,7 @@ def say(**words: int) -> None:
 
 
 def begin(place: str, arguments: list[Any], result: str, printed: str, environment: dict[str, str]) -> NoReturn:
-    """Be a rank, in a process that was just forked."""
+    """Run a rank in the process that was just forked."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -246,13 +246,13 @@ def begin(place: str, arguments: list[Any], result: str, printed: str, environme
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    # gloo's threads may still hold tensors, and an interpreter that is going away aborts when they let go of them:
-    # https://github.com/pytorch/pytorch/pull/179291. All that is to be said has been said by now.
+    # gloo's threads may still hold tensors, and an interpreter that is shutting down aborts when they release them:
+    # https://github.com/pytorch/pytorch/pull/179291. Everything has been reported by now.
     os._exit(code)
 
 
 def warm() -> None:
-    """Import what ranks use, and what the first step of an optimizer imports; no thread may come of it."""
+    """Import what ranks use, and what the first step of an optimizer imports, without starting a thread."""
     torch.set_num_threads(1)
     ours = ("ignite_hooks.attach", "ignite_hooks.testing", "tests.tools")
     for module in ("ignite.metrics", "torch.distributed.fsdp", "torch.distributed.checkpoint", *ours):

@@ -1,4 +1,4 @@
-"""A run of a model of which every rank has a part, and what it and its checkpoints hold."""
+"""A run of a model that is sharded over the ranks, and the contents of the run and its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ignite_hooks import attach_hooks
 
 
 def small_model() -> Any:
-    """Neither 6 nor 1 can be divided by every number of ranks: some have larger parts, and some none."""
+    """Return a model whose sizes, 6 and 1, do not divide evenly: some ranks have larger parts, and some none."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))
 
@@ -32,7 +32,7 @@ class Training:
         self.model = small_model()
         if sharded:
             ranks = tuple(mesh) or (torch.distributed.get_world_size(),)
-            # Of two dimensions the first says how often the shards are there.
+            # Of two dimensions the first is the number of replicas.
             names = ("copies", "shards")[-len(ranks) :]
             fully_shard(self.model, mesh=init_device_mesh("cpu", ranks, mesh_dim_names=names))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
@@ -60,7 +60,7 @@ class Training:
         self.trainer.run([1.0, 0.5, 2.0], max_epochs=epochs)
 
     def holds(self) -> dict[str, Any]:
-        """All tensors of the run, whole and as numbers."""
+        """Return all tensors of the run, whole and as numbers."""
         found: dict[str, Any] = {"weights": self.model.state_dict(), "optimizer": self.optimizer.state_dict()["state"]}
         if "EMAHook" in self.runner.hooks:
             found["averages"] = self.runner.hooks["EMAHook"].weights()["ema_state_dict"]

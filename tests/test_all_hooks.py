@@ -1,4 +1,4 @@
-"""What holds for every hook of ours: places, promises, words, configurations; and that what is planned happens."""
+"""Checks of every hook of ours: files, promises, documentation, configurations, and runs that match their plans."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def as_images(batch: Any, outputs: Any) -> dict[str, Any]:
-    """The vectors of the tiny run as images of 2 x 2, with scores from nowhere."""
+    """Return the vectors of the tiny run as images of 2 x 2, with made-up scores."""
     x, y = batch
     return {"images": x.view(-1, 1, 2, 2), "target": y, "prediction": x[:, :3], "inputs": x}
 
 
 def as_boxes(batch: Any, outputs: Any) -> dict[str, Any]:
-    """No boxes at all."""
+    """Return empty boxes."""
     return {
         "images": batch[0].view(-1, 1, 2, 2),
         "target": [torch.zeros(0, 4)] * 8,
@@ -82,7 +82,7 @@ def as_boxes(batch: Any, outputs: Any) -> dict[str, Any]:
 
 
 def as_masks(batch: Any, outputs: Any) -> dict[str, Any]:
-    """Masks of the signs of the pixels."""
+    """Return masks of the signs of the pixels."""
     x = batch[0].view(-1, 1, 2, 2)
     return {"images": x, "target": x[:, 0] > 0, "prediction": x}
 
@@ -103,7 +103,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 def services_for(name: str) -> dict[str, Any]:
-    """What a hook needs, or its configuration names, that the tiny run has not."""
+    """Return the services that a hook or its configuration needs and the tiny run does not have."""
     if name == "PipelineSwitchHook":
         return {"weak_augmentation": weak_augmentation}
     if name == "LambdaHook":
@@ -125,14 +125,14 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Trackers work offline, in one folder; one database is made for all of these tests."""
+    """Let trackers work offline in one folder, with one database for all tests."""
     with trackers_at(tmp_path_factory.mktemp("trackers")):
         yield
 
 
 @pytest.fixture
 def cls(name: str) -> Any:
-    """The class of this name, where it is ours and this is its own name."""
+    """Return the class of this name, if it is ours and not an alias."""
     found: Any = HOOKS.get(name)
     if not found.__module__.startswith("ignite_hooks."):
         pytest.skip("registered by another test")
@@ -228,7 +228,7 @@ class EveryThird(BaseHook):
 
 
 def assert_it_happens_as_planned(hooks: list[dict[str, Any]], recorders: list[dict[str, Any]], tmp_path: Path) -> None:
-    """Every call of the recorders, in the order of the plan: which hook, which point, when."""
+    """Check every call of the recorders against the plan: hook, point and iteration, in order."""
     run = tiny_run(batches=3, val_batches=2)
     log: list[tuple[str, str, int, int]] = []
     seen = [RecordingHook(log=log, **settings) for settings in recorders]

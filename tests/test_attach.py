@@ -1,4 +1,4 @@
-"""The whole journey: from a configuration to files on disk, in a script that stays as it is."""
+"""The whole way from a configuration to files on disk, in an otherwise unchanged script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hooks add to an iteration, as ceilings on calls and opcodes: a slowdown fails here without a clock.
+"""Ceilings on the calls and opcodes that hooks add to an iteration: a slowdown fails here without a clock.
 
 The ceilings are what was counted with the Python and torch of ``constraints.txt``, and a little more. Where a change is
 worth more than it costs, raise one and say so. Times are in ``docs/benchmarks.md``.
@@ -38,7 +38,7 @@ class Elsewhere(BaseHook):
 
 
 def timer(**settings: Any) -> IterTimerHook:
-    """A timer whose clock takes every step for a short one, so that the same steps are looked into in each run."""
+    """Return a timer whose clock makes every step short, so that the same steps are measured in each run."""
     hook = IterTimerHook(**settings)
     hook.clock = itertools.count(0.0, 1e-6).__next__
     return hook
@@ -85,7 +85,7 @@ LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """Somebody listens to the log, so that lines are made and not shown."""
+    """Add a handler to the log, so that lines are formatted but not shown."""
     logger, handler = logging.getLogger("ignite_hooks"), logging.FileHandler("/dev/null")
     logger.addHandler(handler)
     yield
@@ -94,7 +94,7 @@ def heard() -> Iterator[None]:
 
 
 def engine(hooks: list[Any] | None, folder: Path) -> Engine:
-    """A trainer whose step does nothing, beside a model of four tensors."""
+    """Return a trainer whose step does nothing, with a model of four tensors."""
     trainer = Engine(lambda engine, batch: 0.5)
     if hooks is not None:
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))

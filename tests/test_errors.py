@@ -1,4 +1,4 @@
-"""Errors say where, what and what would have worked, in few lines, and survive the way between processes."""
+"""Errors name the place, the problem and the remedy in few lines, and can be pickled."""
 
 from __future__ import annotations
 

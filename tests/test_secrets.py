@@ -1,4 +1,4 @@
-"""Secrets are in no sink: a canary is put into a configuration and looked for in everything that comes of it."""
+"""Secrets reach no output: a canary in a configuration must appear in nothing that a run writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, times, sizes, tables and places in words."""
+"""Numbers, times, sizes, tables and places as text."""
 
 from __future__ import annotations
 

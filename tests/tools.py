@@ -1,4 +1,4 @@
-"""What several tests need: small engines, runs that stop and resume, and trackers without servers."""
+"""Helpers for several tests: small engines, runs that stop and resume, and trackers without servers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Log = list[tuple[Any, ...]]
 
 
 def echo_trainer() -> Engine:
-    """A trainer whose step returns its batch."""
+    """Return a trainer whose step returns its batch."""
     return Engine(lambda engine, batch: batch)
 
 
 def straight_and_resumed(
     folder: Path, make: Callable[[], tuple[Engine, Any, dict[str, Any]]], hook: Any, *, stop: int, epochs: int = 4
 ) -> tuple[Runner, Runner]:
-    """The runs of two trainers with a hook: one that was never stopped, and one that was and has gone on.
+    """Return the runs of two trainers with a hook: an uninterrupted one, and one that was stopped and resumed.
 
     Args:
         folder: Where both save.
-        make: Makes a trainer with its data and services, the same each time.
-        hook: Its entry in a configuration, or a function that makes it.
+        make: Returns a trainer with its data and services, the same each time.
+        hook: The entry of the hook in a configuration, or a function that makes the hook.
         stop: The iteration after which the second is stopped.
-        epochs: How many both have in the end.
+        epochs: The number of epochs of both in the end.
     """
 
     def run(name: str, stop: int | None = None, resume: str | None = None) -> Runner:
@@ -51,7 +51,7 @@ def straight_and_resumed(
 
 @contextlib.contextmanager
 def trackers_at(folder: Path) -> Iterator[None]:
-    """Trackers without servers: their caches and settings lie in a folder, and none of the user's are seen."""
+    """Let trackers work without servers, with caches and settings in a folder instead of the user's."""
     own = [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "CLEARML_"))]
     (folder / "clearml.conf").write_text("api { }")
     settings = {

@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The runner, which is a script and no part of the package."""
+    """Return the runner, which is a script outside of the package."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module("run")
     sys.modules.pop("run")

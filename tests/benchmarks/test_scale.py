@@ -19,7 +19,7 @@ LEAK = ITERATIONS * 32 / 1024 / 2
 
 @pytest.fixture
 def scale(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script, which is no part of the package."""
+    """Yield the script, which is outside of the package."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module("scale")
     sys.modules.pop("scale")
@@ -27,7 +27,7 @@ def scale(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    """What is held at ten places of a run, in a process of its own: pytest keeps things too."""
+    """Return what is held at ten places of a run, in a separate process because pytest keeps objects too."""
     file = tmp_path_factory.mktemp("scale") / "seen.json"
     command = [sys.executable, str(BENCHMARKS / "scale.py"), "--only", "run", "--json", str(file)]
     done = subprocess.run([*command, "--iterations", str(ITERATIONS)], capture_output=True, text=True)
@@ -37,7 +37,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
 
 
 def least(name: str, rows: list[dict[str, float]]) -> float:
-    """A checkpoint may be on its way at some of the places."""
+    """Return the least of the values, as a checkpoint may be in progress at some places."""
     return min(row[name] for row in rows)
 
 

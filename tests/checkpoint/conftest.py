@@ -1,4 +1,4 @@
-"""Speed for tests of files that need not survive the machine."""
+"""Fixtures of tests of checkpoints: no fsync, as no file must survive a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is resumed sees the batches and draws the numbers that it would have, whatever its data is."""
+"""A resumed run sees the same batches and random numbers as an uninterrupted one, whatever its data is."""
 
 from __future__ import annotations
 

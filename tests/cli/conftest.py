@@ -49,7 +49,7 @@ class NeedsThings(BaseHook):
 
 @pytest.fixture
 def _own_hooks() -> Iterator[None]:
-    """Hooks that stay as they are when those of the package change."""
+    """Register hooks that stay the same when those of the package change."""
     for cls in (Probe, NeedsThings):
         HOOKS.register(cls)
     yield

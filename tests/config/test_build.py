@@ -20,7 +20,7 @@ from ignite_hooks.hooks.base_hook import Situation
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    """Leaves the registry as it was."""
+    """Restore the registry after a test."""
     modules, classes = dict(HOOKS._modules), dict(HOOKS._classes)
     yield
     HOOKS._modules, HOOKS._classes = modules, classes

@@ -26,7 +26,7 @@ FILES = sorted(CONFIGS.rglob("*.yaml"))
 
 @pytest.fixture(scope="module")
 def printed() -> str:
-    """What a fresh process prints: in this one, tests register hooks of their own."""
+    """Return what a new process prints: in this one, tests register more hooks."""
     command = [sys.executable, "-m", "ignite_hooks", "schema"]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
 

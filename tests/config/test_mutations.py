@@ -145,7 +145,7 @@ Mutation = Callable[[random.Random, Any], Any]
 
 
 def entries_of(cfg: Any) -> list[dict[str, Any]]:
-    """The entries of a configuration that say which hook they are."""
+    """Return the entries of a configuration that name their hook."""
     listed = cfg if isinstance(cfg, list) else [*cfg.get("hooks", []), *cfg.get("custom_hooks", [])]
     names = default_set(evaluates=True)
     defaults = {} if isinstance(cfg, list) else cfg.get("default_hooks") or {}
@@ -166,7 +166,7 @@ def an_entry(r: random.Random, cfg: Any, *, listed: bool = False) -> dict[str, A
 
 
 def reordered(r: random.Random, cfg: Any) -> Any:
-    """Harmless: other orders of keys and of entries."""
+    """Change the order of keys and entries, which is harmless."""
     if isinstance(cfg, list):
         return r.sample(cfg, len(cfg))
     keys = r.sample(list(cfg), len(cfg))
@@ -181,7 +181,7 @@ def with_a_key_of_the_script(r: random.Random, cfg: Any) -> Any:
 
 
 def within_range(r: random.Random, cfg: Any) -> Any:
-    """Harmless: a setting, or one of every hook, with a value that fits."""
+    """Set a setting, or one of every hook, to a valid value, which is harmless."""
     entry = an_entry(r, cfg)
     kinds = HOOK_KINDS.get(type_of(cfg, entry) if entry else "", {})
     if kinds and r.random() < 0.7:
@@ -195,7 +195,7 @@ def within_range(r: random.Random, cfg: Any) -> Any:
 
 
 def without_an_entry(r: random.Random, cfg: Any) -> Any:
-    """Harmless: an evaluator is there in any case."""
+    """Remove an entry, which is harmless: there is always an evaluator."""
     listed = cfg if isinstance(cfg, list) else cfg.get("hooks", [])
     if listed:
         listed.pop(r.randrange(len(listed)))
@@ -336,7 +336,7 @@ def wrong_top_level(r: random.Random, cfg: Any) -> Any:
 
 
 def rubbish_anywhere(r: random.Random, cfg: Any) -> Any:
-    """May be right or wrong, but is never a traceback."""
+    """Put anything anywhere: the result may be right or wrong, but never a traceback."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -373,7 +373,7 @@ REFUSED: list[Mutation] = [
 
 
 def mutated(r: random.Random, base: Any) -> tuple[Any, str]:
-    """A configuration made from a valid one, and what must become of it."""
+    """Return a mutation of a valid configuration, and what must become of it."""
     cfg = copy.deepcopy(base)
     for _ in range(r.randrange(3)):
         cfg = r.choice(HARMLESS)(r, cfg)
@@ -394,7 +394,7 @@ def measure(engine: Engine, batch: Any) -> None:
 
 
 def outcome(cfg: Any, evaluating: bool, folder: Path, run: bool = True) -> str:
-    """What becomes of a configuration; an error that should not be is raised."""
+    """Return what becomes of a configuration; raise errors that should not occur."""
     trainer = Engine(lambda engine, batch: 0.5)
     services: dict[str, Any] = {"model": MODEL, "optimizer": OPTIMIZER}
     if evaluating:
@@ -425,7 +425,7 @@ def outcome(cfg: Any, evaluating: bool, folder: Path, run: bool = True) -> str:
 
 
 def fuzz(seed: int, count: int, folder: Path) -> dict[str, int]:
-    """Mutate ``count`` configurations; gives how many were accepted and refused."""
+    """Mutate ``count`` configurations; return the numbers of accepted and refused ones."""
     r = random.Random(seed)
     recipes = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob("*.yaml"))]
     counts = {"accepted": 0, "refused": 0}

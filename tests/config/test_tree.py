@@ -51,7 +51,7 @@ def test_cycles_depth_and_explosions_are_refused() -> None:
 
 @pytest.fixture
 def omegaconf(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in with the four names that are used: OmegaConf is no dependency."""
+    """Provide the four names of OmegaConf that are used, as it is not a dependency."""
 
     class DictConfig:
         def __init__(self, content: Any) -> None:

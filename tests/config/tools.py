@@ -1,4 +1,4 @@
-"""What tests of configurations share."""
+"""Helpers for tests of configurations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def problems(cfg: Any, **given: Any) -> list[tuple[str, str]]:
 
 
 def state_of(engine: Engine) -> dict[str, Any]:
-    """Everything of an engine that attaching hooks may touch."""
+    """Return everything of an engine that attaching hooks may change."""
     return {
         "handlers": {event: list(entries) for event, entries in engine._event_handlers.items()},
         "run": vars(engine).get("run"),
@@ -42,7 +42,7 @@ def state_of(engine: Engine) -> dict[str, Any]:
 
 
 def deep(value: Any) -> Any:
-    """A comparable copy: containers by content, hooks by class and attributes, other objects by identity."""
+    """Return a comparable copy: containers by content, hooks by class and attributes, other objects by identity."""
     if isinstance(value, dict):
         return {key: deep(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

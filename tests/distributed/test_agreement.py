@@ -71,7 +71,7 @@ def raised(action: Any) -> str:
 
 @contextlib.contextmanager
 def counted_messages() -> Iterator[list[int]]:
-    """The sizes of what the ranks say to each other meanwhile."""
+    """Yield the sizes of the messages that the ranks exchange meanwhile."""
     sizes: list[int] = []
     gather = torch.distributed.all_gather
 
@@ -303,7 +303,7 @@ def test_a_rank_killed_in_an_evaluation_is_named(batch: float, code: int, gone: 
 
 
 def test_a_waiting_rank_ends_soon_after_the_death_of_another() -> None:
-    """At the latest it looks at the others one period after the death, and has given up a time of grace later."""
+    """It checks the others at most one period after the death, and gives up after the grace period."""
     assert vigil.PERIOD + vigil.GRACE <= 1
 
 

@@ -136,7 +136,7 @@ def loaders(size: int) -> dict[str, Any]:
 
 
 def each(scripts_own: bool) -> dict[str, Any]:
-    """What every kind of loader gives, for every size."""
+    """Return what every kind of loader yields, for every size."""
     found = {}
     for size in SIZES:
         for kind, loader in loaders(size).items():
@@ -214,7 +214,7 @@ def test_a_test_function_is_averaged_or_taken_from_rank_0(
 
 
 def messages(*names: str) -> dict[str, int]:
-    """The collectives that an evaluation with these metrics takes."""
+    """Return the collectives of an evaluation with these metrics."""
     import torch.distributed as dist
 
     counted = {"all_gather": 0, "all_reduce": 0, "broadcast": 0}
@@ -296,7 +296,7 @@ def test_evaluations_in_training_are_those_of_one_process() -> None:
 
 
 def sharded() -> Any:
-    """A model of which each rank has a part, so that every forward needs both."""
+    """Return a model of which each rank has a part, so that every forward pass needs both."""
     from torch.distributed.fsdp import fully_shard
 
     model = network()

@@ -29,9 +29,9 @@ EPOCHS, LENGTH, INTERVAL = 3, 6, 2
 
 
 def live(folder: str, victim: int, die_at: int, once_saved: bool = False) -> str:
-    """One life, and what it has come to; rank ``victim`` kills itself after iteration ``die_at``, if that comes.
+    """Run one life and return its result; rank ``victim`` kills itself after iteration ``die_at``, if it gets there.
 
-    With ``once_saved`` it waits there until the manifest lists what was begun to be saved.
+    With ``once_saved`` it waits there until the manifest lists the saves that have begun.
     """
     fresh = not any(Path(folder).glob("*.pth"))
     # Every rank draws different numbers, and a resumed script begins with other ones.
@@ -86,12 +86,12 @@ def live(folder: str, victim: int, die_at: int, once_saved: bool = False) -> str
 
 
 def saved_before(iteration: int) -> int:
-    """The last iteration before this one that is saved."""
+    """Return the last saved iteration before this one."""
     return (iteration - 1) // INTERVAL * INTERVAL
 
 
 def began(folder: Path) -> list[int]:
-    """Where each rank of the last life has begun."""
+    """Return where each rank of the last life began."""
     return [int((folder / f"began-{rank}.txt").read_text()) for rank in range(2)]
 
 

@@ -28,7 +28,7 @@ CLASSES = 3
 
 
 def public_metrics() -> dict[str, type[Metric]]:
-    """All metric classes of Ignite that users can import, by their name below ``ignite.metrics``."""
+    """Return all metric classes of Ignite that users can import, by their name below ``ignite.metrics``."""
     found: dict[type[Metric], str] = {}
     for package in PACKAGES:
         module = importlib.import_module(f"ignite.metrics.{package}".rstrip("."))
@@ -39,7 +39,7 @@ def public_metrics() -> dict[str, type[Metric]]:
 
 
 def reduced_by_ignite(cls: type[Metric]) -> dict[str, str]:
-    """What Ignite's decorator was given for the ``compute`` of a class."""
+    """Return the arguments of Ignite's decorator for the ``compute`` of a class."""
     attributes = inspect.getclosurevars(cls.compute).nonlocals.get("attrs", ())
     parts = [attribute.partition(":") for attribute in attributes]
     return {name: how or "SUM" for name, _, how in parts}
@@ -196,7 +196,7 @@ def built(name: str) -> Any:
 
 
 def as_one(name: str, shards: Sequence[Sequence[Any]]) -> Any:
-    """The value that ranks with these batches compute from their merged state."""
+    """Return the value that ranks with these batches compute from their merged state."""
     ranks = []
     for batches in shards:
         metric = built(name)
@@ -211,7 +211,7 @@ def as_one(name: str, shards: Sequence[Sequence[Any]]) -> Any:
 
 
 def flat(value: Any) -> list[float]:
-    """All numbers of a value, with the shape of every tensor."""
+    """Return all numbers of a value, with the shape of every tensor."""
     if isinstance(value, torch.Tensor):
         return [*value.shape, *value.reshape(-1).tolist()]
     if isinstance(value, dict):

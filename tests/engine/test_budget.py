@@ -1,4 +1,4 @@
-"""Hooks that take more of the time than they may are slowed down, where nothing depends on them."""
+"""Observing hooks that are over the overhead budget are slowed down."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class DearOnOneRank(Watcher):
 
 
 def steps_of_ranks(folder: str) -> list[list[int]]:
-    """When a hook that is dear on rank 0 acts on this rank, and when one that is dear on rank 1 does."""
+    """Return when a hook that is slow on rank 0 acts on this rank, and when one that is slow on rank 1 does."""
     found = []
     for dear in (0, 1):
         hook = DearOnOneRank(dear)

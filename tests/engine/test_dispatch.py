@@ -1,4 +1,4 @@
-"""Calling hooks: due or not, counted, and failing as they were told to."""
+"""Hooks are called when due, counted, and fail as ``on_error`` says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITERATIONS = 6
 
 
 def run_with(hook: BaseHook, log: Log, work_dir: Path) -> tuple[Any, BaseException | None]:
-    """Two epochs of three iterations with a recorder before and one after the hook; what came out of run."""
+    """Run two epochs of three iterations, with a recorder before and one after the hook; return the result."""
     trainer = echo_trainer()
     first, last = RecordingHook(log=log, name="first", priority=51), RecordingHook(log=log, name="last", priority=49)
     runner = attach_hooks(trainer, [first, hook, last], work_dir=work_dir)

@@ -1,4 +1,4 @@
-"""The one handler of an iteration event."""
+"""The single handler of an iteration event."""
 
 from __future__ import annotations
 

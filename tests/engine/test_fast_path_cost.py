@@ -1,4 +1,4 @@
-"""What an iteration costs, in calls and opcodes: counts are free of noise. Times are in ``benchmarks/``."""
+"""The cost of an iteration in calls and opcodes, which have no noise. Times are in ``benchmarks/``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ActingLikeMMEngine(BaseHook):
 
 
 def mixed(name: str) -> BaseHook:
-    """Two kinds of hook in turn, so that neighbours never receive the same arguments."""
+    """Return two kinds of hooks in turn, so that neighbours never receive the same arguments."""
     return (Acting, ActingLikeMMEngine)[int(name.removeprefix("hook")) % 2](name=name)
 
 
@@ -54,7 +54,7 @@ class Elsewhere(BaseHook):
 
 @pytest.fixture
 def cost(tmp_path: Path) -> Callable[..., Cost]:
-    """What so many hooks of a class add to an iteration of the bare engine."""
+    """Return what this many hooks of a class add to an iteration of the bare engine."""
     bare = cost_of(echo_trainer())
 
     def measure(count: int, cls: Any = Acting, **settings: Any) -> Cost:

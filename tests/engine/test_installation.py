@@ -63,7 +63,7 @@ def test_only_a_mapping_replaces_priorities_per_point(tmp_path: Path) -> None:
 
 
 def mnist_like(hooks: Any, work_dir: Path, *, metrics_first: bool, known_loaders: bool) -> tuple[Log, Any]:
-    """The shape of Ignite's MNIST example; returns everything its own handlers saw, and the weights."""
+    """Run a script like Ignite's MNIST example; return everything its handlers saw, and the weights."""
     tiny = tiny_run()
     trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []

@@ -1,4 +1,4 @@
-"""The guard around `engine.run`."""
+"""The wrapper of `engine.run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the iteration is finished, the run ends in order, and the signal takes its course."""
+"""SIGINT and SIGTERM: the iteration is finished, the run ends in order, and the signal is delivered."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def pickled(value: object, protocol: int = 2) -> bytes:
 
 
 def operations(value: object) -> bytes:
-    """The operations that leave a value on the stack."""
+    """Return the operations that leave a value on the stack."""
     match value:
         case None:
             return b"N"
@@ -135,7 +135,7 @@ class Scene:
         return Call(Global("builtins", "eval"), (self.code,))
 
     def payloads(self) -> dict[str, object]:
-        """Values that do harm wherever they are really unpickled."""
+        """Return values that do harm if they are really unpickled."""
         touch, canary, victim = f"touch {self.canary}", self.canary, self.victim
         of, partial = Global("builtins", "getattr"), Global("functools", "partial")
         evil, load = str(self.folder / "evil.pkl"), Global("torch", "load")
@@ -210,7 +210,7 @@ def rebuilt(storage: object = FLOATS, offset: object = 0, size: object = (2,), s
 
 
 def hidden(payload: object, draw: random.Random) -> tuple[str, object]:
-    """A payload in some place of something that looks like a state, and the name of the place."""
+    """Return a payload somewhere in what looks like a state, and the name of the place."""
     deep: object = payload
     for _ in range(draw.randrange(2, 60)):
         deep = [deep] if draw.random() < 0.5 else {"a": deep}
@@ -247,7 +247,7 @@ def hidden(payload: object, draw: random.Random) -> tuple[str, object]:
 
 
 def strange() -> dict[str, object]:
-    """What ``weights_only`` lets through, used as nobody does."""
+    """Return values that ``weights_only`` allows, in unusual uses."""
 
     def storage(*changes: object) -> dict[str, object]:
         return {"state_dict": {"weight": rebuilt(Persistent(changes))}}
@@ -354,7 +354,7 @@ def as_plain(pickle_: bytes) -> bytes:
 
 
 def as_old(pickle_: bytes) -> bytes:
-    """As torch wrote before 1.6: magic number, version, system, object, keys of storages."""
+    """Return a file as torch wrote it before 1.6: magic number, version, system, object, keys of storages."""
     heads = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True})
     return (
         b"".join(pickle.dumps(head, 2) for head in heads)
@@ -365,7 +365,7 @@ def as_old(pickle_: bytes) -> bytes:
 
 
 def as_tar(pickle_: bytes) -> bytes:
-    """As torch wrote before 0.1.10."""
+    """Return a file as torch wrote it before 0.1.10."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name, data in {
@@ -388,7 +388,7 @@ def spliced(
     twice: bool = False,
     more: dict[str, bytes] | None = None,
 ) -> bytes:
-    """An honest file in which only the pickle was exchanged, and some records were added."""
+    """Return an honest file with another pickle and some added records."""
     file = io.BytesIO()
     method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
     with zipfile.ZipFile(io.BytesIO(honest)) as before, zipfile.ZipFile(file, "w", method) as after:
@@ -401,7 +401,7 @@ def spliced(
 
 
 def wrapped(honest: bytes, pickle_: bytes, draw: random.Random) -> tuple[str, bytes]:
-    """A file around a pickle, and the name of its make."""
+    """Return a file around a pickle, and the name of its format."""
     make = draw.choice(
         [
             "spliced",
@@ -440,7 +440,7 @@ def wrapped(honest: bytes, pickle_: bytes, draw: random.Random) -> tuple[str, by
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """Some bytes are others, gone or new."""
+    """Return the data with some bytes changed, removed or added."""
     changed = bytearray(data)
     for _ in range(draw.choice([1, 1, 2, 4, 16])):
         at = draw.randrange(len(changed))
@@ -457,7 +457,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 
 
 def fields(state: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The places of all values in a state."""
+    """Return the places of all values in a state."""
     found = [place] if place else []
     items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
     for key, value in list(items)[:40]:

@@ -41,7 +41,7 @@ def zeroed(data: bytes, draw: random.Random) -> bytes:
 
 
 def miswritten(data: bytes, draw: random.Random) -> bytes:
-    """One digit is another: in a manifest, a number or a checksum that looks as good as the right one."""
+    """Change one digit: in a manifest, this makes a plausible number or checksum."""
     damaged = bytearray(data)
     at = draw.choice([place for place, byte in enumerate(data) if byte in b"0123456789"])
     damaged[at] = draw.choice(b"0123456789")
@@ -49,7 +49,7 @@ def miswritten(data: bytes, draw: random.Random) -> bytes:
 
 
 def exchanged(data: bytes, draw: random.Random) -> bytes:
-    """Two pieces have changed places: size and sum of all bytes are as before."""
+    """Swap two pieces: the size and the sum of all bytes stay the same."""
     size = min(PAGE, len(data) // 4)
     pages = [data[start : start + size] for start in range(0, len(data), size)]
     one, other = draw.randrange(len(pages)), draw.randrange(len(pages))
@@ -62,7 +62,7 @@ def cut(data: bytes, draw: random.Random) -> bytes:
 
 
 def cut_and_filled(data: bytes, draw: random.Random) -> bytes:
-    """What a power cut leaves: the size is right, and from somewhere on there are zeros."""
+    """Fill the end with zeros, as after a power cut: the size stays the same."""
     return data[: draw.randrange(len(data))].ljust(len(data), b"\0")
 
 
@@ -82,7 +82,7 @@ DAMAGES: list[Damage] = [flipped, miswritten, zeroed, exchanged, cut, cut_and_fi
 
 
 def attached(folder: Path, *hooks: Any, **options: Any) -> tuple[Any, Any, Any]:
-    """A runner, its trainer and its model; the second of four epochs is the best."""
+    """Return a runner, its trainer and its model; the second of four epochs is the best."""
     model = torch.nn.Linear(64, 48)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)
@@ -100,7 +100,7 @@ def train(trainer: Any, epochs: int) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """What a run of four epochs has left."""
+    """Yield the folder of a run of four epochs."""
     with in_memory() as made:
         _, trainer, _ = attached(Path(made) / "run")
         train(trainer, 4)
@@ -134,7 +134,7 @@ def iteration(state: dict[str, Any]) -> int:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two states have the same weights and come from the same iteration."""
+    """Return whether two states have the same weights and come from the same iteration."""
     weights = zip(one["state_dict"].values(), other["state_dict"].values(), strict=True)
     return iteration(one) == iteration(other) and all(torch.equal(mine, theirs) for mine, theirs in weights)
 

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends with the very bits of one that was left alone."""
+"""A run that is killed repeatedly ends with exactly the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Noisy(Dataset[Any]):
 
 
 def die_with_the_parent(parent: int, worker: int) -> None:
-    """Without it a worker looks only every 5 seconds whether the process that it works for is still there.
+    """End a worker with its parent, for which workers otherwise check only every 5 seconds.
 
-    One whose parent was gone before it had begun takes the process that has inherited it for its parent, for ever.
+    A worker whose parent was gone before it began would take the process that inherited it for its parent.
     """
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -62,8 +62,8 @@ def die_with_the_parent(parent: int, worker: int) -> None:
 
 
 def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "auto") -> SimpleNamespace:
-    """A script with all that makes resuming hard."""
-    # Another seed in every process, as of a script that does not set one once it is resumed.
+    """Return a script with everything that makes resuming hard."""
+    # Another seed in every process, like a script that does not set one when it is resumed.
     seed = 0 if not any(folder.glob("*.pth")) else os.getpid()
     random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
@@ -111,7 +111,7 @@ def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "a
 
 
 def flat(value: Any) -> Any:
-    """The bytes of a nested state, in order."""
+    """Yield the bytes of a nested state, in order."""
     if isinstance(value, dict):
         for key in value:
             yield str(key).encode()
@@ -127,7 +127,7 @@ def flat(value: Any) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What a script imports late is imported before the lives are forked, once for all of them."""
+    """Import what a script imports late, once, before the lives are forked."""
     script(tmp_path_factory.mktemp("imported"), HOOKS["EMAHook"], 0).run()
 
 
@@ -136,14 +136,14 @@ class Death:
     """Where a life ends."""
 
     after: int
-    """So many times it comes by the place."""
+    """The number of times that it reaches the place."""
     place: str
     once_saved: bool = False
-    """Whether it waits there until the manifest lists a checkpoint, however slow the disk is."""
+    """Whether it waits there until the manifest lists a checkpoint, even on a slow disk."""
 
 
 def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, death: Death | None) -> None:
-    """One life, which is killed or goes on to the end of the run."""
+    """Run one life, which is killed or continues to the end of the run."""
     made = script(folder, hooks, workers)
     done = 0
 
@@ -163,9 +163,9 @@ def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, death: Death 
 
 
 def whole_life(folder: Path, hooks: list[Any], workers: int, deaths: list[Death]) -> tuple[str, list[int]]:
-    """The digest at the end of a run with these deaths, and the iterations at which its lives began.
+    """Return the digest at the end of a run with these deaths, and the iterations at which its lives began.
 
-    Each life begins exactly at the newest checkpoint of which the manifest knew when the one before was killed.
+    Each life begins exactly at the newest checkpoint in the manifest when the previous life was killed.
     """
     began: list[int] = []
     for death in [*deaths, None]:
@@ -178,17 +178,17 @@ def whole_life(folder: Path, hooks: list[Any], workers: int, deaths: list[Death]
         if code == 0:
             return told[-1][1], began
         assert code == -signal.SIGKILL
-    raise AssertionError("the last life is to go on to the end")
+    raise AssertionError("the last life must reach the end")
 
 
-def drawn_deaths(dice: random.Random) -> list[Death]:
-    """Up to four deaths at random places, one of which comes when there is a checkpoint to resume from.
+def drawn_deaths(draw: random.Random) -> list[Death]:
+    """Return up to four deaths at random places, one of them after the first checkpoint.
 
     The others may come before anything was saved, or in the middle of a save.
     """
-    deaths = [Death(dice.randint(1, 8), dice.choice(PLACES)) for _ in range(dice.randint(1, 4))]
+    deaths = [Death(draw.randint(1, 8), draw.choice(PLACES)) for _ in range(draw.randint(1, 4))]
     # After the first save was begun, which is in iteration 3.
-    deaths[dice.randrange(len(deaths))] = Death(dice.randint(4, 8), dice.choice(PLACES), once_saved=True)
+    deaths[draw.randrange(len(deaths))] = Death(draw.randint(4, 8), draw.choice(PLACES), once_saved=True)
     return deaths
 
 
@@ -202,10 +202,10 @@ def drawn_deaths(dice: random.Random) -> list[Death]:
     ],
 )
 def test_a_run_killed_anywhere_ends_with_the_same_bits(hooks: str, workers: int, runs: int, tmp_path: Path) -> None:
-    dice = drawn()
+    draw = drawn()
     wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [])
     for number in range(runs):
-        deaths = drawn_deaths(dice)
+        deaths = drawn_deaths(draw)
         found, began = whole_life(tmp_path / str(number), HOOKS[hooks], workers, deaths)
         assert found == wanted, (deaths, began)
         # Every 3 iterations there is a save, which is never where an epoch of 5 ends but at the end of the run.

@@ -37,7 +37,7 @@ NEEDED = r"disk full, needs (\d+\.\d) MB, (\d+\.\d) MB free in "
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own."""
+    """Yield a small, separate file system."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", str(folder)]
@@ -105,7 +105,7 @@ class Witness(BaseHook):
 def attached(
     folder: Path, *hooks: Any, resume: str | None = None, side: int = SIDE, **settings: Any
 ) -> tuple[Any, Any]:
-    """A runner and its trainer; after n iterations each weight is n (n + 1) / 2."""
+    """Return a runner and its trainer; after n iterations each weight is n (n + 1) / 2."""
     model = torch.nn.Linear(side, side, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=1.0)
@@ -127,7 +127,7 @@ def train(trainer: Any, epochs: int = LAST // 3) -> None:
 
 
 def newest_in(disk: Path) -> tuple[str, int]:
-    """Name and iteration of the newest checkpoint that verifies; its weights are those of that iteration."""
+    """Return the name and iteration of the newest checkpoint that verifies, after checking its weights."""
     store = FolderStore(disk)
     path = store.newest()
     assert path is not None
@@ -143,7 +143,7 @@ def names(disk: Path) -> set[str]:
 
 
 def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said about saves that failed."""
+    """Return the log lines about failed saves."""
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR and "cannot save" in r.getMessage()]
 
 
@@ -326,7 +326,7 @@ def test_older_files_go_only_after_the_new_one_is_listed(
 
 
 def save_shards(work_dir: str) -> list[str]:
-    """What a rank hears of a save for which there is no room, and of the next one, for which there is."""
+    """Return what a rank learns of a save that does not fit on the disk, and of the next one, which does."""
     model: Any = torch.nn.Linear(SIDE, SIDE, bias=False, dtype=torch.float64)
     fully_shard(model, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
     trainer = Engine(lambda engine, batch: None)

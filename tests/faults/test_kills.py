@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, again and again, in the same folder."""
+"""Runs that are killed at random moments, repeatedly, in the same folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOMENTS = ("start", "resumed", "begun", "begun", "committed")
 
 
 def made() -> tuple[Any, Any, Any]:
-    """A trainer whose weights and momentum say which iteration they belong to, each number of them.
+    """Return a trainer whose weights and momentum show, in each number, which iteration they belong to.
 
     The gradient of every weight is -1. With a momentum and a learning rate of 1, the momentum is -n after n iterations
     and the weight n (n + 1) / 2, exactly: a state that was torn by a later step shows it.
@@ -40,7 +40,7 @@ def batches() -> list[Any]:
 
 
 def live(folder: Path, tell: Tell, async_save: bool, iterations: int | None = None) -> None:
-    """One life of the run; it goes on from where the last one was saved."""
+    """Run one life, which continues from the last checkpoint."""
 
     class Witness(BaseHook):
         def before_train(self, runner: Any) -> None:
@@ -64,7 +64,7 @@ def live(folder: Path, tell: Tell, async_save: bool, iterations: int | None = No
 
 
 def found_in(folder: Path) -> int:
-    """The iteration of the newest checkpoint that verifies, each number of which was looked at; 0 if there is none."""
+    """Return the iteration of the newest checkpoint that verifies, after checking each number; 0 if there is none."""
     store = FolderStore(folder)
     newest = store.newest()
     if newest is None:
@@ -81,7 +81,7 @@ def found_in(folder: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The first optimizer step of a process imports a good part of torch, and the first run most of ours."""
+    """Make a step and a run, whose first calls import much of torch and most of this package."""
     for _ in range(2):
         live(tmp_path_factory.mktemp("warm"), lambda *_: None, async_save=False, iterations=1)
 

@@ -84,7 +84,7 @@ class Watch:
         return {str(path): path.read_bytes() if path.is_file() else None for path in found}
 
     def harm(self) -> list[str]:
-        """What has been done since it was last asked."""
+        """Return the harm that was done since the last call."""
         harm, self.seen = self.seen, []
         if self.outside() != self.before:
             harm.append("files outside have changed")
@@ -104,7 +104,7 @@ class Arrival(BaseHook):
 
 
 def attached(work: Path, **options: Any) -> tuple[Any, Any, Arrival]:
-    """A run with much that is saved: weights, optimizer, scheduler, a service, best, early stopping."""
+    """Return a run that saves much: weights, optimizer, scheduler, a service, best, early stopping."""
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
@@ -139,7 +139,7 @@ class Stage:
         self.waiting: Any = None
 
     def put(self, data: bytes) -> Path:
-        """The folder as it was, but for one file."""
+        """Restore the folder except for one file."""
         for path in self.work.iterdir():
             if path.name not in self.files:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -170,7 +170,7 @@ class Stage:
         return "loaded"
 
     def resume(self, path: Path) -> str:
-        """Go on from the newest file, which is this one; how it went."""
+        """Resume from the newest file, which is this one, and return the outcome."""
         runner, trainer, arrival = attached(self.work, resume="auto")
         try:
             train(trainer, 3)
@@ -188,13 +188,13 @@ class Stage:
 
 
 def refusal(error: CheckpointError) -> str:
-    """That a file was refused: by what it holds, as its size and checksum are right."""
+    """Return how a file was refused: because of its content, as its size and checksum are right."""
     by_checksum = "wrong checksum" in str(error) or "bytes instead" in str(error)
     return "refused unopened" if by_checksum or not str(error) else "refused"
 
 
 def escaped(error: Exception) -> str:
-    """That something else than a CheckpointError came out, and of which line of ours."""
+    """Return which exception other than a CheckpointError was raised, and from which line of ours."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/ignite_hooks/" in frame.filename]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line}"
     return f"escaped: {type(error).__name__}: {error!s:.100} in {place}"
@@ -205,7 +205,7 @@ Case = tuple[str, bytes]
 
 
 def payloads(stage: Stage, scene: Scene) -> Iterator[Case]:
-    """Each payload, hidden somewhere in something."""
+    """Yield each payload, hidden somewhere."""
     known = scene.payloads()
     while True:
         for name, payload in stage.draw.sample(list(known.items()), len(known)):
@@ -215,7 +215,7 @@ def payloads(stage: Stage, scene: Scene) -> Iterator[Case]:
 
 
 def strangers(stage: Stage, scene: Scene) -> Iterator[Case]:
-    """Each thing that is allowed and strange, alone or in the place of a part of an honest state."""
+    """Yield each unusual but allowed value, alone or in the place of a part of an honest state."""
     known = strange()
     while True:
         for name, state in stage.draw.sample(list(known.items()), len(known)):
@@ -223,7 +223,7 @@ def strangers(stage: Stage, scene: Scene) -> Iterator[Case]:
 
 
 def mutants(stage: Stage, scene: Scene) -> Iterator[Case]:
-    """Honest files, honest pickles and payloads of which some bytes are others."""
+    """Yield honest files, honest pickles and payloads with some changed bytes."""
     honest = pickle_of(stage.state)
     known = [pickled({"state_dict": payload}) for payload in scene.payloads().values()]
     while True:
@@ -233,7 +233,7 @@ def mutants(stage: Stage, scene: Scene) -> Iterator[Case]:
 
 
 def unexpected(texts: list[str]) -> list[Any]:
-    """Values that are plain and that no state holds where they will be put."""
+    """Return plain values that no state holds in these places."""
     nested: Any = []
     for _ in range(200):
         nested = [nested]
@@ -269,7 +269,7 @@ def unexpected(texts: list[str]) -> list[Any]:
 
 
 def values(stage: Stage, scene: Scene) -> Iterator[Case]:
-    """Valid files of plain types in which some values, or the names of some, are what nobody expects."""
+    """Yield valid files of plain types with some unexpected values or names."""
     texts = [
         *(
             "../victim.pth",

@@ -1,4 +1,4 @@
-"""Ranks that are killed while they save what each of them has a part of."""
+"""Ranks that are killed while they save sharded checkpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 3
 
 
 def live(folder: Path, tell: Tell, iterations: int | None = None) -> None:
-    """One life of a rank; the run goes on from where it was saved last."""
+    """Run one life of a rank, which continues from the last checkpoint."""
 
     class Witness(BaseHook):
         def before_train(self, runner: Any) -> None:
@@ -57,7 +57,7 @@ def live(folder: Path, tell: Tell, iterations: int | None = None) -> None:
 
 
 def heard(rank: Life) -> list[list[Any]]:
-    """What a rank still tells until its end, which may be that it failed because another is gone."""
+    """Return what a rank reports until its end, possibly that it failed because another has died."""
     told: list[list[Any]] = []
     with contextlib.suppress(AssertionError):
         told.extend(rank.tells())
@@ -65,7 +65,7 @@ def heard(rank: Life) -> list[list[Any]]:
 
 
 def found_in(folder: Path) -> int:
-    """The iteration of the newest checkpoint that verifies, each number of which was looked at; 0 if there is none."""
+    """Return the iteration of the newest checkpoint that verifies, after checking each number; 0 if there is none."""
     store = FolderStore(folder)
     newest = store.newest()
     if newest is None:

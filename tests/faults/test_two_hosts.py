@@ -63,7 +63,7 @@ class Host:
 
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
-    """Two hosts on one wire, which are gone afterwards, whatever happens."""
+    """Yield two hosts on one wire, and remove them afterwards."""
     if os.geteuid() != 0:
         pytest.skip("only root can make network namespaces")
     with contextlib.ExitStack() as stack:

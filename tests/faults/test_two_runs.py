@@ -1,4 +1,4 @@
-"""Two runs in one folder: the second is refused while the first lives, and only so long."""
+"""Two runs in one folder: the second is refused only while the first is alive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED = r"{folder} is in use by process {pid} on {host}"
 
 
 def run(folder: Path, tell: Tell, *, resume: str | None = None, workers: int = 0, iterations: int = 10**9) -> None:
-    """A real run that tells how far it came and what it was refused."""
+    """Run a real run that reports its progress and why it was refused."""
 
     class Witness(BaseHook):
         def before_train(self, runner: Any) -> None:
@@ -53,7 +53,7 @@ def run(folder: Path, tell: Tell, *, resume: str | None = None, workers: int = 0
 
 @pytest.fixture(autouse=True)
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is imported once in this process is there in every life."""
+    """Import once in this process what every life needs."""
     run(tmp_path_factory.mktemp("warm"), lambda *_: None, iterations=2)
 
 
@@ -63,7 +63,7 @@ def until_it_saved(life: Life) -> int:
 
 @pytest.fixture
 def first(tmp_path: Path) -> Iterator[Life]:
-    """A run that has saved and goes on."""
+    """Yield a run that has saved and continues."""
     with Life(lambda tell: run(tmp_path, tell)) as life:
         until_it_saved(life)
         yield life

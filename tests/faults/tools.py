@@ -1,4 +1,4 @@
-"""What the fault tests share: how long they go on, their seeds, and lives that can be ended at any moment."""
+"""Helpers for the fault tests: their duration, their seeds, and processes that can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Tell = Callable[..., None]
 
 
 def times(short: int, long: int) -> int:
-    """How often something is tried."""
+    """Return the number of trials."""
     return long if LONG else short
 
 
 def drawn() -> random.Random:
-    """Random numbers whose seed is printed; ``IGNITE_HOOKS_SEED`` repeats them."""
+    """Return random numbers whose seed is printed; ``IGNITE_HOOKS_SEED`` repeats them."""
     seed = int(os.environ.get("IGNITE_HOOKS_SEED") or random.randrange(2**32))
     print(f"IGNITE_HOOKS_SEED={seed}")
     return random.Random(seed)
 
 
 def wait(seconds: float) -> None:
-    """Let a random moment come; nothing is expected to have happened by then."""
+    """Wait for a random moment, by which nothing in particular must have happened."""
     signal.sigtimedwait([], seconds)
 
 
 def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    """Wait for what another thread or process does; the deadline only ends a test that hangs."""
+    """Wait for another thread or process; the deadline only ends a test that hangs."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"it never came in {seconds} s"
@@ -53,13 +53,13 @@ def saved_in(folder: Path) -> int:
 
 
 def in_memory() -> tempfile.TemporaryDirectory[str]:
-    """A folder in memory where there is one: some tests write thousands of files that no crash need survive."""
+    """Return a folder in memory if possible: some tests write thousands of files that need not survive a crash."""
     shared = "/dev/shm"
     return tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
 
 
 class Life:
-    """A forked process that does something, and tells of it line by line."""
+    """A forked process that reports line by line."""
 
     def __init__(self, live: Callable[[Tell], object]) -> None:
         reader, writer = os.pipe()
@@ -68,7 +68,7 @@ class Life:
             code = 1
             try:
                 os.close(reader)
-                # What fits into a pipe at once arrives whole or not at all, also from a process that is killed.
+                # A short write to a pipe arrives whole or not at all, even from a process that is killed.
                 live(lambda *words: os.write(writer, json.dumps(words).encode() + b"\n") and None)
                 code = 0
             except BaseException:
@@ -80,19 +80,19 @@ class Life:
         self._ended = False
 
     def tells(self) -> Iterator[list[Any]]:
-        """What it tells, as it comes, until its end."""
+        """Yield its reports as they arrive, until it ends."""
         for line in self._lines:
             words = json.loads(line)
             assert words[0] != "failed", words[1]
             yield words
 
     def kill(self) -> None:
-        """End it with SIGKILL, and return when it is gone."""
+        """Kill it with SIGKILL, and wait until it has ended."""
         os.kill(self.pid, signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL, "it had ended before"
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the end and return the exit code."""
         self._ended = True
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 

@@ -1,4 +1,4 @@
-"""What every hook is, and typed settings."""
+"""The base class of all hooks, and typed settings."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ BATCHES = [(X[i : i + 4], (X[i : i + 4].sum(1) > 0).long()) for i in range(0, 12
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing here survives the machine, and threads only slow down models as small as these."""
+    """Skip fsync and threads: no file here must survive a crash, and threads slow down models as small as these."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -460,7 +460,7 @@ class Broken(Exception):
 
 
 def failing_run(folder: Path, where: str, **settings: Any) -> tuple[Any, nn.Module, list[dict[str, Any]]]:
-    """A run that fails at its fifth iteration; with it, the weights after each finished iteration."""
+    """Return a run that fails at its fifth iteration, and the weights after each finished iteration."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 

@@ -27,7 +27,7 @@ Weights = dict[str, Tensor]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing here survives the machine, and threads only slow down models as small as these."""
+    """Skip fsync and threads: no file here must survive a crash, and threads slow down models as small as these."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -109,7 +109,7 @@ PARAMETERS = [name for name, _ in Net().named_parameters()]
 
 
 def by_hand(training: Training, updates: dict[int, float], begin: Weights) -> dict[str, Tensor]:
-    """The averages of these momenta, one after another, in double precision."""
+    """Return the averages with these momenta, one after another, in double precision."""
     exact = {name: begin[name].double() for name in PARAMETERS}
     for iteration, momentum in updates.items():
         for name in PARAMETERS:
@@ -683,7 +683,7 @@ def test_steps_skipped_by_a_scaler_lose_no_update(tmp_path: Path) -> None:
 
 
 def test_the_optimizer_waits_for_an_update_in_the_thread(tmp_path: Path) -> None:
-    """The worker is held up until the next backward pass is over; a step that did not wait would be seen."""
+    """The worker is delayed until after the next backward pass, so a step that did not wait would be noticed."""
     events: list[str] = []
     backward = threading.Event()
     training = Training(tmp_path, ema={"overlap": True})

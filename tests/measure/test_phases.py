@@ -282,9 +282,9 @@ def test_several_optimizers_are_one_phase() -> None:
 
 
 def test_phases_agree_with_timers_placed_by_hand() -> None:
-    """In real time, in steps of about 20 ms: each phase is between a timer inside of it and one around it.
+    """Each phase, in real steps of about 20 ms, is between a timer inside of it and one around it.
 
-    That holds however often the machine is somebody else's between two readings of the clock.
+    That holds however often other processes run between two readings of the clock.
     """
     inside: list[tuple[float, float]] = []
 

@@ -38,7 +38,7 @@ class Mixed(nn.Module):
 
 
 def move(model: nn.Module, generator: torch.Generator) -> None:
-    """What an optimizer and forward passes would do."""
+    """Change the model like an optimizer and forward passes."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:

@@ -1,4 +1,4 @@
-"""What the hooks did and cost, as a person reads it."""
+"""The report of what hooks did and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook sees of the run."""
+"""The run as a hook sees it."""
 
 from __future__ import annotations
 

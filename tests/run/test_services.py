@@ -1,4 +1,4 @@
-"""What a script did not name is found where Ignite's own factories keep it, and nowhere else."""
+"""Services that a script did not pass are found only in steps made by Ignite's factories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States whose number can be read back, a folder that holds two of them, and helpers."""
+"""Fixtures of tests of stores: numbered states, and a folder that holds two of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ignite_hooks.store import Entry, FolderStore, Retire
 
 @pytest.fixture(autouse=True)
 def quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync: what a killed process has written is not lost, so in tests syncing would only take time."""
+    """Skip fsync, which only takes time here: what a killed process has written is not lost."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[FolderStore]:
 
 @pytest.fixture
 def two_saved(tmp_path: Path, make_state: Callable[[int], dict[str, Any]]) -> Path:
-    """A closed folder: ``epoch_1.pth`` of iteration 10, then ``last.pth`` of iteration 20."""
+    """Return a closed folder with ``epoch_1.pth`` of iteration 10, then ``last.pth`` of iteration 20."""
     folder = tmp_path / "checkpoints"
     with FolderStore(folder) as opened:
         opened.save("epoch_1.pth", make_state(10), kind="periodic", epoch=1, iteration=10)

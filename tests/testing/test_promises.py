@@ -130,7 +130,7 @@ LEFT = ExitStack()
 
 @pytest.fixture
 def tidy() -> Iterator[None]:
-    """Clean up what the broken hooks of a test have left."""
+    """Clean up what the broken hooks of a test have left behind."""
     yield
     LEFT.pop_all().close()
 

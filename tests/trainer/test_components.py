@@ -24,7 +24,7 @@ _hidden = number = 3
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComponentReader:
-    """Parts of a configuration that lists a module of the user's own."""
+    """Return parts of a configuration that lists a module of the user."""
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: a small configuration, and data of the user's own."""
+"""Helpers for tests of the trainer: a small configuration, and custom data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ignite_hooks.trainer.datasets import Data
 
 
 def blobs(count: int = 48, seed: int = 0) -> Data:
-    """Images of 4 x 4 whose brightest row is their class: learned at once."""
+    """Return images of 4 x 4 whose brightest row is their class, which is learned at once."""
     random = torch.Generator().manual_seed(seed)
 
     def some(count: int) -> TensorDataset:
@@ -26,7 +26,7 @@ def blobs(count: int = 48, seed: int = 0) -> Data:
 
 
 def config(**sections: Any) -> dict[str, Any]:
-    """A configuration that trains in no time."""
+    """Return a configuration that trains almost instantly."""
     training = {"epochs": 2, "batch_size": 16, "seed": 0, **sections.pop("training", {})}
     return {
         "model": {"type": "mlp", "hidden": [8]},
@@ -38,7 +38,7 @@ def config(**sections: Any) -> dict[str, Any]:
 
 
 def write_cifar10(folder: Path, records: int = 20) -> None:
-    """Files of the binary version of CIFAR-10, with fewer images."""
+    """Write files in the binary format of CIFAR-10, with fewer images."""
     random = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:

@@ -215,7 +215,7 @@ def joined_with() -> Iterator[list[Any]]:
 
 @pytest.mark.parametrize("behaviour", ["silent", "dripping"])
 def test_a_dead_webhook_never_holds_the_run(behaviour: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One that accepts and says nothing, and one that says a byte now and then so that no read ever times out."""
+    """One accepts and sends nothing; one sends a byte now and then, so that no read ever times out."""
     over = threading.Event()
     # One that drips is to be left alone for its slowness, and not for a pause of this busy machine between two bytes.
     timeout = 0.5 if behaviour == "silent" else 2

@@ -35,7 +35,7 @@ run.trainer.run(run.data, max_epochs=2)
 
 
 def test_in_a_terminal_log_lines_appear_above_the_bar(tmp_path: Path) -> None:
-    """In a real terminal: what is on its lines at the end is what somebody sees."""
+    """In a real terminal, so that its lines at the end are what a user sees."""
     mine, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 120))
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(tmp_path)]

@@ -27,7 +27,7 @@ NAN, INF = math.nan, math.inf
 
 
 def run(outputs: list[Any], tmp_path: Path, **settings: Any) -> Any:
-    """A run whose steps return these, until the hook has something against it."""
+    """Run steps that return these outputs, until the hook objects."""
     trainer = Engine(lambda engine, batch: batch)
     optimizer = torch.optim.SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(1)], "lr": 0.5}], lr=0.1)
     hook = {"type": "CheckInvalidLossHook", "interval": 1, **settings}
@@ -159,7 +159,7 @@ def test_learning_rates_of_several_optimizers_are_told_once_each() -> None:
 def training(
     make: Callable[[Any], torch.optim.Optimizer], *, every: int = 1, constant: bool = False
 ) -> tuple[Engine, nn.Module, Any]:
-    """A script with batch norm; a step every so many batches. A batch is (x, factor of the loss)."""
+    """Return a script with batch norm and accumulated steps. A batch is (x, factor of the loss)."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     optimizer = make(model.parameters())
@@ -211,7 +211,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def left_out(
     make: Callable[[Any], torch.optim.Optimizer], factors: list[float], tmp_path: Path, **script: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """The script with the hook on all batches, and the script alone on the good ones."""
+    """Return the script with the hook on all batches, and the script alone on the good ones."""
     torch.manual_seed(2)
     data = batches_of(factors)
     trainer, model, optimizer = training(make, **script)

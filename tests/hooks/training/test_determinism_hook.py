@@ -19,7 +19,7 @@ FILE = "weights_digests.jsonl"
 
 
 def a_run() -> tuple[Engine, Any, dict[str, Any]]:
-    """Steps that draw at random."""
+    """Return a run whose steps draw random numbers."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 1))
     with torch.no_grad():
         for weight in model.parameters():

@@ -15,13 +15,13 @@ from tests.ranks import run_ranks
 
 @pytest.fixture(autouse=True)
 def _collecting() -> Iterator[None]:
-    """Garbage is collected as ever before and after a test."""
+    """Enable the garbage collector before and after a test."""
     yield
     gc.enable()
 
 
 def collections(folder: Path, batches: int = 6, **settings: Any) -> list[tuple[int, int]]:
-    """The iterations of one epoch in which garbage is collected, and how deep."""
+    """Return the iterations of one epoch in which garbage is collected, with the generation."""
     trainer = Engine(lambda engine, batch: [[] for _ in range(2000)])
     attach_hooks(trainer, [{"type": "GarbageCollectionHook", **settings}], work_dir=folder)
     found: list[tuple[int, int]] = []

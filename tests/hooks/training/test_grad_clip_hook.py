@@ -14,7 +14,7 @@ DATA = [torch.full((4, 3), float(n)) for n in (1, 5, 0.01, 20)]
 
 
 def a_run(step: str, *, clips: bool, **settings: Any) -> tuple[Engine, torch.nn.Module, torch.optim.Optimizer]:
-    """A trainer whose step clips by itself, or not; with an AMP scaler or not."""
+    """Return a trainer whose step clips or not, with or without an AMP scaler."""
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=step == "fused")

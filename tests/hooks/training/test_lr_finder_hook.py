@@ -18,7 +18,7 @@ SHORT = {"type": "LRFinderHook", "num_iter": 30, "start_lr": 1e-4, "end_lr": 100
 
 
 def a_run(workers: int = 0, number: int = 0) -> tuple[Engine, Any, dict[str, Any]]:
-    """A step with everything that has a state: dropout, batch norm, momentum, a scaler and a scheduler."""
+    """Return a run with everything that has a state: dropout, batch norm, momentum, a scaler and a scheduler."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(8, 1)

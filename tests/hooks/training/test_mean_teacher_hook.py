@@ -39,7 +39,7 @@ def a_run(dtype: torch.dtype = torch.float32) -> tuple[Engine, Any, dict[str, An
 
 
 def train(folder: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> tuple[Pair, dict[str, torch.Tensor]]:
-    """The model after a run, and what the teacher should be by the formula."""
+    """Return the model after a run, and the teacher that the formula gives."""
     trainer, data, services = a_run(dtype)
     model, momentum, interval = services["model"], settings.get("momentum", 0.999), settings.get("interval", 1)
     expected = {name: value.double() for name, value in model.student.state_dict().items()}

@@ -269,7 +269,7 @@ def test_the_checkpoint_of_an_epoch_has_the_scheduler_stepped(tmp_path: Path) ->
 
 
 def in_each_process() -> list[float]:
-    """Each rank measures something else: by rank 0 it grows worse, by rank 1 better."""
+    """Measure something else on each rank: on rank 0 it gets worse, on rank 1 better."""
     rank = idist.get_rank()
     script = Script(plateau, [float(epoch if rank == 0 else -epoch) for epoch in range(4)])
     script.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: script.evaluator.run([1]))

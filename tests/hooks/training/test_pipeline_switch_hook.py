@@ -49,7 +49,7 @@ LOADERS: dict[str, dict[str, Any]] = {
 def run(
     data: Any, tmp_path: Path, *, epochs: int = 4, length: int | None = None, stop_at: int = 0, **given: Any
 ) -> list[Any]:
-    """Which transforms the batches of each epoch went through."""
+    """Return the transforms that the batches of each epoch went through."""
     seen: list[list[Any]] = [[] for _ in range(epochs)]
 
     def step(engine: Engine, batch: Any) -> float:

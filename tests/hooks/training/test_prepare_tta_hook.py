@@ -24,7 +24,7 @@ class First(torch.nn.Module):
 
 
 def attached(folder: Path, tta_cfg: Any, model: Any = None, **services: Any) -> tuple[Runner, list[Any], Engine]:
-    """A runner with a validation and a test, what these see of the model, and the trainer that keeps it alive."""
+    """Return a runner with a validation and a test, what these see of the model, and the trainer."""
     trainer = Engine(lambda *_: None)
     model, seen = First() if model is None else model, []
     engines = {name: Engine(lambda engine, batch: seen.append(model(batch).tolist())) for name in ("val", "test")}

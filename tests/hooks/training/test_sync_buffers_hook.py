@@ -70,7 +70,7 @@ def in_each_process(work_dir: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes has found."""
+    """Return the findings of each of two processes."""
     return run_ranks(in_each_process, str(tmp_path_factory.mktemp("ranks")))
 
 

@@ -37,7 +37,7 @@ class Images(Dataset[Any]):
 def run(
     data: Any, tmp_path: Path, *, epochs: int = 4, stop_at: int = 0, resume: bool = False, seed: int = 0, **given: Any
 ) -> list[list[tuple[int, int]]]:
-    """The sizes of the batches of each epoch."""
+    """Return the sizes of the batches of each epoch."""
     torch.manual_seed(seed)
     seen: list[list[tuple[int, int]]] = [[] for _ in range(epochs)]
 
@@ -205,7 +205,7 @@ def test_a_function_of_ones_own_resizes_anything(tmp_path: Path) -> None:
 
 
 def in_each_process() -> list[list[Any]]:
-    """Each rank with random numbers of its own; batches that are resized, then a data set that is told."""
+    """Give each rank other random numbers; resize batches, then let a data set receive the size."""
     torch.manual_seed(idist.get_rank())
     sizes: list[list[Any]] = [[], []]
     loader = DataLoader(Images(), batch_size=2, num_workers=1)

@@ -50,7 +50,7 @@ class Hands:
 
 
 def a_run(folder: Path, limit: Any, *others: Any, resume: Any = None, **settings: Any) -> tuple[Any, Any]:
-    """A run whose epochs take a minute."""
+    """Return a run whose epochs take a minute."""
     trainer, hands = Engine(lambda engine, batch: 0.5), Hands()
     hook = TimeLimitHook(limit=limit, **settings)
     hook.clock = hands

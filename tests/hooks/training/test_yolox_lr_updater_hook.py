@@ -15,7 +15,7 @@ LENGTH = 4
 
 
 def rates(tmp_path: Path, epochs: int = 10, *, stop_at: int = 0, resume: bool = False, **settings: Any) -> list[Any]:
-    """The rates with which each iteration runs, of two groups."""
+    """Return the rates of each iteration, of two groups."""
     weights = [torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))]
     optimizer = torch.optim.SGD([{"params": [weights[0]]}, {"params": [weights[1]], "lr": 0.5}], lr=1.0)
     model = torch.nn.ParameterList(weights)
@@ -35,7 +35,7 @@ def rates(tmp_path: Path, epochs: int = 10, *, stop_at: int = 0, resume: bool = 
 
 
 def closed_formula(i: int, *, warmup: int, tail: int, by_epoch: bool, epochs: int = 10, least: float = 0.05) -> float:
-    """The rate of iteration i, from 0, of a group with the rate 1; ``warmup`` in iterations, ``tail`` in epochs."""
+    """Return the rate of iteration i, from 0, for a group with rate 1; ``warmup`` in iterations, ``tail`` in epochs."""
     if i < warmup:
         return ((i + 1) / warmup) ** 2
     epoch = i // LENGTH

@@ -61,7 +61,7 @@ def run(
     resume: bool = False,
     **given: Any,
 ) -> Any:
-    """For each epoch the augmentations, whether L1 was on, and the processes that made samples."""
+    """Return for each epoch the augmentations, whether L1 was on, and the processes that made samples."""
     seen: list[tuple[set[str], set[bool], set[int]]] = [(set(), set(), set()) for _ in range(epochs)]
 
     def step(engine: Engine, batch: Any) -> float:
