@@ -248,13 +248,19 @@ def below(place: str, key: object) -> str:
 
 
 def setting_place(place: str, setting: str) -> str:
-    """Return the place of a setting of a hook; an empty name means the hook itself.
+    """Return the place of a setting of a hook; an empty name means the hook itself, and a dotted one is a path.
 
     Example:
-        >>> setting_place("hooks[0]", "interval"), setting_place("hooks[0]", "")
-        ('hooks[0].interval', 'hooks[0]')
+        >>> (
+        ...     setting_place("hooks[0]", "interval"),
+        ...     setting_place("hooks[0]", ""),
+        ...     setting_place("hooks[0]", "metrics.f1"),
+        ... )
+        ('hooks[0].interval', 'hooks[0]', 'hooks[0].metrics.f1')
     """
-    return below(place, setting) if setting else place
+    for key in setting.split(".") if setting else ():
+        place = below(place, key)
+    return place
 
 
 def one_line(error: BaseException) -> str:

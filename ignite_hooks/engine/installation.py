@@ -30,7 +30,7 @@ from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.plan.slots import problems_of
 from ignite_hooks.run.best import rule_for
-from ignite_hooks.text import did_you_mean, shown
+from ignite_hooks.text import did_you_mean, setting_place, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.run.report import Report
@@ -124,7 +124,7 @@ class Installation:
         problems = problems_of(hook)
         if problems:
             hook.priority = before
-            raise ConfigError([Problem(f"{name}.{setting}".rstrip("."), message) for setting, message in problems])
+            raise ConfigError([Problem(setting_place(name, setting), message) for setting, message in problems])
         hook.runner = runner
         try:
             for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
