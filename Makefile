@@ -71,7 +71,7 @@ mlflow: $(VENV)/.installed-test  ## an MLflow server on this machine, with SQLit
 		--artifacts-destination work_dirs/mlflow-server/artifacts
 
 .PHONY: schema
-schema: $(VENV)/.installed-test  ## write configs/schema.json anew, after a setting has changed
+schema: $(VENV)/.installed-test  ## write configs/schema.json again, after a setting has changed
 	$(RUN) -m ignite_hooks schema > configs/schema.json
 
 .PHONY: install
