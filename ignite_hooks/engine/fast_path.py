@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.plan.points import ITERATION_POINTS
 from ignite_hooks.plan.schedule import NEVER
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class IterationBox:
         self._count(n - 1 - self._counted)
         self._counted = n
         runner.state.in_iteration = True
-        fired = calls.fired("iter", n) if self._engine is runner.trainer else frozenset[object]()
+        fired = calls.fired("iter", n) if self.point in ITERATION_POINTS else frozenset[object]()
         before, sets = self._all, self._sets
         sets.gather()
         try:

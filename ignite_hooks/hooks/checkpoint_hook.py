@@ -227,7 +227,7 @@ class CheckpointHook(BaseHook):
         return runner.work_dir / (self.out_dir or "")
 
     def _save_if_best(self, runner: Runner, metric: str, score: float) -> None:
-        rule, step, epoch = rule_for(metric, self.rule), runner.global_step, int(runner.trainer.state.epoch)
+        rule, step, epoch = rule_for(metric, self.rule), runner.global_step, int(runner.trainer_state.epoch)
         # Another hook may have offered the same score before.
         runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule)
         count = f"epoch_{epoch}" if self.counts_epochs else f"iter_{step}"

@@ -134,7 +134,7 @@ class EarlyStoppingHook(BaseHook):
             self._stop_if(runner, self._reason_to_stop(state.last_score), state.stopped_epoch)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        state, step, epoch = self.state, runner.global_step, int(runner.trainer.state.epoch)
+        state, step, epoch = self.state, runner.global_step, int(runner.trainer_state.epoch)
         score = fresh_score(runner, self.monitor)
         if score is None or state.judged_step == step:
             return

@@ -142,7 +142,7 @@ class EvalHook(BaseHook):
             self.evaluate(runner)
             return
         step, length, unit = runner.global_step, runner.trainer_state.epoch_length, self.when.unit
-        done = runner.trainer.state.epoch if unit == "epoch" else step
+        done = runner.trainer_state.epoch if unit == "epoch" else step
         between_epochs = length is not None and step % length == 0
         possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))
         if possible and self.when.due(done) and self.state.evaluated_at != step:
@@ -168,11 +168,11 @@ class EvalHook(BaseHook):
                 raise
             return
         if score is not None:
-            epoch, rule = int(runner.trainer.state.epoch), rule_for(self.metric, self.rule)
+            epoch, rule = int(runner.trainer_state.epoch), rule_for(self.metric, self.rule)
             runner.best.offer(metric, score, step=runner.global_step, epoch=epoch, rule=rule)
 
     def after_train(self, runner: Runner) -> None:
-        done = runner.trainer.state.epoch if self.when.unit == "epoch" else runner.global_step
+        done = runner.trainer_state.epoch if self.when.unit == "epoch" else runner.global_step
         if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.state.aborting:
             self.evaluate(runner)
 

@@ -86,7 +86,7 @@ class _Pictures(BaseHook):
             self._thread.warn_nothing_to_draw(samples.problem)
         elif len(samples):
             step = runner.global_step
-            title = f"{where}, iteration {step}, epoch {runner.trainer.state.epoch}"
+            title = f"{where}, iteration {step}, epoch {runner.trainer_state.epoch}"
             for name, paint in self._paintings(runner, samples, title):
                 self._thread.draw(f"{where}/{name}", step, paint, sample=f"{where} {step}")
 

@@ -194,7 +194,7 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
         runner: The run.
         kind: train, val or test.
     """
-    engine, progress = runner.engine.state, runner.trainer.state
+    engine, progress = runner.engine.state, runner.trainer_state
     # A metric of the trainer with the name of a loss would appear in a line twice.
     beside = losses_of(engine.output) if kind == "train" else {}
     metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}

@@ -211,3 +211,23 @@ def test_the_runner_has_what_the_documents_promise(name: str, tmp_path: Path) ->
     runner = attach_hooks(trainer, [], work_dir=tmp_path)
     trainer.run([1])
     getattr(runner, name)
+
+
+def test_a_runner_outlives_its_trainer(tmp_path: Path) -> None:
+    def train() -> tuple[Any, dict[str, Any]]:
+        tiny = tiny_run()
+        hooks = ["EvalHook", {"type": "EMAHook", "momentum": 0.5}, "LoggerHook"]
+        runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, work_dir=tmp_path, **tiny.services)
+        tiny.trainer.run(tiny.data, max_epochs=2)
+        return runner, runner.validate()
+
+    runner, inside = train()
+    with pytest.raises(ReferenceError, match="no longer exists"):
+        _ = runner.trainer
+    assert runner.validate() == inside  # with the averages, as before
+    assert (runner.epoch, runner.iter, runner.global_step) == (2, 6, 6)
+    assert "EMAHook" in str(runner.plan)
+    assert "EMAHook" in str(runner.report())
+    assert runner.get_service("model") is runner.model
+    for end in (runner.close, runner.detach, runner.detach, runner.close):
+        end()

@@ -204,12 +204,12 @@ def _console_handlers() -> list[Any]:
 
 
 def _epoch(runner: Runner) -> str:
-    epoch, last = max(1, int(runner.trainer.state.epoch)), runner.max_epochs
+    epoch, last = max(1, int(runner.trainer_state.epoch)), runner.max_epochs
     return f"Epoch {epoch}" if last is None else f"Epoch {str(epoch).rjust(len(str(last)))}/{last}"
 
 
 def _losses_and_rate(runner: Runner, optimizer: Any) -> str:
-    words = [f"{name} {float(value):.4g}" for name, value in losses_of(runner.trainer.state.output, "loss").items()]
+    words = [f"{name} {float(value):.4g}" for name, value in losses_of(runner.trainer_state.output, "loss").items()]
     words += [f"{name} {rate:.2e}" for name, rate in list(learning_rates(optimizer).items())[:1]]
     return "  ".join(words)
 

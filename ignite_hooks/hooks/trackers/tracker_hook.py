@@ -161,7 +161,7 @@ def write_histograms(place: Writer, model: Any, step: int) -> None:
 
 def summary_of(runner: Runner) -> str:
     """Return how the run ended, as text."""
-    state = runner.trainer.state
+    state = runner.trainer_state
     lines = [f"epochs: {state.epoch}", f"iterations: {state.iteration}"]
     lines += [f"stopped: {runner.stop_reason}"] if runner.stop_reason else []
     lines += [f"best {name}: {record.score:.6g} at epoch {record.epoch}" for name, record in runner.best.items()]
