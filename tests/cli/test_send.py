@@ -53,3 +53,8 @@ def test_what_cannot_be_sent_is_one_line_and_kept(ask: Ask, tmp_path: Path) -> N
     ]
     for spool in (waiting, foreign):
         assert [record.step for record in Spool(spool.path)] == [1]
+
+
+def test_a_single_record_is_counted_in_the_singular(ask: Ask, tmp_path: Path) -> None:
+    spool = spool_in(tmp_path, scalars(1))
+    assert ask("send", str(tmp_path)) == (0, f"{spool.path}: 1 record sent to Shelf\n", "")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.text import counted
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
@@ -62,7 +63,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     if not tracker.close(failed=False):
         raise ConnectionError("it is not known whether everything has arrived")
     spool.forget_delivered()
-    return f"{sent} records sent to {header['writer'].removesuffix('Writer')}"
+    return f"{counted(sent, 'record')} sent to {header['writer'].removesuffix('Writer')}"
 
 
 def at_home(record: TrackerRecord, written_in: str, folder: Path) -> TrackerRecord | None:
