@@ -14,9 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank
+
+if TYPE_CHECKING:
+    import psutil
 
 PERIOD = 0.2
 """Seconds between two heartbeats, and between two checks of the other ranks."""
@@ -40,7 +43,20 @@ class Peer:
     rank: int
     host: str
     pid: int
-    started: float
+    process: psutil.Process | None = None
+    """The process, if it runs on this machine. Not its start by the clock, which somebody may set while we train."""
+
+    @classmethod
+    def found(cls, rank: int, host: str, pid: int) -> Peer:
+        """Return the process of this number, which may have ended by now."""
+        import psutil
+
+        if host != this_host():
+            return cls(rank, host, pid)
+        try:
+            return cls(rank, host, pid, psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            return cls(rank, host, pid)
 
     @property
     def is_here(self) -> bool:
@@ -54,9 +70,10 @@ class Peer:
         if not self.is_here:
             return False
         try:
-            process = psutil.Process(self.pid)
             # The system may have given the number to another process.
-            return bool(process.status() == psutil.STATUS_ZOMBIE or abs(process.create_time() - self.started) > 1)
+            return (
+                self.process is None or not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE
+            )
         except psutil.NoSuchProcess:
             return True
 
@@ -92,11 +109,11 @@ class Watchdog:
     def begin(self) -> None:
         """Exchange addresses and start the threads; all ranks have to call it."""
         server = _serve() if is_main_process() else None
-        mine = {"host": this_host(), "pid": os.getpid(), "started": started_at(), "port": server and server.port}
+        mine = {"host": this_host(), "pid": os.getpid(), "port": server and server.port}
         mine["network"] = _link(NETWORK)
         gathered = all_gather({**mine, "address": _address()})
         self._peers = [
-            Peer(number, str(of["host"]), int(of["pid"]), float(of["started"]))
+            Peer.found(number, str(of["host"]), int(of["pid"]))
             for number, of in enumerate(gathered)
             if number != rank()
         ]
@@ -285,13 +302,6 @@ _LOST = re.compile("gloo|nccl|connection|socket|peer", re.IGNORECASE)
 def this_host() -> str:
     """Return a name of this machine and its process namespace, different from other machines of the same host name."""
     return f"{socket.gethostname()} {_first_line('/proc/sys/kernel/random/boot_id')} {_link('/proc/self/ns/pid')}"
-
-
-def started_at() -> float:
-    """Return the time at which this process began."""
-    import psutil
-
-    return float(psutil.Process().create_time())
 
 
 def _first_line(path: str) -> str:

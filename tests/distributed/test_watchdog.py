@@ -3,34 +3,47 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
-from ignite_hooks.distributed.watchdog import Peer, is_of_another_rank, started_at, this_host
+from ignite_hooks.distributed.watchdog import Peer, is_of_another_rank, this_host
 from ignite_hooks.errors import HookError
 
 
 def test_a_running_process_has_not_exited() -> None:
-    assert not Peer(1, this_host(), os.getpid(), started_at()).has_exited()
+    assert not Peer.found(1, this_host(), os.getpid()).has_exited()
+
+
+def test_a_clock_that_is_set_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer.found(1, this_host(), os.getpid())
+    now = psutil.boot_time()
+    # Linux gives the time of the boot by today's clock; psutil adds it to the start of a process.
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: now + 3600)
+    assert abs(psutil.Process().create_time() - time.time()) > 1800, "this is where the clock shows"
+    assert not peer.has_exited()
 
 
 def test_a_killed_process_has_exited_even_before_it_is_reaped() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        peer = Peer(1, this_host(), process.pid, psutil.Process(process.pid).create_time())
+        peer = Peer.found(1, this_host(), process.pid)
         assert not peer.has_exited()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert peer.has_exited()
     assert peer.has_exited()
+    assert Peer.found(1, this_host(), process.pid).has_exited()
 
 
-def test_another_process_with_the_same_number_is_not_the_peer() -> None:
-    assert Peer(1, this_host(), os.getpid(), started_at() - 100).has_exited()
+def test_another_process_with_the_same_number_is_not_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer.found(1, this_host(), os.getpid())
+    monkeypatch.setattr(psutil._pslinux.Process, "create_time", lambda *_, **__: 1.0)
+    assert peer.has_exited()
 
 
 def test_nothing_is_known_of_a_process_of_another_machine() -> None:
-    far = Peer(2, "elsewhere x y", 1, 0.0)
+    far = Peer.found(2, "elsewhere x y", 1)
     assert not far.has_exited()
     assert str(far) == "rank 2 (process 1 on elsewhere)"
 
