@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import ignite.distributed as idist
 import torch
@@ -43,15 +42,3 @@ def forked(live: Callable[[Tell], object], ranks: int = 2) -> Iterator[list[Life
 
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(one(rank)) for rank in range(ranks)]
-
-
-def fork_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
-    """Return the results of the function in several processes, as plain data."""
-
-    def live(tell: Tell) -> None:
-        found = function(*args)
-        idist.barrier()
-        tell("returned", found)
-
-    with forked(live, ranks) as lives:
-        return [next(words[1] for words in life.tells() if words[0] == "returned") for life in lives]

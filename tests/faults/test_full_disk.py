@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from ignite_hooks import BaseHook, CheckpointError, HookError, attach_hooks
 from ignite_hooks.store import FolderStore
 from tests.faults.tools import in_memory
-from tests.forks import fork_ranks
+from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.faults
 
@@ -345,7 +345,7 @@ def save_shards(work_dir: str) -> list[str]:
 
 @pytest.mark.slow
 def test_all_ranks_learn_that_the_disk_is_too_full(disk: Path) -> None:
-    for message, saved in fork_ranks(save_shards, str(disk)):
+    for message, saved in run_ranks(save_shards, str(disk)):
         match = re.search(NEEDED, message)
         assert match, message
         assert (float(match[1]), saved) == (STATE, "room")

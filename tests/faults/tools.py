@@ -77,7 +77,7 @@ class Life:
                 os._exit(code)
         os.close(writer)
         self._lines = os.fdopen(reader, "rb")
-        self._ended = False
+        self._code: int | None = None
 
     def tells(self) -> Iterator[list[Any]]:
         """Yield its reports as they arrive, until it ends."""
@@ -85,22 +85,26 @@ class Life:
             words = json.loads(line)
             assert words[0] != "failed", words[1]
             yield words
+        code = self.wait()
+        assert code >= 0 or code == -signal.SIGKILL, f"ended by {signal.Signals(-code).name}, after its last words"
 
     def kill(self) -> None:
         """Kill it with SIGKILL, and wait until it has ended."""
-        os.kill(self.pid, signal.SIGKILL)
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL, "it had ended before"
 
     def wait(self) -> int:
         """Wait for the end and return the exit code."""
-        self._ended = True
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code
 
     def __enter__(self) -> Life:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._ended:
+        if self._code is None:
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
         self._lines.close()

@@ -23,7 +23,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore, Manifest
 from ignite_hooks.store import sharded as sharded_module
 from ignite_hooks.store.archive import write_archive
-from tests.forks import fork_ranks
+from tests.ranks import run_ranks
 from tests.sharded import Training, numbers_of, small_model
 from tests.store.conftest import all_but_newest
 
@@ -57,7 +57,7 @@ def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Return what two ranks have saved, and what they held at the end."""
     folder = tmp_path_factory.mktemp("two_ranks")
-    first, second = fork_ranks(trained, str(folder))
+    first, second = run_ranks(trained, str(folder))
     assert first == second
     return folder, first
 
@@ -113,7 +113,7 @@ def test_the_tools_of_torch_read_it_too(two_ranks: tuple[Path, dict[str, Any]], 
 def test_any_number_of_ranks_resumes_with_the_same_numbers(
     ranks: int, sharded: bool, two_ranks: tuple[Path, dict[str, Any]], saved: Path
 ) -> None:
-    everyone = fork_ranks(resumed, str(saved), sharded, ranks=ranks)
+    everyone = run_ranks(resumed, str(saved), sharded, ranks=ranks)
     for found in everyone:
         assert without(found, "iteration", "resumed") == two_ranks[1]
         assert (found["iteration"], found["resumed"]) == (9, "last")
@@ -123,32 +123,34 @@ def test_any_number_of_ranks_resumes_with_the_same_numbers(
 
 @pytest.mark.parametrize("sharded", [True, False], ids=["a folder", "a file"])
 def test_two_ranks_go_on_from_what_one_has_saved(sharded: bool, tmp_path: Path) -> None:
-    (alone,) = fork_ranks(trained, str(tmp_path), sharded, ranks=1)
+    (alone,) = run_ranks(trained, str(tmp_path), sharded, ranks=1)
     assert (tmp_path / ("last" if sharded else "last.pth")).exists()
-    for found in fork_ranks(resumed, str(tmp_path)):
+    for found in run_ranks(resumed, str(tmp_path)):
         assert without(found, "iteration", "resumed") == alone
 
 
 def test_replicated_shards_are_saved_once_and_can_be_resharded(tmp_path: Path) -> None:
-    saved, same = fork_ranks(trained, str(tmp_path), True, [2, 1])
+    saved, same = run_ranks(trained, str(tmp_path), True, [2, 1])
     (weight,) = [
         s for s in FolderStore(tmp_path).load_shards(tmp_path / "last")["shards"] if s[1] == "optimizer.state.0.exp_avg"
     ]
     assert len(weight[5]) == 1
-    for found in fork_ranks(resumed, str(tmp_path), True, 4, [1, 2]):
+    for found in run_ranks(resumed, str(tmp_path), True, 4, [1, 2]):
         assert without(found, "iteration", "resumed") == saved == same
 
 
-def test_a_resumed_run_ends_like_one_never_stopped(tmp_path: Path) -> None:
-    def both(folder: Path) -> list[Any]:
-        whole = Training(folder / "whole", EMAHook(), CheckpointHook())
-        whole.run(4)
-        Training(folder / "parts", EMAHook(), CheckpointHook()).run(2)
-        parts = Training(folder / "parts", EMAHook(), CheckpointHook(), resume="auto")
-        parts.run(4)
-        return [whole.holds(), parts.holds()]
+def both(work_dir: str) -> list[Any]:
+    folder = Path(work_dir)
+    whole = Training(folder / "whole", EMAHook(), CheckpointHook())
+    whole.run(4)
+    Training(folder / "parts", EMAHook(), CheckpointHook()).run(2)
+    parts = Training(folder / "parts", EMAHook(), CheckpointHook(), resume="auto")
+    parts.run(4)
+    return [whole.holds(), parts.holds()]
 
-    for whole, parts in fork_ranks(both, tmp_path):
+
+def test_a_resumed_run_ends_like_one_never_stopped(tmp_path: Path) -> None:
+    for whole, parts in run_ranks(both, str(tmp_path)):
         assert whole == parts
 
 
@@ -190,7 +192,7 @@ def test_a_damaged_one_is_noticed(harm: Callable[[Path], None], reason: str, sav
 
 def test_every_rank_falls_back_to_the_newest_that_is_whole(saved: Path) -> None:
     damage("__1_0.distcp")(saved / "last")
-    found = fork_ranks(resumed, str(saved), True, 3)
+    found = run_ranks(resumed, str(saved), True, 3)
     assert [each["resumed"] for each in found] == ["epoch_3", "epoch_3"]
 
 
@@ -203,7 +205,7 @@ def load_named(work_dir: str, name: str) -> str:
 
 def test_all_ranks_refuse_what_one_of_them_finds_damaged(saved: Path) -> None:
     damage("__1_0.distcp")(saved / "last")
-    for message in fork_ranks(load_named, str(saved), "last"):
+    for message in run_ranks(load_named, str(saved), "last"):
         assert message == f"cannot load {saved / 'last'}: __1_0.distcp: wrong checksum (rank 0 and 1 more)"
 
 
@@ -234,7 +236,7 @@ def failing_save(work_dir: str, failing: int, where: str) -> list[Any]:
 
 @pytest.mark.parametrize(("failing", "where"), [(0, "data"), (1, "data"), (1, "list")])
 def test_if_one_rank_fails_none_commits_and_all_learn_it(failing: int, where: str, tmp_path: Path) -> None:
-    for message, names in fork_ranks(failing_save, str(tmp_path), failing, where):
+    for message, names in run_ranks(failing_save, str(tmp_path), failing, where):
         assert f"rank {failing}" in message
         assert "No space left" in message or "disk full" in message
         assert "extra" not in names
@@ -258,7 +260,7 @@ def failing_run(work_dir: str) -> dict[str, Any]:
 
 
 def test_a_failing_run_of_one_rank_saves_its_state(tmp_path: Path) -> None:
-    (held,) = fork_ranks(failing_run, str(tmp_path), ranks=1)
+    (held,) = run_ranks(failing_run, str(tmp_path), ranks=1)
     state = FolderStore(tmp_path).load(tmp_path / "exception_iter_4")
     assert numbers_of(state["state_dict"]) == held["weights"]
     assert numbers_of(state["optimizer"]["state"]) == held["optimizer"]
@@ -291,7 +293,7 @@ def evaluated(work_dir: str, by_hook: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("by_hook", [False, True], ids=["by the script", "by EvalHook"])
 def test_a_sharded_best_checkpoint_holds_weights_and_averages(by_hook: bool, tmp_path: Path) -> None:
-    first, second = fork_ranks(evaluated, str(tmp_path), by_hook)
+    first, second = run_ranks(evaluated, str(tmp_path), by_hook)
     assert first == second
     scores = first["scores"]
     assert len(scores) == 3
