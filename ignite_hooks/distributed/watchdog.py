@@ -44,11 +44,11 @@ class Peer:
     host: str
     pid: int
     process: psutil.Process | None = None
-    """The process, if it runs on this machine. Not its start by the clock, which somebody may set while we train."""
+    """The process, if it runs on this machine. Its start time would not identify it: setting the clock changes that."""
 
     @classmethod
     def found(cls, rank: int, host: str, pid: int) -> Peer:
-        """Return the process of this number, which may have ended by now."""
+        """Return the peer; look its process up by number, if it runs on this machine and has not ended yet."""
         import psutil
 
         if host != this_host():

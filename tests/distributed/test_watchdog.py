@@ -16,12 +16,12 @@ def test_a_running_process_has_not_exited() -> None:
     assert not Peer.found(1, this_host(), os.getpid()).has_exited()
 
 
-def test_a_clock_that_is_set_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_the_clock_does_not_end_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Peer.found(1, this_host(), os.getpid())
     now = psutil.boot_time()
-    # Linux gives the time of the boot by today's clock; psutil adds it to the start of a process.
+    # Linux derives the boot time from the clock, and psutil adds it to the start of a process.
     monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: now + 3600)
-    assert abs(psutil.Process().create_time() - time.time()) > 1800, "this is where the clock shows"
+    assert abs(psutil.Process().create_time() - time.time()) > 1800, "the start time of a process follows the clock"
     assert not peer.has_exited()
 
 

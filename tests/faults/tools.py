@@ -86,7 +86,7 @@ class Life:
             assert words[0] != "failed", words[1]
             yield words
         code = self.wait()
-        assert code >= 0 or code == -signal.SIGKILL, f"ended by {signal.Signals(-code).name}, after its last words"
+        assert code >= 0 or code == -signal.SIGKILL, f"the process was ended by {signal.Signals(-code).name}"
 
     def kill(self) -> None:
         """Kill it with SIGKILL, and wait until it has ended."""
