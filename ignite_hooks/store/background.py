@@ -8,19 +8,31 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ignite_hooks.store.copies import Buffers, Copies
+from ignite_hooks.store.buffers import Buffers
+from ignite_hooks.store.copies import Copies
 
 logger = logging.getLogger(__name__)
 
 
 class BackgroundSaving:
-    """A save that has begun; see `Saving`."""
+    """A save that has begun; see `Saving`.
 
-    def __init__(self, path: Path, copies: Copies) -> None:
+    Args:
+        path: Where the file will be.
+        copies: The copies that are written; None where the state itself is.
+        waited: The seconds for which it waited for an earlier save.
+    """
+
+    def __init__(self, path: Path, copies: Copies | None, waited: float = 0.0) -> None:
         self.path = path
-        self.wait_copied = copies.wait
+        self.waited = waited
+        self._copies = copies
         self._error: BaseException | None = None
         self._finished = threading.Event()
+
+    def wait_copied(self) -> None:
+        if self._copies is not None:
+            self._copies.wait()
 
     def done(self) -> bool:
         return self._finished.is_set()
@@ -36,7 +48,7 @@ class BackgroundSaving:
         self._finished.wait()
 
     def run(self, write: Callable[[], Path], done: Callable[[], None] | None) -> None:
-        """Write the file; called once, in the saving thread."""
+        """Write the file; called once, in the saving thread or, without copies, in that of the training."""
         try:
             self.path = write()
         except BaseException as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -111,6 +111,12 @@ class CommitLog:
                 self._remove(entry)
             self.manifest = self.manifest.deleted(entry)
         if self.manifest != found:
+            self.manifest.save(self.folder)
+
+    def adopt(self, found: Sequence[Entry]) -> None:
+        """List files that were found in the folder."""
+        if found:
+            self.manifest = self.manifest.with_found(found)
             self.manifest.save(self.folder)
 
     def _is_intact(self, entry: Entry) -> bool:

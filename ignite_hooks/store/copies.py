@@ -9,57 +9,22 @@ from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import ALIGNMENT, host_memory
+from ignite_hooks.store.buffers import Buffers, NoRoomError
 from ignite_hooks.store.plain import find_place
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
 
-MOST_BUFFERS: Final = 2
 # Smaller copies keep the GIL: getting it back may take 5 ms.
 SMALL: Final = 32 * 1024
 
 
-class Buffer:
-    """Memory of the host that grows and is never given back: touching new memory costs more than a copy."""
-
-    def __init__(self) -> None:
-        self.memory: Tensor | None = None
-        self.address = 0
-        self.view = memoryview(b"")
-
-    def reserve(self, size: int, pinned: bool) -> None:
-        """Make room for this many bytes."""
-        import torch
-
-        if size > len(self.view) or (pinned and self.memory is not None and not self.memory.is_pinned()):
-            self.memory, self.view = None, memoryview(b"")
-            self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-            self.address = self.memory.data_ptr()
-            self.view = host_memory(self.address, size, writable=True)
-
-
-class Buffers:
-    """At most two buffers: one to fill while the other is being written."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._free: list[Buffer] = []
-        self._changed = threading.Condition()
-
-    def acquire(self) -> Buffer:
-        """Return a free buffer; wait while both are in use."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free or self.count < MOST_BUFFERS)
-            if self._free:
-                return self._free.pop()
-            self.count += 1
-            return Buffer()
-
-    def release(self, buffer: Buffer) -> None:
-        """Make the buffer available to another save."""
-        with self._changed:
-            self._free.append(buffer)
-            self._changed.notify()
+def copy_if_room(shared: Sequence[Tensor], steady: Collection[Tensor], buffers: Buffers) -> Copies | None:
+    """Return copies, see `Copies`; None where there is no memory for them."""
+    try:
+        return Copies(shared, steady, buffers)
+    except NoRoomError:
+        return None
 
 
 class Copies:
@@ -71,7 +36,7 @@ class Copies:
     Args:
         shared: tensors that share memory with the state.
         steady: tensors that do not change before `wait` has returned; all others are copied at once.
-        buffers: where the memory comes from.
+        buffers: where the memory comes from; `NoRoomError` if there is none.
     """
 
     def __init__(self, shared: Sequence[Tensor], steady: Collection[Tensor], buffers: Buffers) -> None:
@@ -92,9 +57,9 @@ class Copies:
         sizes = {key: storage.nbytes() for key, storage in storages.items()}
         self._versions = _versions(steady, storages)
         cuda = torch.cuda.is_available() and any(tensor.is_cuda for tensor in shared)
-        self._buffers, self._buffer = buffers, buffers.acquire()
+        self._buffers = buffers
+        self._buffer = buffers.acquire(sum(sizes.values()) + ALIGNMENT * len(sizes), pinned=cuda)
         try:
-            self._buffer.reserve(sum(sizes.values()) + ALIGNMENT * len(sizes), cuda)
             later = {key: storages.pop(key) for key in dict.fromkeys(key for key, _, _ in self._versions)}
             self._cuda = CudaCopies(self, (storages, later)) if cuda else None
             self._rest = [(storage, sizes[key]) for key, storage in later.items() if key not in self.views]

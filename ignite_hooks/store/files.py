@@ -196,7 +196,8 @@ def set_aside(path: Path, word: str) -> Path:
 def explain(error: BaseException, folder: Path, needed: int = 0) -> str:
     """Put into words what went wrong on the disk."""
     if isinstance(error, OSError) and error.errno in DISK_FULL:
-        return f"disk full, needs {needed / MEGABYTE:.1f} MB, {_free(folder)} free in {folder}"
+        reason = "quota used up" if error.errno == errno.EDQUOT else "disk full"
+        return f"{reason}, needs {needed / MEGABYTE:.1f} MB, {_free(folder)} free in {folder}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename or folder})"
     lines = str(error).splitlines()

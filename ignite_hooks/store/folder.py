@@ -18,19 +18,19 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import BackgroundSaving, SavingThread
 from ignite_hooks.store.commit import CommitLog
-from ignite_hooks.store.copies import Copies
+from ignite_hooks.store.copies import copy_if_room
 from ignite_hooks.store.files import (
     discard,
     explain,
     make_folder,
     new_file,
     open_regular,
-    remove_all_temporary,
     remove_temporary,
     sync_folder,
     temporary_path,
     try_to_write,
 )
+from ignite_hooks.store.found import find_unlisted
 from ignite_hooks.store.interface import Retire, Saving
 from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.store.manifest import (
@@ -41,10 +41,10 @@ from ignite_hooks.store.manifest import (
     Entry,
     Kind,
     Manifest,
-    check_name,
     content_of,
-    name_with_hash,
 )
+from ignite_hooks.store.names import check_name, name_with_hash
+from ignite_hooks.store.place import Place
 from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
 from ignite_hooks.store.verify import mismatch, read_state, why_unusable
 
@@ -71,6 +71,7 @@ class FolderStore:
         self.folder = Path(folder).absolute()
         self._lock = FolderLock(self.folder)
         self._log = CommitLog(self.folder)
+        self._place = Place(self.folder, self._lock, self._log)
         self._writer: SavingThread | None = None
 
     def open(self) -> Self:
@@ -82,8 +83,7 @@ class FolderStore:
                 _closed_in_forked_children().add(self)
                 try:
                     try_to_write(self.folder)
-                    remove_all_temporary(self.folder)
-                    self._log.recover()
+                    self._place.settle_in()
                 except BaseException:
                     self.close()
                     raise
@@ -128,8 +128,15 @@ class FolderStore:
         plain, shared = to_plain_and_shared(dict(state))
         if self._writer is None:
             self._writer = SavingThread()
+        buffers = self._writer.buffers
+        waited_before = buffers.waited
         with self._wrap_errors(f"save {name}", plain):
-            copies = Copies(shared, steady, self._writer.buffers)
+            copies = copy_if_room(shared, steady, buffers)
+        saving = BackgroundSaving(path, copies, buffers.waited - waited_before)
+        if copies is None:
+            self._wait_for_saves()
+            saving.run(lambda: self._write(name, plain, make_entry, retire), done)
+            return saving
 
         def write() -> Path:
             try:
@@ -142,7 +149,6 @@ class FolderStore:
             finally:
                 copies.release()
 
-        saving = BackgroundSaving(path, copies)
         try:
             with self._wrap_errors(f"save {name}", plain):
                 self._writer.start(saving, write, done)
@@ -150,6 +156,16 @@ class FolderStore:
             copies.release()
             raise
         return saving
+
+    def busy(self) -> bool:
+        """Return whether `begin` would wait until an earlier save is written."""
+        return self._writer is not None and self._writer.buffers.busy()
+
+    def retire(self, retire: Retire) -> None:
+        """Delete the checkpoints that a rule chooses."""
+        self._check_open("delete checkpoints")
+        self._wait_for_saves()
+        self._retire(retire)
 
     def start_afresh(self) -> Path | None:
         """Move what earlier runs saved here into a subfolder; return it, or None if there was nothing."""
@@ -174,7 +190,7 @@ class FolderStore:
     def newest(self) -> Path | None:
         """Return the newest checkpoint by iteration that verifies; None if nothing was ever saved."""
         self._wait_for_saves()
-        entries = self._current_manifest().newest_first()
+        entries = self._manifest_with_found().newest_first()
         if not entries:
             self._fail_after_damage()
             return None
@@ -230,6 +246,7 @@ class FolderStore:
         self._check_open(f"save {name}")
         self._wait_for_saves()
         with self._wrap_errors(f"save {name}"):
+            self._place.go_back()
             temporary = temporary_path(self.folder, name)
             temporary.mkdir()
             return temporary
@@ -258,7 +275,9 @@ class FolderStore:
                 if (size := (temporary / file.name).stat().st_size) != file.size:
                     raise CheckpointError(f"cannot save {name}: {file.name} has {size} bytes, not {file.size}")
             sync_folder(temporary)
+            self._place.check()
             self._log.commit(temporary, entry)
+            self._place.check()
         if retire is not None:
             self._retire(retire, entry)
         return self.folder / entry.name
@@ -299,10 +318,13 @@ class FolderStore:
     ) -> Path:
         temporary = temporary_path(self.folder, name_with_hash(name))
         with self._wrap_errors(f"save {name}", plain):
+            self._place.go_back()
             try:
                 size, sha256 = write_state(temporary, plain, copies)
                 entry = make_entry(name_with_hash(name, sha256), size, sha256)
+                self._place.check()
                 self._log.commit(temporary, entry)
+                self._place.check()
             except BaseException:
                 remove_temporary(temporary)
                 raise
@@ -310,17 +332,25 @@ class FolderStore:
             self._retire(retire, entry)
         return self.folder / entry.name
 
-    def _retire(self, retire: Retire, saved: Entry) -> None:
+    def _retire(self, retire: Retire, saved: Entry | None = None) -> None:
         try:
-            going = [entry for entry in retire(self.entries()) if entry.name != saved.name]
+            going = [entry for entry in retire(self.entries()) if saved is None or entry.name != saved.name]
             with self._wrap_errors("delete checkpoints"):
+                self._place.check()
                 self._log.delete(going)
         except Exception:
-            # The state is saved; older files that stay do no harm.
-            logger.exception("%s is saved, but what it replaces could not be deleted", self.folder / saved.name)
+            # Older files that stay do no harm.
+            logger.exception("%s could not be deleted", not_deleted(saved, self.folder))
 
     def _current_manifest(self) -> Manifest:
         return self._log.manifest if self._lock.held else self._log.read()
+
+    def _manifest_with_found(self) -> Manifest:
+        """Return the manifest; a reader, who lists nothing, takes what it does not list into account."""
+        manifest = self._current_manifest()
+        if self._lock.held or not self.folder.is_dir():
+            return manifest
+        return manifest.with_found(find_unlisted(self.folder, {entry.name for entry in manifest.entries}))
 
     def _find_entry(self, name: str) -> Entry | None:
         try:
@@ -357,6 +387,13 @@ def write_state(path: Path, plain: dict[str, Any], copies: Mapping[int, memoryvi
     with new_file(path) as file:
         write_archive(file, plain, copies)
     return file.size, file.sha256
+
+
+def not_deleted(saved: Entry | None, folder: Path) -> str:
+    """Return a description of the files that a save, or the end of a run, should have deleted."""
+    if saved is None:
+        return f"what is no longer needed in {folder}"
+    return f"{folder / saved.name} is saved, but what it replaces"
 
 
 def _explain_files(names: list[str], temporary: Path) -> str:

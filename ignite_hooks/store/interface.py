@@ -23,6 +23,9 @@ class Saving(Protocol):
     path: Path
     """Where the file will be; with ``{hash}`` in the name, known only after `wait` has returned."""
 
+    waited: float
+    """The seconds for which it waited for an earlier save, before the state was copied."""
+
     def wait_copied(self) -> None:
         """Return once the state may change."""
 
@@ -78,7 +81,10 @@ class Store(Protocol):
     ) -> Saving:
         """Begin a save: as `save`, but the file is written while the program continues.
 
-        All other methods except `entries` and `verify` wait for saves under way; none of them reports their failures.
+        Where there is no memory for a copy of the state, the file is written before `begin` returns.
+
+        All other methods except `busy`, `entries` and `verify` wait for saves under way; none of them reports their
+        failures.
 
         Args:
             name: as in `save`.
@@ -92,6 +98,12 @@ class Store(Protocol):
                 Everything else in the state may change as soon as `begin` returns.
             done: called in the saving thread when the save has succeeded or failed; it must not use the store.
         """
+
+    def busy(self) -> bool:
+        """Return whether `begin` would wait until an earlier save is written."""
+
+    def retire(self, retire: Retire) -> None:
+        """Delete the entries that a rule chooses; if it or a deletion fails, that is logged."""
 
     def start_afresh(self) -> Path | None:
         """Move away what earlier runs saved here; return its new place, or None if there was nothing."""

@@ -13,38 +13,21 @@ from typing import Any, Final, Literal, get_args
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.files import open_regular, write_whole
+from ignite_hooks.store.names import MANIFEST, check_name
 
-Kind = Literal["periodic", "best", "last", "manual", "exception", "published"]
+Kind = Literal["periodic", "best", "last", "manual", "exception", "published", "found"]
 
-FILE_NAME: Final = "manifest.json"
+FILE_NAME: Final = MANIFEST
 FORMAT: Final = 1
 KINDS: Final = get_args(Kind)
 # At one iteration: what is saved for resuming first, then what the user asked for, then the rest.
-PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "exception", "best", "published")
+PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "found", "exception", "best", "published")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9_=+@-][A-Za-z0-9._=+@-]{0,199}")
-HASH: Final = "{hash}"
-HASH_DIGITS: Final = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 STATE: Final = "state.pth"
 """The file of a sharded checkpoint that holds everything but the shards."""
 # Those of torch.distributed.checkpoint, and ours.
 _PART_NAME = re.compile(r"\.metadata|state\.pth|__[0-9]{1,9}_[0-9]{1,9}\.distcp")
-
-
-def check_name(name: object) -> str:
-    """Return the name if it can only mean a checkpoint in the folder; raise an error otherwise."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(FILE_NAME):
-        raise CheckpointError(
-            f"{name!r} is not a name for a checkpoint: up to 200 letters, digits and . _ = + @ -, "
-            f"no dot in front, not {FILE_NAME}"
-        )
-    return name
-
-
-def name_with_hash(name: object, sha256: str = "0" * 64) -> str:
-    """Return the checked name, with ``{hash}`` replaced by the first digits of the checksum."""
-    return check_name(name.replace(HASH, sha256[:HASH_DIGITS], 1) if isinstance(name, str) else name)
 
 
 @dataclass(frozen=True)
@@ -139,6 +122,10 @@ class Manifest:
         """Return the entries to resume from, best first; of two of one kind and iteration, the one saved last."""
         latest_first = [entry for entry in self.entries[::-1] if entry.kind != "published"]
         return sorted(latest_first, key=resuming_order)
+
+    def with_found(self, entries: Iterable[Entry]) -> Manifest:
+        """Return a manifest that lists these files too, as older than all others."""
+        return replace(self, entries=(*entries, *self.entries))
 
     def announce(self, entry: Entry) -> Manifest:
         """Return a manifest that says that the file of this entry is about to get its name."""

@@ -13,7 +13,8 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import run_callback
 from ignite_hooks.store.interface import Retire, Saving
-from ignite_hooks.store.manifest import HASH, Entry, Kind, Manifest, name_with_hash
+from ignite_hooks.store.manifest import Entry, Kind, Manifest
+from ignite_hooks.store.names import HASH, name_with_hash
 from ignite_hooks.store.plain import size_in_bytes, to_plain
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class FinishedSaving:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.waited = 0.0
 
     def wait_copied(self) -> None:
         """Return at once, as the state is copied already."""
@@ -70,7 +72,7 @@ class MemoryStore:
         self.states[name] = plain
         self._manifest = self._manifest.announce(entry).settle(happened=True)
         if retire is not None:
-            self._retire(retire, entry)
+            self.retire(retire, entry)
         return Path(name)
 
     def begin(
@@ -91,11 +93,17 @@ class MemoryStore:
         run_callback(done)
         return FinishedSaving(path)
 
-    def _retire(self, retire: Retire, saved: Entry) -> None:
+    def busy(self) -> bool:
+        """Return False: every save ends at once."""
+        return False
+
+    def retire(self, retire: Retire, saved: Entry | None = None) -> None:
+        """Delete the states that a rule chooses, but never the one that has just been saved."""
         try:
-            self._delete([entry for entry in retire(self.entries()) if entry.name != saved.name])
+            self._delete([entry for entry in retire(self.entries()) if saved is None or entry.name != saved.name])
         except Exception:
-            logger.exception("%s is saved, but what it replaces could not be deleted", saved.name)
+            what = "what is no longer needed" if saved is None else f"{saved.name} is saved, but what it replaces"
+            logger.exception("%s could not be deleted", what)
 
     def _delete(self, entries: Iterable[Entry]) -> None:
         self._manifest = self._manifest.without(entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import PurePath
@@ -18,6 +19,8 @@ ALLOWED = "numbers, text, lists, tuples, sets, dicts and tensors"
 # weights_only=True reads numbers of at most 255 bytes.
 LARGEST_INT_BITS = 2039
 ORDINARY = 1 << 64
+DEEPEST_LEFT_OUT = 2
+"""How deep the item of a mapping is at most that is left out because it is too deep or contains itself."""
 AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
 
@@ -40,6 +43,21 @@ def to_plain_and_shared(value: object) -> tuple[Any, list[Tensor]]:
     conversion = _Conversion(clone=False)
     conversion.shared = []
     return conversion.convert_all(value, ""), conversion.shared
+
+
+def to_plain_leaving_out(value: object, place: str = "", *, copies_nothing: bool = False) -> tuple[Any, dict[str, str]]:
+    """Convert as `to_plain`, without the parts that cannot be saved; also return these, by place, with the reason.
+
+    A part is the item of a mapping; a list that holds something unsavable is left out whole. Sharded tensors stay.
+
+    Args:
+        value: the state.
+        place: its name in messages.
+        copies_nothing: whether the result is only looked at: tensors stay what they are.
+    """
+    conversion = _Conversion(clone=False)
+    conversion.left_out, conversion.copies_nothing = {}, copies_nothing
+    return conversion.convert_all(value, place), conversion.left_out
 
 
 def find_place(plain: object, storage: UntypedStorage) -> str:
@@ -77,7 +95,7 @@ def size_in_bytes(plain: object) -> int:
         elif isinstance(value, torch.Tensor):
             if value.layout == torch.strided:
                 storage = value.untyped_storage()
-                sizes[storage.data_ptr() or id(value)] = storage.nbytes()
+                sizes[storage._cdata] = storage.nbytes()
             else:
                 sizes[id(value)] = value.numel() * value.element_size()
     return sum(sizes.values())
@@ -95,12 +113,25 @@ def _text(place: Place) -> str:
     return (place + "".join(reversed(keys))).removeprefix("" if place else ".")
 
 
+def _depth(place: Place) -> int:
+    depth = 0
+    while not isinstance(place, str):
+        place, depth = place[0], depth + 1
+    return depth
+
+
+class UnsavableError(CheckpointError):
+    """A part of a state is of a type that no checkpoint can hold."""
+
+
 class _Conversion:
     """One conversion; it remembers the copies it made, so that shared weights stay shared."""
 
     def __init__(self, clone: bool) -> None:
         import torch
 
+        self.left_out: dict[str, str] | None = None
+        self.copies_nothing = False
         self.shared: list[Tensor] | None = None
         self._torch = torch
         self._clone = clone
@@ -113,7 +144,7 @@ class _Conversion:
         try:
             return self.convert(value, place)
         except RecursionError:
-            raise CheckpointError(f"{place or 'state'}: cannot be saved: too deep, or contains itself") from None
+            raise UnsavableError(f"{place or 'state'}: cannot be saved: too deep, or contains itself") from None
 
     def convert(self, value: Any, place: Place) -> Any:
         kind = type(value)
@@ -147,7 +178,7 @@ class _Conversion:
             return value
         if isinstance(value, dict):
             return self._dict(value, place)
-        if isinstance(value, list):
+        if isinstance(value, list | deque):
             return self._list(value, place)
         if isinstance(value, tuple):
             return tuple(self._list(value, place))
@@ -175,13 +206,34 @@ class _Conversion:
         return value
 
     def _dict(self, value: Mapping[Any, Any], place: Place) -> dict[Any, Any]:
+        if self.left_out is not None:
+            return self._saved_part_of(value, place)
         plain: dict[Any, Any] = {}
         for key, item in value.items():
             plain_key = key if type(key) is str else self._key(key, place)
             if plain_key in plain:
                 here = _text((place, plain_key, False))
-                raise CheckpointError(f"{here}: cannot be saved: two keys become {plain_key!r}")
+                raise UnsavableError(f"{here}: cannot be saved: two keys become {plain_key!r}")
             plain[plain_key] = item if type(item) in AS_THEY_ARE else self.convert(item, (place, plain_key, False))
+        return plain
+
+    def _saved_part_of(self, value: Mapping[Any, Any], place: Place) -> dict[Any, Any]:
+        """Return a mapping without the items that cannot be saved, which are noted."""
+        assert self.left_out is not None
+        plain: dict[Any, Any] = {}
+        for key, item in value.items():
+            here = (place, key, False)
+            try:
+                plain_key = self._key(key, place)
+                if plain_key in plain:
+                    raise UnsavableError(f"{_text(here)}: cannot be saved: two keys become {plain_key!r}")
+                plain[plain_key] = self.convert(item, here)
+            except UnsavableError as error:
+                self.left_out[_text(here)] = str(error)
+            except RecursionError:
+                if _depth(place) > DEEPEST_LEFT_OUT:
+                    raise
+                self.left_out[_text(here)] = f"{_text(here)}: cannot be saved: too deep, or contains itself"
         return plain
 
     def _key(self, key: object, place: Place) -> Any:
@@ -191,7 +243,12 @@ class _Conversion:
         return plain
 
     def _tensor(self, value: Tensor, place: Place) -> Tensor:
+        if self.copies_nothing and not value.is_meta:
+            return value
         tensor = value.detach()
+        if self.left_out is not None and hasattr(tensor, "_local_tensor"):
+            # A sharded tensor, which the store writes in another way.
+            return value
         if type(tensor) is not self._torch.Tensor or tensor.is_meta:
             raise _refusal(place, value, " without data" if tensor.is_meta else "")
         if tensor.layout is not self._torch.strided:
@@ -227,9 +284,9 @@ class _Conversion:
         raise _refusal(place, value)
 
 
-def _refusal(place: Place, value: object, detail: str = "") -> CheckpointError:
+def _refusal(place: Place, value: object, detail: str = "") -> UnsavableError:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, bytes):
         # weights_only=True opens bytes, but not empty ones.
         detail = " without content"
-    return CheckpointError(f"{_text(place) or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")
+    return UnsavableError(f"{_text(place) or 'state'}: cannot be saved: {name}{detail}; a state holds {ALLOWED}")

@@ -130,6 +130,7 @@ def test_it_is_read_right_where_offsets_could_be_calculated(
         assert_same(torch.load(tmp_path / "ours.pth", mmap=True, weights_only=True), state)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|BSC):UserWarning")  # the first one in a process warns
 @pytest.mark.parametrize("name", ["types", "tied", "trained", "many", "sparse"])
 def test_equal_states_make_equal_files(name: str) -> None:
     state = STATES[name]()

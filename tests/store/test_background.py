@@ -136,6 +136,22 @@ def test_a_third_save_waits_for_the_first(store: FolderStore, make_state: MakeSt
     assert store._writer.buffers.count == 2
 
 
+def test_a_store_is_busy_when_the_next_save_would_wait(
+    store: FolderStore, make_state: MakeState, gate: threading.Event
+) -> None:
+    busy = [store.busy()]
+    savings = []
+    for number in (1, 2):
+        savings.append(begin(store, make_state(number), number))
+        busy.append(store.busy())
+    gate.set()
+    for saving in savings:
+        saving.wait()
+    store.newest()
+    assert [*busy, store.busy()] == [False, False, True, False]
+    assert [saving.waited for saving in savings] == [0.0, 0.0]
+
+
 def test_while_writing_keeps_up_there_is_one_buffer(store: FolderStore, make_state: MakeState) -> None:
     for number in range(5):
         begin(store, make_state(number), number).wait()

@@ -287,7 +287,8 @@ def test_a_failing_disk_costs_only_that_save(
         if error is not None:
             assert isinstance(error.__cause__, OSError)
             assert error.__cause__.errno == number
-            full = "disk full, needs 0.0 MB, " if number in (errno.ENOSPC, errno.EDQUOT) else ""
+            reasons = {errno.ENOSPC: "disk full, needs 0.0 MB, ", errno.EDQUOT: "quota used up, needs 0.0 MB, "}
+            full = reasons.get(number, "")
             assert str(error).startswith(f"cannot save last.pth: {full}")
         assert not list(two_saved.glob(".tmp-*"))
         restarted = FolderStore(two_saved)

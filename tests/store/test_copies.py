@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.copies import Buffers, Copies
+from ignite_hooks.store.buffers import Buffers
+from ignite_hooks.store.copies import Copies
 
 
 def test_memory_freed_before_its_copy_is_noticed() -> None:

@@ -110,4 +110,5 @@ def test_a_file_system_without_locks_is_a_warning(
 
 def test_the_lock_file_says_who_holds_it(store: FolderStore) -> None:
     owner = json.loads((store.folder / ".lock").read_text())
+    assert len(owner.pop("token")) == 16
     assert owner == {"pid": os.getpid(), "host": os.uname().nodename}
