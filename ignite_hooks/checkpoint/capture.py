@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.checkpoint.all_or_nothing import OWNERS, owner_of, several_in
+from ignite_hooks.checkpoint.changed_settings import optimizer_settings, scheduler_settings
+from ignite_hooks.checkpoint.environment import environment
+from ignite_hooks.checkpoint.formats import FORMAT
+from ignite_hooks.checkpoint.left_out import without_methods
+from ignite_hooks.checkpoint.script_state import local_objects
 from ignite_hooks.distributed.collectives import all_gather, world_size
-from ignite_hooks.errors import CheckpointError
-from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.model.optimizers import param_groups
+from ignite_hooks.model.parts import by_part, each, is_several, parts_of
+from ignite_hooks.model.wrapping import plain_state
 from ignite_hooks.plan.settings_digest import settings_of_hooks
 from ignite_hooks.run.progress import progress_of
 from ignite_hooks.store.plain import to_plain
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
-
-FORMAT = 1
 
 
 def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -> dict[str, Any]:
@@ -30,13 +36,21 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
     trainer, objects, progress = runner.trainer, runner.services, progress_of(runner)
     hooks, checkpoints = runner.hooks.registered, runner.checkpoints
     data, random = checkpoints.position.capture(progress)
-    ranks = all_gather({"data": data, "random": to_plain(random)}) if world_size() > 1 else None
-    noted = {
+    in_mid_epoch = runner.state.in_epoch if data is None else data["at"] == "iteration"
+    script, missing = checkpoints.script.capture(in_mid_epoch=in_mid_epoch)
+    services = _states_of_services(runner, objects, missing)
+    ranks = None
+    if world_size() > 1:
+        ranks = all_gather({"data": data, "random": to_plain(random), "script": local_objects(script)})
+    noted: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "epoch": progress.epoch,
             "iter": progress.iteration,
+            "environment": environment(),
+            "optimizer": runner.state.first_settings or optimizer_settings(runner.optimizer),
+            "schedulers": _first_schedulers(runner),
             "hooks": {name: type(hook).__name__ for name, hook in hooks.items()},
             "settings": settings_of_hooks(hooks),
         },
@@ -45,35 +59,61 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
             "epoch": progress.epoch,
             "epoch_length": trainer.state.epoch_length,
             "user": {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys},
+            "terminated": bool(trainer.should_terminate) and runner.stop_reason is None,
         },
         "hooks": runner.installation.hook_states(),
-        "services": _states_of_services(runner, objects),
+        "services": services,
     }
     found: dict[str, Any] = {
-        # By value only: a hook may save the key of something.
-        **runner.masks.tree(noted, by_name=False),
+        **_masked(runner, noted, missing),
         "best": runner.best.state_dict(),
         "metrics": runner.metrics.state_dict(),
         "data": data,
         "random": random,
     }
+    if missing:
+        found["meta"]["missing"] = missing
+    if script:
+        found["script"] = script
     if ranks is not None:
         found["ranks"] = ranks
     if "model" in objects:
-        found["state_dict"] = unwrapped(objects["model"]).state_dict()
+        found["state_dict"] = plain_state(objects["model"])
     if optimizer and "optimizer" in objects:
-        found["optimizer"] = objects["optimizer"].state_dict()
-        if checkpoints.is_accumulating(progress) and (gradients := _gradients(objects["optimizer"])):
+        found["optimizer"] = by_part(_state_of, objects["optimizer"])
+        if gradients := _gradients(objects["optimizer"], checkpoints.accumulating(progress)):
             found["gradients"] = gradients
-    if scheduler and hasattr(objects.get("scheduler"), "state_dict"):
-        found["scheduler"] = objects["scheduler"].state_dict()
+    schedulers = owner_of(objects, "scheduler")
+    if scheduler and any(hasattr(one, "state_dict") for one in each(schedulers)):
+        found["scheduler"] = without_methods(by_part(_state_of, schedulers))
+    if parts := several_in(objects, found):
+        found["meta"]["parts"] = parts
     return found
 
 
-def _gradients(optimizer: Any) -> dict[int, Any]:
-    """Return gradients that the optimizer has yet to use, by parameter index: several iterations may make one step."""
-    weights = enumerate(weight for group in optimizer.param_groups for weight in group["params"])
-    return {place: weight.grad for place, weight in weights if weight.grad is not None}
+def _first_schedulers(runner: Runner) -> dict[str, Any]:
+    found = runner.state.first_schedulers
+    return scheduler_settings(runner) if found is None else found
+
+
+def _state_of(thing: Any) -> Any:
+    return thing.state_dict()
+
+
+def _gradients(optimizer: Any, accumulating: Collection[str]) -> dict[Any, Any]:
+    """Return gradients that are yet to be used, by parameter index: several iterations may make one step.
+
+    Args:
+        optimizer: One or several optimizers.
+        accumulating: The names of those that may have such gradients.
+    """
+
+    def of(one: Any) -> dict[int, Any]:
+        weights = enumerate(weight for group in one.param_groups for weight in group["params"])
+        return {place: weight.grad for place, weight in weights if weight.grad is not None}
+
+    found = {name: of(one) for name, one in parts_of(optimizer).items() if name in accumulating}
+    return {name: some for name, some in found.items() if some} if is_several(optimizer) else found.get("", {})
 
 
 def services_with_state(objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,30 +125,48 @@ def services_with_state(objects: Mapping[str, Any]) -> dict[str, Any]:
     import torch
     from ignite.engine import Engine
 
-    mine = [objects.get(name) for name in ("model", "optimizer", "scheduler")]
+    given = [objects.get(name) for name in OWNERS.values()]
+    mine = [*given, *(one for thing in given for one in each(thing))]
+
+    def counts(thing: Any) -> bool:
+        frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
+        both = has_method(thing, "state_dict", "load_state_dict")
+        return both and not frozen and not isinstance(thing, Engine) and not any(thing is other for other in mine)
+
     known = {"scaler": getattr(objects["trainer"].state, "scaler", None), **objects}
     found = {}
     for name, thing in known.items():
-        if name.endswith("loader") or any(thing is other for other in mine):
+        if name.endswith("loader") or any(thing is other for other in given):
             continue
-        frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
-        both = has_method(thing, "state_dict", "load_state_dict")
-        if both and not frozen and not isinstance(thing, Engine):
+        if counts(thing):
             found[name] = thing
+        elif is_several(thing) and (several := {part: one for part, one in parts_of(thing).items() if counts(one)}):
+            found[name] = several
     return found
 
 
-def _states_of_services(runner: Runner, objects: Mapping[str, Any]) -> dict[str, Any]:
+def _states_of_services(runner: Runner, objects: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
+    """Return the states of services; a service need not be made for checkpoints, and must not prevent them."""
     found = {}
     for name, thing in services_with_state(objects).items():
-        try:
-            found[name] = to_plain(thing.state_dict(), f"services.{name}")
-        except CheckpointError as error:
-            # A service need not be made for checkpoints: it must not prevent them.
-            if name not in runner.checkpoints.services_left_out:
-                runner.checkpoints.services_left_out.add(name)
-                runner.logger.warning("checkpoints do without the state of the service %r: %s", name, error)
+        plain, parts = runner.checkpoints.left_out.part(partial(by_part, _state_of, thing), f"services.{name}")
+        missing += parts
+        if plain is not None:
+            found[name] = plain
     return found
+
+
+def _masked(runner: Runner, noted: dict[str, Any], missing: list[str]) -> dict[str, Any]:
+    """Return a part of the state with its secrets masked, and without what contains itself."""
+    for _ in range(2):
+        try:
+            # By value only: a hook may save the key of something.
+            return dict(runner.masks.tree(noted, by_name=False))
+        except RecursionError:
+            for name, state in noted["hooks"].items():
+                noted["hooks"][name], parts = runner.checkpoints.left_out.part(partial(dict, state), f"hooks.{name}")
+                missing += parts
+    raise RecursionError("the state of the trainer contains itself")
 
 
 def hook_state(hook: object) -> Mapping[str, Any]:
@@ -130,7 +188,7 @@ def has_method(thing: object, *names: str) -> bool:
 def weights_of(runner: Runner) -> dict[str, Any]:
     """Return the weights of the model and those that hooks hold besides; they are not copied."""
     model = runner.model
-    found = {} if model is None else {"state_dict": unwrapped(model).state_dict()}
+    found = {} if model is None else {"state_dict": plain_state(model)}
     for hook in runner.hooks.registered.values():
         found |= ask(hook, "weights") or {}
     return found
@@ -140,8 +198,8 @@ def steady_tensors(optimizer: Any, hooks: Mapping[str, object]) -> list[Any]:
     """Return the tensors that do not change between one optimizer step and the next."""
     import torch
 
-    found = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    for state in optimizer.state.values():
+    found = [tensor for group in param_groups(optimizer) for tensor in group["params"]]
+    for state in (entry for one in each(optimizer) for entry in one.state.values()):
         found += [value for value in state.values() if isinstance(value, torch.Tensor)]
     for hook in hooks.values():
         found += ask(hook, "steady_tensors") or []

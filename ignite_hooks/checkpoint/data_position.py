@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ignite_hooks.checkpoint.rng_state import (
-    RngState,
-    loader_generators,
-    loader_parts,
-    random_state,
-    restore_rng,
-    rng_state,
+from ignite_hooks.checkpoint.deterministic_engine import (
+    arranges_its_data,
+    is_remade,
+    iterate_as_before,
+    random_state_of_pass,
+    replace_loader,
+    restore_seed,
+    seed_of,
+    skipped_batches,
 )
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.checkpoint.loader_parts import is_stream, loader_generators, loader_parts, order_of
+from ignite_hooks.checkpoint.own_state import OwnState, has_own_order
+from ignite_hooks.checkpoint.position_format import check_position, doubts_about, kind_of, length_of
+from ignite_hooks.checkpoint.rest_of_epoch import Rest, counts_of, iterate_rest, length_offset, recount
+from ignite_hooks.checkpoint.rng_state import RngState, random_state, restore_rng, rng_state
+from ignite_hooks.model.loader_workers import is_loader
+from ignite_hooks.model.wrapping import has_buffers
 from ignite_hooks.run.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -26,7 +34,10 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 IN_EVALUATION = "it was saved in the middle of an evaluation"
+IN_STEP = "it was saved after a step had begun, which may have changed buffers such as the statistics of BatchNorm"
 IN_ITERATION = "it was saved in the middle of an iteration"
+BEFORE_SCRIPT = "it was saved before the script's own handlers of the end of its epoch, such as a scheduler's step"
+IN_OTHER_DATA = "it was saved while data given by set_data was in use"
 _UNDER_WAY = ("GET_BATCH_STARTED", "GET_BATCH_COMPLETED", "DATALOADER_STOP_ITERATION", "ITERATION_STARTED")
 
 
@@ -42,7 +53,8 @@ class DataPosition:
     @property
     def rng(self) -> RngState:
         """The state of all generators at this position."""
-        return {"random": self.random, "generators": self.data["generators"], "epochs": self.data["epochs"]}
+        found = {word: self.data[word] for word in ("generators", "epochs")}
+        return {"random": self.random, **found, "own": self.data.get("own", {})}
 
 
 @dataclass
@@ -56,6 +68,10 @@ class IteratorOrigin:
     """The random state at its first batch, where handlers ran in between."""
     sized: bool = True
     """Whether Ignite knew the length of the epoch at that time."""
+    skipped: int = 0
+    """The number of batches that the engine skipped at once."""
+    rest: Rest | None = None
+    """What it began with, if it yields only the rest of an epoch."""
 
 
 class PositionTracker:
@@ -63,8 +79,8 @@ class PositionTracker:
 
     Ignite keeps an iterator over the data until it is exhausted, whatever the length of an epoch. So a position is
     defined by the random state from which the iterator was made and the number of batches drawn from it since. To
-    get back, an iterator is made from the same random state, and as many batches are drawn and discarded. State that
-    a dataset keeps inside this process is not known here.
+    get back, an iterator is made from the same random state, and as many batches are drawn and discarded. The random
+    state includes what samplers and data keep themselves, as far as `OwnState` knows it.
     """
 
     def __init__(self, runner: Runner, trainer: Engine) -> None:
@@ -75,10 +91,15 @@ class PositionTracker:
         """The length of data that does not know its own, once it has been read to its end."""
         self._position: DataPosition | None = None
         self._resuming = False
+        self._rest: Rest | None = None
+        """What is left of the epoch, if it is counted in another way than before."""
         self._rng_at_first_batch: RngState | None = None
         """The random state to continue with at the first batch of a resumed run."""
         self._rng_at_run_end: RngState | None = None
         self._failed = False
+        self._own_state: tuple[object, OwnState] | None = None
+        self._data_of_run: object = None
+        """The data that was given to ``run()``."""
 
     @property
     def _runner(self) -> Runner:
@@ -96,13 +117,19 @@ class PositionTracker:
 
     def run_started(self) -> None:
         """Note the position before a run does anything else."""
-        self._position = self._position_now("run")
+        replace_loader(self._trainer)
+        # Before a resumed run puts anything back: what counters were at first is the same in each process.
+        self._own(self._trainer.state.dataloader)
+        self._data_of_run = self._trainer.state.dataloader
+        if not self._resuming:
+            self._position = self._position_now("run")
 
     def epoch_started(self) -> None:
         """Note the position before an epoch does anything else."""
         if self._resuming:
             assert self._position is not None
             state = self._trainer.state
+            restore_seed(self._trainer, self._position.data)
             if (self._position.iteration, self._position.epoch + 1) != (state.iteration, state.epoch):
                 # The script has moved the run somewhere else in the meantime.
                 self._resuming = False
@@ -120,7 +147,14 @@ class PositionTracker:
             self._prepare_iterator()
             return True
         if self._trainer._dataloader_iter is None:
+            if self._runner.state.length_offset:
+                self._trainer._init_iter = self.iterations_done()
             self.iterator_made()
+            origin, random = self._origin, random_state_of_pass(self._trainer)
+            if origin is not None and random is not None:
+                origin.skipped = skipped_batches(self._trainer)
+                origin.iteration -= origin.skipped
+                origin.rng["random"] = random
             return True
         return False
 
@@ -132,7 +166,8 @@ class PositionTracker:
             return False
         if origin is None or origin.data is not data:
             return True
-        length = self._length if _length(data) is None else _length(data)
+        length = self._length if length_of(data) is None else length_of(data)
+        length = length if origin.rest is None else origin.rest.batches
         drawn = int(engine.state.iteration) - origin.iteration
         # An epoch of unknown length ended where the data did.
         return drawn != (length if origin.sized else engine.state.epoch_length)
@@ -143,20 +178,29 @@ class PositionTracker:
         data = state.dataloader
         if data is None or (isinstance(data, Iterator) and origin is not None and origin.data is data):
             return
-        if origin is not None and origin.data is data and _length(data) is None and state.iteration > origin.iteration:
+        if (
+            origin is not None
+            and origin.data is data
+            and length_of(data) is None
+            and state.iteration > origin.iteration
+        ):
             self._length = state.iteration - origin.iteration
         sized = state.epoch_length is not None
-        self._origin = IteratorOrigin(data, int(state.iteration), rng_state(data), sized=sized)
+        self._origin = IteratorOrigin(data, int(state.iteration), rng_state(data, self._own(data)), sized=sized)
 
     def first_batch_comes(self) -> None:
         """Note the random state right before the first batch is drawn from an iterator."""
-        if self._origin is not None and self._origin.iteration == self._trainer.state.iteration:
-            self._origin.first = rng_state(self._origin.data)
+        origin = self._origin
+        if origin is None or origin.rest is not None:
+            return
+        if origin.iteration + origin.skipped == self._trainer.state.iteration:
+            origin.first = rng_state(origin.data, self._own(origin.data))
 
     def run_ends(self) -> None:
         """Note the random state before anything that is only done because the run ends."""
         if self._rng_at_run_end is None:
-            self._rng_at_run_end = rng_state(self._trainer.state.dataloader)
+            data = self._trainer.state.dataloader
+            self._rng_at_run_end = rng_state(data, self._own(data))
 
     def run_fails(self) -> None:
         """Note before hooks hear of a failure that something was left half done."""
@@ -165,13 +209,35 @@ class PositionTracker:
     def close(self) -> None:
         """Leave nothing behind in an engine whose run ended before its first batch."""
         if self._resuming:
-            self._resuming, self._trainer._init_iter = False, None
+            # A run that had nothing to train leaves its position to the next, which may ask for more epochs.
+            self._resuming, self._trainer._init_iter = self._runner.state.idle_limit is not None, None
+
+    @property
+    def resuming(self) -> bool:
+        """Whether the run is still to be led to the position of a checkpoint."""
+        return self._resuming
+
+    def begin_again(self) -> bool:
+        """Return whether the run that begins is still to be led to the position of the checkpoint."""
+        self._rng_at_run_end, self._failed = None, False
+        return self._resuming
+
+    def _has_other_data(self) -> bool:
+        """Return whether the data is not what ``run()`` was given: the script has called ``set_data``."""
+        data = self._trainer.state.dataloader
+        return data is not self._data_of_run and not is_remade(data, self._data_of_run)
+
+    def _own(self, data: object) -> OwnState:
+        """Return what is known of the state of this data since it was first used."""
+        if self._own_state is None or self._own_state[0] is not data:
+            self._own_state = (data, OwnState(data))
+        return self._own_state[1]
 
     # -- saving -----------------------------------------------------------------------------------------------
 
     def capture(self, progress: Progress) -> tuple[dict[str, Any] | None, Mapping[str, Any]]:
         """Return the position for a checkpoint, and the state of the generators that belongs to it."""
-        if _arranges_data_itself(self._trainer):
+        if arranges_its_data(self._trainer):
             return None, random_state()
         position = self._position
         if position is None:
@@ -181,6 +247,8 @@ class PositionTracker:
             position = self._position_now("epoch" if ended else "iteration", progress, self._doubt(ended))
         elif self._runner.state.evaluating is not None:
             return {**position.data, "doubt": IN_EVALUATION}, position.random
+        elif progress.in_step and has_buffers(self._runner.model):
+            return {**position.data, "doubt": IN_STEP}, position.random
         return position.data, position.random
 
     def _position_now(
@@ -192,24 +260,30 @@ class PositionTracker:
         engine, runner, origin = self._trainer, self._runner, self._origin
         progress = progress or progress_of(runner)
         data, iteration = engine.state.dataloader, progress.iteration
-        now = self._rng_at_run_end or rng_state(data)
-        length = self._length if _length(data) is None else _length(data)
+        own = self._own(data)
+        now = self._rng_at_run_end or rng_state(data, own)
+        length = self._length if length_of(data) is None else length_of(data)
         foreign = engine._dataloader_iter is not None if origin is None else origin.data is not data
         if data is not None and foreign:
-            doubt, origin = "it was saved while data given by set_data was in use", None
+            doubt, origin = IN_OTHER_DATA, None
         drawn = 0 if origin is None else iteration - origin.iteration
         # An epoch of unknown length ended where the data did.
         over = at == "epoch" and origin is not None and not origin.sized and drawn == engine.state.epoch_length
-        over = origin is not None and (over or (drawn == length and not isinstance(data, Iterator)))
+        last = length if origin is None or origin.rest is None else origin.rest.batches
+        over = origin is not None and (over or (drawn == last and not isinstance(data, Iterator)))
         if over and not _ends_with_a_draw(data):
             origin, drawn = None, 0
+        noted = (now,) if origin is None else (now, origin.rng, origin.first)
+        own.complete(*(state.get("own", {}) for state in noted if state is not None))
         found = {
-            "kind": _kind(data),
+            "kind": kind_of(data),
             "length": length,
-            "workers": getattr(data, "num_workers", 0) if _is_loader(data) else 0,
+            "workers": getattr(data, "num_workers", 0) if is_loader(data) else 0,
             "at": at,
             "done": 0 if at == "epoch" else iteration - runner.state.epoch_began_at,
             "drawn": drawn,
+            "counts": counts_of(data, None if origin is None else origin.rest),
+            "skipped": origin.rest.seen if origin is not None and origin.rest is not None else 0,
             "made": origin and origin.rng,
             "first": origin and origin.first,
             "over": over,
@@ -217,6 +291,11 @@ class PositionTracker:
             # In the middle of an iteration they are one batch ahead; reading again leaves them where they belong.
             "generators": {} if doubt == IN_ITERATION else now["generators"],
             "epochs": now["epochs"],
+            "own": {} if doubt == IN_ITERATION else now["own"],
+            "unkept": own.unkept(),
+            "order": order_of(data),
+            "switched": self._has_other_data(),
+            "seed": seed_of(engine),
             "again": bool(getattr(data, "persistent_workers", False)) and _is_reused(data, origin),
             "doubt": doubt,
         }
@@ -229,39 +308,36 @@ class PositionTracker:
             return IN_EVALUATION
         if str(getattr(engine.last_event_name, "name", "")) in _UNDER_WAY:
             return IN_ITERATION
+        if ended and runner.state.script_to_come:
+            return BEFORE_SCRIPT
         if (ended or engine.should_terminate_single_epoch) and not runner.state.epoch_complete:
             return "it was saved before everything was done that belongs to the end of its epoch"
         return "it was saved when the run failed, with what it was doing half done" if self._failed else None
 
     # -- resuming ---------------------------------------------------------------------------------------------
 
-    def resume(self, state: Mapping[str, Any], path: Path) -> None:
-        """Continue from the position in a checkpoint; warn of everything that cannot be exact."""
+    def resume(self, state: Mapping[str, Any], path: Path, others: Iterable[str] = ()) -> None:
+        """Continue from the position in a checkpoint; warn of everything that cannot be exact, and of other doubts."""
         engine, saved, progress = self._trainer, state.get("data"), state.get("trainer", {})
-        if _arranges_data_itself(engine):
+        if arranges_its_data(engine):
             doubts = [f"{type(engine).__name__} arranges its data itself"]
         elif saved is None or "random" not in state or "iteration" not in progress:
             doubts = ["it does not say where in its data the run was"]
         else:
             check_position(saved, progress, path)
-            self._position = DataPosition(progress["iteration"], progress["epoch"], saved, state["random"])
-            self._resuming = True
             if engine.state.epoch_length is None:
                 # Ignite finds it out in the first epoch, of which this run may see only a part.
                 engine.state.epoch_length = progress["epoch_length"]
-            data = engine.state.dataloader
-            if _length(data) is None and saved["kind"] == _kind(data):
+            data, length = engine.state.dataloader, engine.state.epoch_length
+            self._rest = rest = recount(saved, progress["epoch_length"], data, length)
+            self._position = DataPosition(progress["iteration"], progress["epoch"], rest.position, state["random"])
+            self._resuming = True
+            self._runner.state.length_offset = length_offset(progress, rest.position["done"], length)
+            if length_of(data) is None and saved["kind"] == kind_of(data):
                 self._length = saved["length"]
-            doubts = list(_doubts(saved, data))
-        if doubts:
+            doubts = [*doubts_about(saved, data, recounted=bool(rest.told)), *rest.told]
+        if doubts := [*doubts, *others]:
             self._runner.logger.warning("resuming from %s is approximate: %s", path.name, "; ".join(doubts))
-
-    def redo_evaluation(self) -> None:
-        """Take over the random state after an evaluation that was due before the checkpoint and is done only now."""
-        if self._resuming and self._position is not None:
-            now = rng_state(self._trainer.state.dataloader)
-            self._position.random = now["random"]
-            self._position.data = {**self._position.data, "generators": now["generators"], "epochs": now["epochs"]}
 
     def iterations_done(self) -> int:
         """Return how many iterations of its epoch a run that starts has behind it."""
@@ -272,7 +348,7 @@ class PositionTracker:
             done = int(self._position.data["done"])
             if length is None or done < length:
                 return done
-        return int(state.iteration) % length if length else 0
+        return (int(state.iteration) - self._runner.state.length_offset) % length if length else 0
 
     def _prepare_iterator(self) -> None:
         """Restore what is needed so that the iterator is made as it was made before."""
@@ -280,14 +356,25 @@ class PositionTracker:
         engine = self._trainer
         data: Any = engine.state.dataloader
         saved, iteration = self._position.data, self._position.iteration
-        self._rng_at_first_batch = rng_state(data) if saved["at"] == "epoch" else self._position.rng
+        if saved.get("switched") and saved["doubt"] != IN_OTHER_DATA and not self._has_other_data():
+            self._runner.logger.warning(
+                "resuming is approximate: %s, and the script has not given it again", IN_OTHER_DATA
+            )
+        self._rng_at_first_batch = rng_state(data, self._own(data)) if saved["at"] == "epoch" else self._position.rng
         engine._init_iter = self.iterations_done()
+        random_state_of_pass(engine)
         if saved["again"] and getattr(data, "_iterator", self) is None:
             # The first iterator of such a loader draws one number more than the later ones.
             iter(data)
             restore_rng(data, self._rng_at_first_batch)
         self._origin = None
-        if saved["over"] and data is not None and engine.state.epoch_length is not None:
+        if self._rest is not None and self._rest.batches is not None:
+            engine._dataloader_iter = iterate_rest(saved, data, self._rest.seen)
+            self._origin = IteratorOrigin(
+                data, iteration, saved["made"], saved["first"], saved["sized"], rest=self._rest
+            )
+            restore_rng(data, self._rng_at_first_batch)
+        elif saved["over"] and data is not None and engine.state.epoch_length is not None:
             # As in the original run: the iterator is at its end, and Ignite is about to find out.
             engine._dataloader_iter = iter(()) if saved["made"] is None else _end_of(data, saved)
             restore_rng(data, self._rng_at_first_batch)
@@ -296,6 +383,7 @@ class PositionTracker:
                 data, iteration - saved["drawn"], saved["made"], saved["first"], saved["sized"]
             )
             restore_rng(data, saved["made"])
+            iterate_as_before(engine)
         else:
             self.iterator_made()
 
@@ -308,9 +396,9 @@ class PositionTracker:
         saved, rng = self._position.data, self._rng_at_first_batch
         batches: Any = engine._dataloader_iter
         assert rng is not None
-        if origin is not None and saved["made"] is not None:
+        if origin is not None and origin.rest is None and saved["made"] is not None:
             if saved["first"] is not None:
-                restore_rng(origin.data, saved["first"])
+                restore_rng(origin.data, saved["first"], read_again=True)
             if saved["drawn"]:
                 runner.logger.info("reading %d batches again to get back to the saved position", saved["drawn"])
             for number in range(saved["drawn"]):
@@ -322,98 +410,14 @@ class PositionTracker:
                     runner.logger.warning("the data ended after %d of %d batches", number, saved["drawn"])
                     break
         if saved["at"] == "iteration" or (self._origin is not None and saved["made"] is not None):
-            restore_rng(engine.state.dataloader, rng)
+            restore_rng(engine.state.dataloader, rng, read_again=saved["made"] is not None)
         self._resuming = False
-
-
-VALID: Mapping[str, Callable[[Any], bool]] = {
-    "kind": lambda value: isinstance(value, str) and value != "",
-    "length": lambda value: value is None or _is_count(value),
-    "workers": lambda value: _is_count(value),
-    "at": lambda value: isinstance(value, str) and value in ("run", "epoch", "iteration"),
-    "done": lambda value: _is_count(value),
-    "drawn": lambda value: _is_count(value),
-    "made": lambda value: value is None or _is_rng_state(value),
-    "first": lambda value: value is None or _is_rng_state(value),
-    "over": lambda value: isinstance(value, bool),
-    "sized": lambda value: isinstance(value, bool),
-    "generators": lambda value: isinstance(value, dict),
-    "epochs": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
-    "again": lambda value: isinstance(value, bool),
-    "doubt": lambda value: value is None or isinstance(value, str),
-}
-"""The entries of a position in a checkpoint, and when each is valid: a file may hold anything."""
-
-
-def check_position(saved: Any, progress: Any, path: Path) -> None:
-    """Raise `CheckpointError` for what cannot be a position in the data."""
-    whole = isinstance(saved, dict) and isinstance(progress, dict)
-    wrong = [name for name, fits in VALID.items() if name not in saved or not fits(saved[name])] if whole else ["data"]
-    if not wrong:
-        counts = [progress.get("iteration"), progress.get("epoch")]
-        length = progress.get("epoch_length")
-        if not all(map(_is_count, counts)) or not (length is None or _is_count(length)):
-            wrong = ["trainer"]
-        elif saved["drawn"] > progress["iteration"]:
-            wrong = ["drawn"]
-    if wrong:
-        raise CheckpointError(f"{path}: invalid data position ({', '.join(wrong)})")
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_rng_state(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("random"), dict) or "used" not in value:
-        return False
-    return all(word in value and VALID[word](value[word]) for word in ("generators", "epochs"))
-
-
-def _doubts(saved: Mapping[str, Any], data: Any) -> Iterator[str]:
-    """Yield every reason why continuing with this data cannot be exact."""
-    if saved["doubt"] is not None:
-        yield saved["doubt"]
-    if saved["kind"] != _kind(data):
-        yield f"the data was {_with_article(saved['kind'])} and is {_with_article(_kind(data))}"
-        return
-    if _length(data) is not None and saved["length"] != _length(data):
-        yield f"the data had {saved['length']} batches and has {_length(data)}"
-    workers = data.num_workers if _is_loader(data) else 0
-    if saved["workers"] != workers:
-        yield f"the loader had {saved['workers']} workers and has {workers}"
-    if saved["drawn"] and (isinstance(data, Iterator) or _length(data) is None or _is_stream(data)):
-        yield "its data is read again from the start, and may not give the same batches"
-    if saved["again"]:
-        yield "workers that stay from epoch to epoch (persistent_workers) draw other random numbers"
-
-
-def _with_article(kind: str) -> str:
-    return kind if kind == "nothing" else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-
-
-def _kind(data: object) -> str:
-    if data is None:
-        return "nothing"
-    return "DataLoader" if _is_loader(data) else "iterator" if isinstance(data, Iterator) else type(data).__name__
-
-
-def _is_loader(data: object) -> bool:
-    from torch.utils.data import DataLoader
-
-    return isinstance(data, DataLoader)
-
-
-def _is_stream(data: Any) -> bool:
-    from torch.utils.data import IterableDataset
-
-    return _is_loader(data) and isinstance(data.dataset, IterableDataset)
 
 
 def _ends_with_a_draw(data: Any) -> bool:
     """Return whether reaching the end of the data may draw from a generator, as RandomSampler does."""
-    loads_here = _is_loader(data) and data.num_workers == 0 and not _is_stream(data)
-    return loads_here and bool(loader_generators(loader_parts(data)))
+    loads_here = is_loader(data) and data.num_workers == 0 and not is_stream(data)
+    return loads_here and (bool(loader_generators(loader_parts(data))) or has_own_order(data))
 
 
 def _end_of(data: Any, saved: Mapping[str, Any]) -> Iterator[Any]:
@@ -432,24 +436,6 @@ def _end_of(data: Any, saved: Mapping[str, Any]) -> Iterator[Any]:
     return end()
 
 
-def _length(data: Any) -> int | None:
-    if _is_stream(data) and data.num_workers > 1:
-        # Torch assumes that one worker makes all batches, but each worker may yield a last one that is not full.
-        return None
-    try:
-        return len(data) if hasattr(data, "__len__") else None
-    except TypeError:
-        # A loader has the method whether or not its dataset has a length.
-        return None
-
-
 def _is_reused(data: Any, origin: IteratorOrigin | None) -> bool:
     """Return whether the iterator to be made is not the first of a loader that keeps its workers."""
     return getattr(data, "_iterator", None) is not None if origin is None else bool(origin.rng["used"])
-
-
-def _arranges_data_itself(engine: Engine) -> bool:
-    """Return whether an engine makes the iterator in another way, as Ignite's DeterministicEngine does."""
-    from ignite.engine import Engine
-
-    return type(engine)._setup_engine is not Engine._setup_engine

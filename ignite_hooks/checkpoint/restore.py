@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.checkpoint.all_or_nothing import OWNERS, Part, check_parts, load_all, owner_of, parts_saved
 from ignite_hooks.checkpoint.capture import ask, has_method, services_with_state
-from ignite_hooks.checkpoint.rng_state import set_random_state
+from ignite_hooks.checkpoint.changed_settings import check_optimizer
+from ignite_hooks.checkpoint.environment import environment_changes
+from ignite_hooks.checkpoint.formats import upgraded
+from ignite_hooks.checkpoint.left_out import missing_parts, with_todays
+from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
+from ignite_hooks.checkpoint.script_state import of_this_rank
 from ignite_hooks.distributed.collectives import fail_on_all_ranks, rank, world_size
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.model.wrapping import is_sharded, unwrapped
+from ignite_hooks.model.parts import each, is_several, names_of, parts_of, why_no_fit, with_saved
+from ignite_hooks.model.wrapping import is_sharded, load_plain, plain_state
 from ignite_hooks.plan.settings_digest import settings_of_hooks
 from ignite_hooks.store.interface import ShardedStore
+from ignite_hooks.store.plain import to_plain
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.store.interface import Store
 
+Check = Callable[[dict[str, Any]], None]
+
 WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 """The entries of a checkpoint that may hold sharded tensors."""
 
 
-def restore_objects(runner: Runner, objects: Mapping[str, Any], store: Store, path: Path) -> dict[str, Any]:
+def restore_objects(
+    runner: Runner, objects: Mapping[str, Any], store: Store, path: Path, check: Check | None = None
+) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer and scheduler, on every rank or on none.
 
     Args:
@@ -30,12 +43,24 @@ def restore_objects(runner: Runner, objects: Mapping[str, Any], store: Store, pa
         objects: Its services.
         store: Where the checkpoint is.
         path: The checkpoint.
+        check: Looks at the state before anything is changed, and may raise an error.
 
     Returns:
         The checkpoint, with what belongs to this rank.
     """
-    state = _read(objects, store, path)
-    fail_on_all_ranks(lambda: _restore_objects(runner, objects, state, path))
+    state = upgraded(_read(objects, store, path), path)
+
+    def restore() -> None:
+        try:
+            if check is not None:
+                check(state)
+            _restore_objects(runner, objects, state, path)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
+
+    fail_on_all_ranks(restore)
     return for_this_rank(state)
 
 
@@ -43,7 +68,7 @@ def restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[
     """Put the rest of a checkpoint back: hooks, services, metrics, trainer and random generators."""
     try:
         _restore_progress(runner, objects, state, path)
-    except CheckpointError:
+    except (CheckpointError, ReferenceError):  # a ReferenceError says that the trainer no longer exists
         raise
     except Exception as error:
         raise CheckpointError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
@@ -52,7 +77,10 @@ def restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[
 def load_weights(runner: Runner, found: Mapping[str, Any]) -> None:
     """Give the model, and the hooks that hold weights besides, what `weights_of` returned."""
     runner.checkpoints.wait_for_staging()
-    unwrapped(runner.model).load_state_dict(found["state_dict"])
+    if reason := why_no_fit("model", parts_saved(found, "state_dict"), names_of(runner.model)):
+        raise CheckpointError(f"the weights do not fit: {reason}")
+    for _, model, weights in with_saved(runner.model, found["state_dict"]):
+        load_plain(model, weights)
     for hook in runner.hooks.registered.values():
         if (ask(hook, "weights") or {}).keys() & found.keys():
             hook.load_weights(found)
@@ -65,8 +93,17 @@ def for_this_rank(state: dict[str, Any]) -> dict[str, Any]:
     if saved != now:
         doubt = f"it was saved by {saved} processes, and this run has {now}"
         data = state.get("data")
-        return {**state, "data": {**data, "doubt": doubt}} if isinstance(data, dict) else state
-    mine = ranks[rank()] if isinstance(ranks, list) else {}
+        state = of_this_rank(state, None)
+        if isinstance(data, dict):
+            state = {**state, "data": {**data, "doubt": doubt}}
+        if rank() >= saved and "random" in state:
+            # Two ranks with the same random numbers would drop the same units.
+            state = {**state, "random": to_plain(random_state())}
+        return state
+    if not isinstance(ranks, list):
+        return state
+    mine = ranks[rank()]
+    state = of_this_rank(state, mine.get("script") if isinstance(mine, dict) else None)
     return {**state, **{key: mine[key] for key in ("data", "random") if isinstance(mine, dict) and key in mine}}
 
 
@@ -91,39 +128,52 @@ def _read(objects: Mapping[str, Any], store: Store, path: Path) -> dict[str, Any
 
 def _owners(objects: Mapping[str, Any]) -> Callable[[tuple[Any, ...]], Any]:
     """Return a function that finds the tensor of this run to which a value of a checkpoint belongs, by its keys."""
-    names = unwrapped(objects["model"]).state_dict() if "model" in objects else {}
-    groups = objects["optimizer"].param_groups if "optimizer" in objects else []
-    weights = dict(enumerate(weight for group in groups for weight in group["params"]))
+    model, optimizer = objects.get("model"), objects.get("optimizer")
+    names = {name: plain_state(one) for name, one in parts_of(model).items()}
+    weights = {
+        name: dict(enumerate(weight for group in one.param_groups for weight in group["params"]))
+        for name, one in parts_of(optimizer).items()
+    }
 
     def owner(place: tuple[Any, ...]) -> Any:
-        if place[:2] == ("optimizer", "state"):
-            return weights.get(place[2])
-        return weights.get(place[1]) if place[0] == "gradients" else names.get(place[-1])
+        key, *rest = place
+        several = is_several(optimizer if key in ("optimizer", "gradients") else model)
+        part = rest.pop(0) if several else ""
+        if key == "optimizer":
+            return weights.get(part, {}).get(rest[1]) if rest[0] == "state" else None
+        return weights.get(part, {}).get(rest[0]) if key == "gradients" else names.get(part, {}).get(place[-1])
 
     return owner
 
 
 def _restore_objects(runner: Runner, objects: Mapping[str, Any], state: Mapping[str, Any], path: Path) -> None:
-    owners = {
-        "state_dict": ("model", unwrapped(objects.get("model"))),
-        "optimizer": ("optimizer", objects.get("optimizer")),
-        "scheduler": ("scheduler", objects.get("scheduler")),
-    }
+    owners = {key: (name, owner_of(objects, name)) for key, name in OWNERS.items()}
+    check_parts(objects, services_with_state(objects), state, path)
+    check_optimizer(state, objects.get("optimizer"), path)
+    found = {key: owner for key, (_, owner) in owners.items() if key in state and owner is not None}
     for key, (name, owner) in owners.items():
-        if key in state and owner is not None:
-            try:
-                owner.load_state_dict(state[key])
-            except Exception as error:
-                raise CheckpointError(f"{path} does not fit the {name} of this run: {error}") from error
-        elif name == "model" and owner is not None:
+        if key in found:
+            continue
+        if name == "model" and owner is not None:
             keys = ", ".join(str(key) for key in list(state)[:10]) or "nothing"
             raise CheckpointError(f"{path} has no 'state_dict' for the model: it holds {keys}")
-        elif name == "model" and key in state:
+        if name == "model" and key in state:
             raise CheckpointError(f"{path} holds a model and this run has none: pass model=... to attach_hooks()")
-        elif key in state:
+        if key in state:
             runner.logger.warning("%s holds a %s and this run has none: it is left out", path, name)
-        elif hasattr(owner, "load_state_dict"):
+        elif any(hasattr(one, "load_state_dict") for one in each(owner)):
             runner.logger.warning("%s holds no %s: the one of this run stays as it is", path, name)
+    missing, parts, states = missing_parts(state), dict[Part, Any](), dict[Part, Any]()
+    for key, owner in found.items():
+        for name, one, saved in with_saved(owner, state[key]):
+            part, place = Part(OWNERS[key], name), f"{key}.{name}" if name else key
+            today = partial(plain_state, one) if part.is_model else one.state_dict
+            parts[part], states[part] = one, with_todays(saved, place, missing, today)
+    load_all(
+        parts,
+        states,
+        lambda part, error: CheckpointError(f"{path} does not fit the {part} of this run: {error}"),
+    )
 
 
 def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[str, Any], path: Path) -> None:
@@ -131,10 +181,13 @@ def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping
     _restore_hooks(runner, state, path)
     if "optimizer" in state and "optimizer" in objects:
         _set_gradients(objects["optimizer"], state.get("gradients", {}))
-    services = services_with_state(objects)
+    services, missing = services_with_state(objects), missing_parts(state)
     for name, saved in state.get("services", {}).items():
         if name in services:
-            services[name].load_state_dict(saved)
+            service = services[name]
+            for part, one, its in with_saved(service, saved):
+                place = f"services.{name}.{part}" if part else f"services.{name}"
+                one.load_state_dict(with_todays(its, place, missing, one.state_dict))
         else:
             runner.logger.warning("%s holds the state of %r, which was not given to this run", path, name)
     if "best" in state:
@@ -152,12 +205,15 @@ def _restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping
         runner.logger.warning("an epoch had %d iterations in %s and has %d now", before, path, now)
     if differences := _differences(runner, state.get("meta", {}).get("settings", {})):
         runner.logger.warning("settings differ from those of %s: %s", path.name, ", ".join(differences))
+    runner.checkpoints.script.load(state, path)
+    if told := environment_changes(state.get("meta", {}).get("environment")):
+        runner.logger.warning("%s: %s", path.name, told)
     if "random" in state:
         set_random_state(state["random"])
 
 
 def _restore_hooks(runner: Runner, state: Mapping[str, Any], path: Path) -> None:
-    hooks = runner.hooks
+    hooks, missing = runner.hooks, missing_parts(state)
     unknown = []
     for name, saved in state.get("hooks", {}).items():
         # Also by the name of its class, where it is the only hook of this class.
@@ -165,15 +221,17 @@ def _restore_hooks(runner: Runner, state: Mapping[str, Any], path: Path) -> None
         if hook is None:
             unknown.append(name)
         elif has_method(hook, "load_state_dict"):
-            hook.load_state_dict(saved)
+            hook.load_state_dict(with_todays(saved, f"hooks.{name}", missing, partial(ask, hook, "state_dict")))
     if unknown:
         runner.logger.warning("%s holds the progress of hooks this run does not have: %s", path, ", ".join(unknown))
 
 
-def _set_gradients(optimizer: Any, gradients: Mapping[int, Any]) -> None:
-    for place, weight in enumerate(weight for group in optimizer.param_groups for weight in group["params"]):
-        gradient = gradients.get(place)
-        weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
+def _set_gradients(optimizer: Any, gradients: Mapping[Any, Any]) -> None:
+    for name, one in parts_of(optimizer).items():
+        mine = gradients.get(name, {}) if is_several(optimizer) else gradients
+        for place, weight in enumerate(weight for group in one.param_groups for weight in group["params"]):
+            gradient = mine.get(place)
+            weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
 
 
 def _differences(runner: Runner, before: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.checkpoint.changed_settings import (
+    Change,
+    ScheduleChange,
+    apply,
+    changes_since,
+    optimizer_settings,
+    refuse,
+    scheduler_settings,
+)
+from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
+from ignite_hooks.checkpoint.left_out import missing_parts
+from ignite_hooks.checkpoint.script_state import holds_weights
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.manifest import resuming_order
@@ -31,13 +43,51 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
             runner.writer.began_anew()
             return
     else:
-        path = Path(wanted) if Path(wanted).exists() else runner.work_dir / str(wanted)
-    loaded = checkpoints.load(path)
+        path = find_checkpoint(runner, wanted)
+    mode, changes = checkpoints.resume_settings, list[Change | ScheduleChange]()
+    today = runner.state.first_settings or optimizer_settings(runner.optimizer)
+    schedulers = runner.state.first_schedulers
+    schedulers = scheduler_settings(runner) if schedulers is None else schedulers
+
+    def check(state: dict[str, Any]) -> None:
+        changes.extend(changes_since(state, today, schedulers))
+        refuse(changes, mode, path)
+
+    loaded = checkpoints.load(path, check)
+    apply(runner, changes, mode, path)
+    runner.state.first_settings = loaded["meta"]["optimizer"] if changes and mode == "checkpoint" else today
+    keeps = changes and mode == "checkpoint"
+    runner.state.first_schedulers = loaded["meta"].get("schedulers", schedulers) if keeps else schedulers
     runner.state.resumed_from, runner.state.epoch_complete = path, True
     state = runner.trainer.state
     logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
+    if not holds_weights(loaded):
+        logger.warning(
+            "%s holds no weights: those of this run are as the script has made them; pass model=... to attach_hooks()",
+            path.name,
+        )
+    ends = state.max_epochs
+    if loaded.get("trainer", {}).get("terminated") is True and (ends is None or state.epoch < ends):
+        logger.warning(
+            "the script had ended this run by terminate() at iteration %d, and it goes on now: do not run it again if "
+            "it was to end there",
+            state.iteration,
+        )
     runner.writer.resumed(int(state.iteration))
-    checkpoints.position.resume(loaded, path)
+    checkpoints.script.resume(loaded, path)
+    checkpoints.position.resume(loaded, path, doubts(loaded))
+
+
+def doubts(state: Mapping[str, Any]) -> list[str]:
+    """Return why a run cannot continue exactly from a checkpoint, besides its position in the data."""
+    found = []
+    if missing := missing_parts(state):
+        found.append(f"it does without {', '.join(missing)}, which no checkpoint can hold")
+    script = state.get("script")
+    iterated = script.get("iterated") if isinstance(script, Mapping) else None
+    if isinstance(iterated, list) and iterated:
+        found.append(f"the script was drawing from {', '.join(map(str, iterated))} itself, which begins anew")
+    return found
 
 
 def newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
@@ -48,12 +98,11 @@ def newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
 
 
 def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
-    savers = [hook for hook in runner.hooks.registered.values() if hasattr(type(hook), "out_dir")]
-    folders = [*(runner.work_dir / (getattr(hook, "out_dir", None) or "") for hook in savers), runner.work_dir]
+    folders = checkpoint_folders(runner)
     found: list[tuple[Entry, Path]] = []
     listed: list[Entry] = []
     errors: list[CheckpointError] = []
-    for place in map(store, dict.fromkeys(folders)):
+    for place in map(store, folders):
         try:
             path = place.newest()
         except CheckpointError as error:
@@ -69,6 +118,15 @@ def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
     if not found:
         return None
     chosen, newest_path = min(found, key=lambda item: resuming_order(item[0]))
+    if chosen.kind == "best" and (exact := _newest_exact(runner, store, chosen, newest_path, folders)):
+        runner.logger.warning(
+            "%s is %d iterations further than %s, but was saved in the middle of the end of its epoch, and a resume "
+            "from it is approximate: name it to resume from it",
+            chosen.name,
+            chosen.iteration - exact[0].iteration,
+            exact[0].name,
+        )
+        chosen, newest_path = exact
     for other in listed:
         if other.kind == "exception" and other.iteration > chosen.iteration:
             runner.logger.info(
@@ -78,3 +136,28 @@ def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
                 chosen.name,
             )
     return newest_path
+
+
+def _newest_exact(
+    runner: Runner, store: Callable[[Path], Store], chosen: Entry, best: Path, folders: list[Path]
+) -> tuple[Entry, Path] | None:
+    """Return what is to be resumed from in place of a best file; None if that is exact or there is nothing else.
+
+    A best file is written when its metric is known, which may be before everything is done that ends its epoch.
+    """
+    try:
+        data = store(best.parent).load(best).get("data")
+    except CheckpointError:
+        return None
+    if not isinstance(data, dict) or data.get("doubt") is None:
+        return None
+    found = [(entry, folder) for folder in folders for entry in store(folder).entries()]
+    for entry, folder in sorted(found, key=lambda item: resuming_order(item[0])):
+        # Those before it have been looked at.
+        is_next = resuming_order(entry) > resuming_order(chosen)
+        if not is_next or entry.kind in ("best", "exception", "published"):
+            continue
+        if (reason := store(folder).verify(entry)) is None:
+            return entry, folder / entry.name
+        runner.logger.warning("%s in %s cannot be used: %s", entry.name, folder, reason)
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ignite_hooks.store.manifest import HASH, HASH_DIGITS
+from ignite_hooks.store.names import HASH, HASH_DIGITS
 
 if TYPE_CHECKING:
     from ignite_hooks.store.interface import Retire
@@ -60,18 +60,34 @@ class KeepLast:
 class KeepBest:
     """Keep the best files of one metric.
 
+    Files that no ranking holds are left from before the run was resumed; they go once all of the ranking is there.
+
     Args:
-        ranking: The names of its files, the best first, as the run has ranked them.
-        count: How many stay.
+        word: The metric, as file names spell it.
+        kept: The names in the rankings of the run, of this metric and of all others in the folder.
+        reached: The iteration that the run has reached.
+        dropped: The names that have just fallen out of the ranking.
     """
 
-    ranking: tuple[str, ...]
-    count: int
+    word: str
+    kept: frozenset[str]
+    reached: int
+    dropped: frozenset[str] = frozenset()
 
     def to_delete(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the files that have fallen out of the ranking."""
-        dropped = self.ranking[self.count :]
-        return [entry for entry in entries if entry.name in dropped]
+        """Return the files that are not the best any more; what is further than the run stays."""
+        listed = {entry.name for entry in entries}
+        complete = all(name in listed for name in self.kept if self._is_ours(name))
+        outranked = [entry for entry in entries if entry.kind == "best" and entry.name not in self.kept]
+        return [
+            entry
+            for entry in outranked
+            if entry.name in self.dropped
+            or (complete and entry.iteration <= self.reached and self._is_ours(entry.name))
+        ]
+
+    def _is_ours(self, name: str) -> bool:
+        return re.fullmatch(rf"best_{re.escape(self.word)}_(epoch|iter)_[0-9]+(\.pth)?", name) is not None
 
 
 @dataclass(frozen=True)
@@ -94,11 +110,17 @@ class Replace:
 
 @dataclass(frozen=True)
 class DropFailures:
-    """Drop what failing runs saved and the run has passed since."""
+    """Drop what failing runs saved and the run has passed since.
+
+    Args:
+        reached: The iteration that the run has reached; by default that of the file that was saved last.
+    """
+
+    reached: int | None = None
 
     def to_delete(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the exception checkpoints that are no further than the file that was saved last."""
-        reached = entries[-1].iteration
+        """Return the exception checkpoints that are no further than the run."""
+        reached = entries[-1].iteration if self.reached is None else self.reached
         return [entry for entry in entries if entry.kind == "exception" and entry.iteration <= reached]
 
 

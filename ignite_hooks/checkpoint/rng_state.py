@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ignite_hooks.checkpoint.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.own_state import OwnState, restore_own
 from ignite_hooks.errors import CheckpointError
 
 RngState = dict[str, Any]
@@ -58,20 +60,41 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
 
 
-def rng_state(data: object) -> RngState:
-    """Return `random_state` together with the generators and epoch counters of a loader and its samplers."""
+def rng_state(data: object, own: OwnState | None = None) -> RngState:
+    """Return `random_state` together with `loader_state`."""
+    return {"random": random_state(), **loader_state(data, own)}
+
+
+def loader_state(data: object, own: OwnState | None = None) -> dict[str, Any]:
+    """Return the state of the generators and counters of a loader, its samplers and its data.
+
+    Args:
+        data: The loader.
+        own: What has been known of its state since it was first used; without it there are no counters.
+    """
     parts = loader_parts(data)
     return {
-        "random": random_state(),
         "generators": {name: generator.get_state() for name, generator in loader_generators(parts).items()},
         "epochs": {name: part.epoch for name, part in parts.items() if _counts_epochs(part)},
         "used": getattr(data, "_iterator", None) is not None,
+        "own": (own or OwnState(data)).state(counters=own is not None),
     }
 
 
-def restore_rng(data: object, state: RngState) -> None:
-    """Restore what `rng_state` returned; generators and samplers that no longer exist are skipped."""
+def restore_rng(data: object, state: RngState, *, read_again: bool = False) -> None:
+    """Restore what `rng_state` returned; generators and samplers that no longer exist are skipped.
+
+    Args:
+        data: The loader.
+        state: Its state.
+        read_again: Whether the data has just been read again up to this state.
+    """
     set_random_state(state["random"])
+    restore_loader(data, state, read_again=read_again)
+
+
+def restore_loader(data: object, state: Mapping[str, Any], *, read_again: bool = False) -> None:
+    """Restore what `loader_state` returned."""
     parts = loader_parts(data)
     for name, generator in loader_generators(parts).items():
         if name in state["generators"]:
@@ -82,6 +105,8 @@ def restore_rng(data: object, state: RngState) -> None:
     for name, epoch in state["epochs"].items():
         if _counts_epochs(parts.get(name)) and parts[name].epoch != epoch:
             parts[name].set_epoch(epoch)
+    if own := state.get("own"):
+        restore_own(data, own, read_again=read_again)
 
 
 @contextlib.contextmanager
@@ -92,31 +117,6 @@ def preserve_rng(data: object) -> Iterator[None]:
         yield
     finally:
         restore_rng(data, state)
-
-
-def loader_parts(data: object) -> dict[str, Any]:
-    """Return a loader and its samplers, samplers of samplers included, by their place."""
-    found: dict[str, Any] = {}
-    rest = [("", data)]
-    while rest:
-        place, part = rest.pop(0)
-        if part is None or place.count(".") > 4 or any(part is other for other in found.values()):
-            continue
-        found[place] = part
-        rest += [(f"{place}{name}.", getattr(part, name, None)) for name in ("sampler", "batch_sampler")]
-    return found
-
-
-def loader_generators(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the torch generators that `loader_parts` hold, by their place."""
-    import torch
-
-    found: dict[str, Any] = {}
-    for place, part in parts.items():
-        for name, value in getattr(part, "__dict__", {}).items():
-            if isinstance(value, torch.Generator) and not any(value is other for other in found.values()):
-                found[f"{place}{name}"] = value
-    return found
 
 
 def _counts_epochs(part: Any) -> bool:

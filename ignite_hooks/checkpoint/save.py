@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -9,15 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
+from ignite_hooks.checkpoint.changed_settings import ResumeSettings
 from ignite_hooks.checkpoint.data_position import PositionTracker
+from ignite_hooks.checkpoint.find import find_checkpoint
+from ignite_hooks.checkpoint.left_out import LeftOut
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
 from ignite_hooks.checkpoint.resume import newest, resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
+from ignite_hooks.checkpoint.script_objects import script_optimizers
+from ignite_hooks.checkpoint.script_state import ScriptState
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.optimizers import when_stepping
+from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.wrapping import is_sharded
 from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
+from ignite_hooks.store.plain import UnsavableError
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -42,6 +51,7 @@ class SaveRequest:
         background: Whether the training continues while it is written.
         rules: Which older files are deleted once this one is committed; the file resumed from is kept.
         on_end: Called in the training thread with the error or None; without it a failure is raised.
+        on_wait: Called with the seconds for which training waited for earlier saves to be written.
     """
 
     name: str
@@ -52,6 +62,7 @@ class SaveRequest:
     background: bool = False
     rules: tuple[RetentionRule, ...] = ()
     on_end: OnEnd | None = None
+    on_wait: Callable[[float], None] | None = None
 
 
 @dataclass
@@ -76,9 +87,12 @@ class Checkpoints:
     Args:
         runner: The run.
         make_store: Makes the store of a folder.
+        resume_settings: Which settings of the optimizer a resumed run has, where configuration and checkpoint differ.
     """
 
-    def __init__(self, runner: Runner, make_store: Callable[[Path], Store]) -> None:
+    def __init__(
+        self, runner: Runner, make_store: Callable[[Path], Store], resume_settings: ResumeSettings = "config"
+    ) -> None:
         trainer = runner.trainer
         # Weak: the trainer owns the runner, and the runner owns this.
         self._runner_ref, self._trainer_ref = weakref.ref(runner), weakref.ref(trainer)
@@ -88,13 +102,17 @@ class Checkpoints:
         self._pending: list[_Pending] = []
         self._staging: Saving | None = None
         self._copy_synchronously = False
-        self._step_watch: Any = None
-        self._stepped_at: int | None = None
-        """The iteration in which the optimizer last began a step; None where that is not known."""
-        self.services_left_out: set[str] = set()
-        """The services whose state cannot be in a checkpoint; each is reported once."""
+        self._step_watch: list[Any] | None = None
+        self._stepped_at: dict[str, int] = {}
+        """The iteration in which each optimizer last began a step, by name; nothing where nobody watches."""
+        self.left_out = LeftOut(lambda words: self._runner.logger.warning("%s", words))
+        """The parts of the state that cannot be in a checkpoint."""
+        self.script = ScriptState(runner, self.left_out)
+        """The state of what the script has attached itself."""
         self.position = PositionTracker(runner, trainer)
         """Where the run is in its data."""
+        self.resume_settings = resume_settings
+        """Which settings of the optimizer a resumed run has, where the configuration and the checkpoint differ."""
 
     @property
     def _runner(self) -> Runner:
@@ -111,8 +129,10 @@ class Checkpoints:
         return trainer
 
     def begin_run(self) -> None:
-        """Forget the data position of the former run."""
-        self.position = PositionTracker(self._runner, self._trainer)
+        """Forget the data position of the former run, unless that run was resumed and had nothing to train."""
+        if not self.position.begin_again():
+            self.position = PositionTracker(self._runner, self._trainer)
+            self.script = ScriptState(self._runner, self.left_out, self.script)
 
     # -- stores -----------------------------------------------------------------------------------------------
 
@@ -140,7 +160,9 @@ class Checkpoints:
         """Save the current state; hooks may edit it before, and learn its path after."""
         runner, ranks = self._runner, world_size()
         # With several ranks, all of them have to learn of a save at the same moment.
+        began = time.monotonic()
         self.settle(wait=ranks > 1)
+        waited = time.monotonic() - began if ranks > 1 else 0.0
         state = capture(runner, optimizer=request.optimizer, scheduler=request.scheduler)
         runner.checkpoint = state
         try:
@@ -149,19 +171,30 @@ class Checkpoints:
             runner.checkpoint = None
         sharded = is_sharded(runner.model)
         name = folder_name(request.name) if sharded else request.name
+        if self.left_out.known:
+            state = self.left_out.plain(state)
         new = _Pending(request, state, (request.folder or runner.work_dir) / name)
         if sharded or is_main_process():
             try:
                 if sharded:
                     self._write_shards(new)
                 else:
-                    self._hand_over(new)
+                    self._hand_over_savable(new)
             except CheckpointError as failure:
                 new.error = failure
         self._pending.append(new)
+        if request.on_wait is not None and request.background:
+            request.on_wait(waited + (0.0 if new.saving is None else new.saving.waited))
         if sharded or not request.background:
             self.settle(wait=True)
         return new.path
+
+    def would_wait(self, folder: Path) -> bool:
+        """Return whether a save beside the training would wait for earlier ones; all ranks get the answer of rank 0."""
+        if world_size() == 1:
+            return folder in self._stores and self._stores[folder].busy()
+        # With several ranks a save waits for all that were begun before.
+        return bool(self._pending) and bool(broadcast_object(any(not earlier.ended for earlier in self._pending)))
 
     def save_manually(self, name: str | None = None) -> Path:
         """Save a checkpoint that no retention rule deletes; return once it is committed."""
@@ -175,6 +208,14 @@ class Checkpoints:
         if not isinstance(store, ShardedStore):
             raise CheckpointError(f"{new.path} cannot be saved: {type(store).__name__} takes no sharded models")
         new.path = save_sharded(store, new.path.name, new.state, **self._details(new))
+
+    def _hand_over_savable(self, new: _Pending) -> None:
+        try:
+            self._hand_over(new)
+        except UnsavableError:
+            # A part that became so after the start of the run: it is named once, and left out from now on.
+            new.state = self.left_out.plain(new.state)
+            self._hand_over(new)
 
     def _hand_over(self, new: _Pending) -> None:
         request, state, details = new.request, new.state, self._details(new)
@@ -200,10 +241,18 @@ class Checkpoints:
             "iteration": state["meta"]["iter"],
             "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
         }
-        resumed_from = self._runner.state.resumed_from
-        protected = {new.path.name} if resumed_from is None else {new.path.name, resumed_from.name}
-        retire = retired_by(request.rules, protected)
+        retire = retired_by(request.rules, {new.path.name, *self._resumed_from()})
         return details if retire is None else {**details, "retire": retire}
+
+    def _resumed_from(self) -> set[str]:
+        path = self._runner.state.resumed_from
+        return set() if path is None else {path.name}
+
+    def retire(self, folder: Path, rules: Collection[RetentionRule]) -> None:
+        """Delete what the rules delete, at the end of a run that saves no last checkpoint."""
+        retire = retired_by(rules, self._resumed_from())
+        if retire is not None:
+            self.store(folder).open().retire(retire)
 
     def publish(self, folder: Path, names: Collection[str], keys: Collection[str]) -> int:
         """Save slim copies of files, with a hash in their names; return how many failed.
@@ -244,24 +293,28 @@ class Checkpoints:
         Return False if it has no step hooks.
         """
         if self._step_watch is None:
-            register = getattr(self._runner.optimizer, "register_step_pre_hook", None)
-            if register is None:
-                return False
             state = self._trainer.state
 
-            def before_step(*_: Any) -> None:
-                if self._staging is not None:
-                    self.wait_for_staging()
-                self._stepped_at = state.iteration
+            def before_step_of(name: str) -> Callable[..., None]:
+                def before_step(*_: Any) -> None:
+                    if self._staging is not None:
+                        self.wait_for_staging()
+                    self._stepped_at[name] = state.iteration
 
-            self._stepped_at = 0
-            self._step_watch = register(before_step)
-        return True
+                return before_step
+
+            optimizers = parts_of(self._runner.optimizer)
+            if optimizers:
+                others = script_optimizers(self._runner)
+                optimizers |= {f"script.{place}": one for place, one in enumerate(others)}
+            self._step_watch = when_stepping(optimizers, before_step_of)
+            self._stepped_at = {} if self._step_watch is None else dict.fromkeys(optimizers, 0)
+        return self._step_watch is not None
 
     def step_has_begun(self) -> bool:
         """Return whether the optimizer may have changed the weights since the last iteration ended."""
         progress = progress_of(self._runner)
-        return progress.in_step and self._stepped_at in (progress.begun, None)
+        return progress.in_step and (self._step_watch is None or progress.begun in self._stepped_at.values())
 
     def why_not_good(self) -> str | None:
         """Return why the state of a run that has just failed is not one to resume from, or None."""
@@ -271,14 +324,19 @@ class Checkpoints:
             return "the other ranks may have failed elsewhere"
         if self.step_has_begun():
             return "the run failed after the optimizer had begun to change it"
-        weights = [weight for weight in self._runner.model.parameters() if weight.is_floating_point()]
+        models = each(self._runner.model)
+        weights = [weight for model in models for weight in model.parameters() if weight.is_floating_point()]
         if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
             return "its weights are not finite"
         return None
 
-    def is_accumulating(self, progress: Progress) -> bool:
-        """Return whether the last iteration has left gradients that the optimizer has yet to use."""
-        return not progress.in_step and self._stepped_at not in (progress.begun, None)
+    def accumulating(self, progress: Progress) -> list[str]:
+        """Return the names of the optimizers that may yet have to use gradients of the last iteration."""
+        if progress.in_step:
+            return []
+        # What nobody watches may have such gradients at any time.
+        names = parts_of(self._runner.optimizer)
+        return [name for name in names if self._stepped_at.get(name) != progress.begun]
 
     def wait_for_staging(self) -> None:
         """Return once the state may change: a staging copy of it may be under way."""
@@ -335,12 +393,23 @@ class Checkpoints:
         """Resume from a checkpoint when the next run starts; True or ``"auto"`` takes the newest that is intact."""
         self._runner.state.resume_from = path
 
-    def load(self, path: str | Path) -> dict[str, Any]:
-        """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it."""
+    def load_named(self, wanted: str | Path) -> dict[str, Any]:
+        """Load a checkpoint that is named by its path, or by its bare name in a folder of this run."""
+        return self.load(find_checkpoint(self._runner, wanted))
+
+    def load(self, path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it.
+
+        Args:
+            path: The checkpoint.
+            check: Looks at the state before anything is changed, and may raise an error.
+        """
         self.wait_for_staging()
         runner, path = self._runner, Path(path)
+        # An error that says so if it no longer exists.
+        _ = runner.trainer
         objects, store = runner.services, self.store(path.parent)
-        state = restore_objects(runner, objects, store, path)
+        state = restore_objects(runner, objects, store, path, check)
         runner.checkpoint = state
         try:
             restore_progress(runner, objects, state, path)
@@ -361,9 +430,9 @@ class Checkpoints:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""
         self.wait_for_staging()
         if self._step_watch is not None:
-            self._step_watch.remove()
-            self._step_watch = None
-            self._stepped_at = None
+            for watch in self._step_watch:
+                watch.remove()
+            self._step_watch, self._stepped_at = None, {}
         for store in self._stores.values():
             store.close()
         self._stores.clear()

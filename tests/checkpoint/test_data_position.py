@@ -14,7 +14,6 @@ import numpy
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from ignite.engine.deterministic import DeterministicEngine
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -69,6 +68,23 @@ class Again:
         return iter(range(5))
 
 
+class LoaderByName(DataLoader[float]):
+    """A loader of the script's own, which never calls the constructor of its base class."""
+
+    def __init__(self, loader: DataLoader[float]) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        yield from self.loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+class LoaderWithoutLength(LoaderByName):
+    __len__ = DataLoader.__len__
+
+
 def generator(seed: int = 3) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -98,6 +114,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "distributed sampler": distributed,
     "no batches": lambda: DataLoader(Noisy(5), batch_size=None, shuffle=True),
     "stream of known length": lambda: DataLoader(Stream(sized=True), 2),
+    "own loader": lambda: LoaderByName(DataLoader(Noisy(), 2, shuffle=True)),
     "list": lambda: [1, 2, 3, 4, 5],
     "nothing": lambda: None,
 }
@@ -232,6 +249,14 @@ def test_repeatable_data_resumes_exactly_and_the_assumption_is_reported(
         assert run_in_parts(ASSUMED[name], [at], **options) == whole, at
         reads = "batches again" in caplog.text
         assert reads == ("its data is read again from the start, and may not give the same" in caplog.text)
+
+
+def test_a_loader_that_was_never_made_is_an_iterable_like_others(caplog: pytest.LogCaptureFixture) -> None:
+    def make() -> Any:
+        return LoaderWithoutLength(DataLoader(Noisy(), 2, shuffle=True))
+
+    assert run_in_parts(make, [7], epoch_length=5) == whole_run(make, epoch_length=5)
+    assert "may not give the same batches" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["shuffled", "own generator", "distributed sampler", "list", "nothing"])
@@ -428,12 +453,19 @@ def test_a_checkpoint_without_position_resumes_approximately_and_is_reported(cap
     assert "test_data_position.py is approximate: it does not say where in its data the run was" in caplog.text
 
 
+class Arranging(Engine):
+    """An engine that makes its iterators in a way of its own."""
+
+    def _setup_engine(self) -> None:
+        super()._setup_engine()
+
+
 def test_an_engine_that_arranges_its_data_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     shelf, log = Shelf(), []
-    script(EXACT["shuffled"], log, Taker(shelf, 7), engine=DeterministicEngine).run()
-    script(EXACT["shuffled"], log, shelf=shelf, engine=DeterministicEngine).run()
+    script(EXACT["shuffled"], log, Taker(shelf, 7), engine=Arranging).run()
+    script(EXACT["shuffled"], log, shelf=shelf, engine=Arranging).run()
     assert len(log) == 15
-    assert "is approximate: DeterministicEngine arranges its data itself" in caplog.text
+    assert "is approximate: Arranging arranges its data itself" in caplog.text
 
 
 @pytest.mark.parametrize("when", ["in the middle of an iteration", "in the middle of an evaluation",
@@ -539,3 +571,29 @@ def test_handlers_are_removed_after_a_run_and_batches_have_none() -> None:
     assert set(seen) == {0}
     ours = [h for handlers in made.trainer._event_handlers.values() for h, *_ in handlers if "Lifecycle" in repr(h)]
     assert ours == []
+
+
+@pytest.mark.parametrize(("other", "words"), [("in order", "SequentialSampler"), ("weighted", "WeightedRandomSampler")])
+def test_another_order_of_the_data_is_told(other: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    others = {"weighted": lambda: DataLoader(Noisy(), 2, sampler=WeightedRandomSampler([1.0] * 10, 10))}
+    shelf = Shelf()
+    script(EXACT["shuffled"], [], Taker(shelf, 7)).run()
+    script({**EXACT, **others}[other], [], shelf=shelf).run()
+    assert "is approximate" in caplog.text
+    assert "RandomSampler gave the order of the data, and " + words in caplog.text
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_data_given_by_set_data_in_an_earlier_epoch_is_told(again: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def switching(at: Any) -> Any:
+        def extra(made: Any) -> None:
+            other = EXACT["shuffled"]()
+            made.trainer.add_event_handler(at, lambda: made.trainer.set_data(other))
+
+        return extra
+
+    shelf = Shelf()
+    script(EXACT["shuffled"], [], Taker(shelf, 12), extra=switching(Events.EPOCH_COMPLETED(once=1))).run()
+    extra = switching(Events.EPOCH_STARTED) if again else None
+    script(EXACT["shuffled"], [], shelf=shelf, extra=extra).run()
+    assert ("approximate: it was saved while data given by set_data was in use" in caplog.text) is not again

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ignite.engine import Events
+import torch
+from ignite.engine import Engine, Events
+from torch import nn
 
-from ignite_hooks import CheckpointError
+from ignite_hooks import CheckpointError, ConfigError
 from tests.checkpoint.runs import CHECKPOINT, LENGTH, STOPPING, content, names, same, script
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -143,8 +145,8 @@ def test_a_named_file_is_resumed_from(given: str, tmp_path: Path, monkeypatch: p
 
 
 def test_a_named_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"cannot load .*epoch_9\.pth: No such file"):
-        script(tmp_path, resume="epoch_9.pth").run(1)
+    with pytest.raises(ConfigError, match=r"resume: there is no checkpoint 'epoch_9\.pth', neither in "):
+        script(tmp_path, resume="epoch_9.pth")
 
 
 @pytest.mark.parametrize("where", ["last iteration", "evaluation", "handler of the script"])
@@ -184,3 +186,77 @@ def test_resuming_within_an_epoch_evaluates_at_the_usual_times(at: int, tmp_path
     resumed.run(3)
     assert epochs == [2, 3]
     assert resumed.runner.hooks["EarlyStoppingHook"].state.judged_step == resumed.trainer.state.iteration
+
+
+@pytest.mark.parametrize("at", [LENGTH, LENGTH + 2])
+@pytest.mark.parametrize("buffers", [True, False])
+def test_a_step_that_fails_after_its_forward_pass_is_not_exact_where_it_changed_buffers(
+    at: int, buffers: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = [CHECKPOINT | {"save_best": False, "interval": 5, "save_last": False}]
+
+    def make(**options: Any) -> Any:
+        made = script(tmp_path, hooks, **options)
+        if not buffers:
+            model = nn.Linear(4, 2)
+            given = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "scheduler": None}
+            for name, thing in given.items():
+                made.runner.register_service(name, thing)
+        return made
+
+    made = make()
+    step = made.trainer._process_function
+
+    def failing(engine: Engine, batch: Any) -> Any:
+        if engine.state.iteration == at + 1:
+            made.runner.model(batch[0])
+            raise ZeroDivisionError
+        return step(engine, batch)
+
+    made.trainer._process_function = failing
+    with pytest.raises(ZeroDivisionError):
+        made.run(2)
+    caplog.clear()
+    make(resume=f"exception_iter_{at}.pth").run(2)
+    # In mid-epoch the random numbers are not those of before the step either.
+    assert ("is approximate: it was saved" in caplog.text) == (buffers or at != LENGTH)
+    if at == LENGTH:
+        assert ("changed buffers such as the statistics of BatchNorm" in caplog.text) == buffers
+
+
+@pytest.mark.parametrize("exact_is_left", [True, False])
+def test_a_best_file_from_before_the_scripts_end_of_an_epoch_comes_last(
+    exact_is_left: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = {"type": "CheckpointHook", "best_metric": "count", "rule": "greater", "interval": 2,
+                  "save_last": False, "save_on_exception": False}  # fmt: skip
+    stopped = script(tmp_path, [checkpoint], fail_at=3 * LENGTH + 1)
+    evaluator, trainer = stopped.evaluator, stopped.trainer
+    evaluator.add_event_handler(Events.EPOCH_STARTED, lambda: evaluator.state.metrics.update(count=trainer.state.epoch))
+    with pytest.raises(ZeroDivisionError):
+        stopped.run(4)
+    (best,) = [entry for entry in stopped.runner.store(tmp_path).entries() if entry.kind == "best"]
+    assert best.iteration == 3 * LENGTH
+    if not exact_is_left:
+        (tmp_path / "epoch_2.pth").unlink()
+    resumed = script(tmp_path, [checkpoint], resume="auto")
+    resumed.evaluator.add_event_handler(Events.EPOCH_STARTED, lambda: resumed.evaluator.state.metrics.update(count=1))
+    resumed.run(4)
+    if exact_is_left:
+        assert resumed.runner.resumed_from == tmp_path / "epoch_2.pth"
+        assert f"{best.name} is {LENGTH} iterations further than epoch_2.pth" in caplog.text
+    else:
+        assert resumed.runner.resumed_from == tmp_path / best.name
+        assert "is approximate: it was saved" in caplog.text
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_run_that_the_script_terminated_says_that_it_goes_on(
+    epochs: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = script(tmp_path, [CHECKPOINT])
+    ended.trainer.add_event_handler(Events.EPOCH_COMPLETED(once=2), lambda: ended.trainer.terminate())
+    ended.run(3)
+    script(tmp_path, [CHECKPOINT], resume="auto").run(epochs)
+    words = f"had ended this run by terminate() at iteration {2 * LENGTH}, and it goes on"
+    assert (words in caplog.text) is (epochs == 3)

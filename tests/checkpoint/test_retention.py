@@ -77,11 +77,25 @@ def test_only_names_of_the_template_count() -> None:
     assert KeepLast(0, "iter_{}.pth", by_epoch=False).to_delete(entries) == [entries[1]]
 
 
-def test_what_falls_out_of_the_ranking_goes() -> None:
-    entries = [entry(iteration, "best") for iteration in (10, 20, 30, 40)]
-    ranking = tuple(entries[place].name for place in (2, 0, 3))
-    assert KeepBest(ranking, 1).to_delete(entries) == [entries[0], entries[3]]
-    assert KeepBest(ranking, 3).to_delete(entries) == []
+@pytest.mark.parametrize(
+    ("kept", "dropped", "gone"),
+    [
+        ([30], [], [10, 20]),
+        ([10, 30], [], [20]),
+        ([10, 20, 30], [], []),
+        ([30, 50], [20], [20]),
+        ([30], [40], [10, 20, 40]),
+    ],
+    ids=["stale", "one of two", "none", "the best is not there yet", "dropped and further"],
+)
+def test_best_files_that_no_ranking_holds_go(kept: list[int], dropped: list[int], gone: list[int]) -> None:
+    def name(iteration: int) -> str:
+        return f"best_acc_iter_{iteration}.pth"
+
+    best = [named(name(iteration), iteration, 1, "best") for iteration in (10, 20, 30, 40)]
+    others = [named("best_acc_x_iter_9.pth", 9, 1, "best"), named("best_acc_iter_8.pth", 8, 1, "manual")]
+    rule = KeepBest("acc", frozenset(map(name, kept)), 35, frozenset(map(name, dropped)))
+    assert [entry.iteration for entry in rule.to_delete([*best, *others])] == gone
 
 
 def test_a_file_replaces_those_of_its_kind_or_name() -> None:
@@ -95,6 +109,7 @@ def test_a_file_replaces_those_of_its_kind_or_name() -> None:
 def test_failures_that_the_run_has_passed_go() -> None:
     entries = [entry(10, "exception"), entry(20, "exception"), entry(30, "exception"), entry(20)]
     assert DropFailures().to_delete(entries) == entries[:2]
+    assert DropFailures(10).to_delete(entries) == entries[:1]
 
 
 def test_several_rules_delete_what_any_deletes_but_nothing_protected() -> None:

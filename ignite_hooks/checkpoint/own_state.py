@@ -1,0 +1,263 @@
+"""State that samplers, data sets, transforms and collate functions keep themselves: read it, put it back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ignite_hooks.checkpoint.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.own_generators import generator_state, is_generator, set_generator_state
+from ignite_hooks.checkpoint.reachable import GLOBALS, Reached, is_of_library, reach, worth_entering
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.loader_workers import is_loader
+from ignite_hooks.store.plain import to_plain
+
+LONGEST_ORDER = 1_000_000
+"""The most numbers of an order of the data, such as a list that a sampler shuffles in place, that are saved."""
+
+SCALARS = (bool, int, float, str, type(None))
+_PARTS = ("sampler", "batch_sampler", "dataset", "collate_fn", "worker_init_fn")
+
+
+class Holder(NamedTuple):
+    """An object of the data that may keep a state."""
+
+    place: str
+    thing: Any
+    arranges: bool
+    """Whether it decides on the order of the data, as a sampler does."""
+
+
+class OwnState:
+    """The state of the objects that make up some data, as far as it is known how to keep it.
+
+    Three kinds are kept: random generators, what ``state_dict`` returns, and counters: attributes that are numbers
+    or text and have changed since this object was made.
+    """
+
+    def __init__(self, data: object) -> None:
+        self._data = data
+        holders = _holders(data)
+        self._before = {holder.place: _marks(holder) for holder in holders}
+        self._first = {holder.place: _first_values(holder) for holder in holders}
+
+    def state(self, *, counters: bool = True) -> dict[str, Any]:
+        """Return the state, as plain types and tensors; without counters it is what an evaluation may put back."""
+        generators: dict[str, Any] = {}
+        stateful: dict[str, Any] = {}
+        counted: dict[str, Any] = {}
+        known = [*loader_generators(loader_parts(self._data)).values()]
+        everything = list(_everything(self._data))
+        for reached in everything:
+            if is_generator(reached.thing) and not any(reached.thing is other for other in known):
+                generators[reached.place] = generator_state(reached.thing)
+        for holder in _holders_among(everything) if counters else ():
+            if _keeps_itself(holder):
+                stateful[holder.place] = to_plain(
+                    holder.thing.state_dict(), f"{named(holder)}.state_dict()", clone=True
+                )
+            elif found := self._counters(holder):
+                counted[holder.place] = found
+        kinds = {"generators": generators, "stateful": stateful, "counters": counted}
+        return {kind: states for kind, states in kinds.items() if states}
+
+    def complete(self, *states: dict[str, Any]) -> None:
+        """Add to each of these states the counters that only others of them hold.
+
+        `state` leaves out a counter that has its first value, which would not be put back where one state is restored
+        after another.
+
+        Args:
+            states: What `state` returned at several times; they are changed.
+        """
+        found: dict[str, set[str]] = {}
+        for state in states:
+            for place, counters in state.get("counters", {}).items():
+                found.setdefault(place, set()).update(counters)
+        for place, names in found.items():
+            first = {name: value for name, value in self._first.get(place, {}).items() if name in names}
+            for state in states if first else ():
+                counters = state.setdefault("counters", {})
+                before = {name: _kept(value, arranges=True) for name, value in first.items()}
+                counters[place] = {**before, **counters.get(place, {})}
+
+    def unkept(self) -> list[str]:
+        """Return what has changed and cannot be kept, in words."""
+        found = []
+        for holder in _holders(self._data):
+            if _keeps_itself(holder):
+                continue
+            changed = self._changed(holder)
+            if changed and not self._counters(holder):
+                found += [f"{named(holder)}.{name}" for name in changed]
+        return found
+
+    def _counters(self, holder: Holder) -> dict[str, Any]:
+        """Return the attributes that have changed, if all of them can be kept."""
+        changed = self._changed(holder)
+        values = {name: _kept(vars(holder.thing)[name], holder.arranges) for name in changed}
+        return {} if any(value is _CANNOT for value in values.values()) else values
+
+    def _changed(self, holder: Holder) -> list[str]:
+        """Return the attributes that are progress: they have changed, and not by what is made once, when needed."""
+        before, now = self._before.get(holder.place, {}), _marks(holder)
+        changed = [name for name in now if name in before and before[name] != now[name]]
+        made_late = [name for name in changed if before[name] == ("is", None) or now[name][0] == "holds"]
+        counted = [name for name in changed if name not in made_late]
+        if holder.arranges:
+            return [name for name in changed if before[name] != ("is", None)]
+        # A data set that fills a cache while it counts: its counters without its cache would be wrong.
+        return changed if counted else []
+
+
+def restore_own(data: object, state: Mapping[str, Any], *, read_again: bool = False) -> None:
+    """Put back what `OwnState.state` returned; objects that no longer exist are skipped.
+
+    Args:
+        data: The data.
+        state: The state.
+        read_again: Whether the data has just been read again up to this position. What has ``load_state_dict`` is
+            there then, and loading a position once more may make it skip as much of the next epoch.
+    """
+    generators, counters = state.get("generators", {}), state.get("counters", {})
+    stateful = {} if read_again else state.get("stateful", {})
+    if generators:
+        for reached in list(_everything(data)):
+            if reached.place in generators and is_generator(reached.thing):
+                try:
+                    set_generator_state(reached.thing, generators[reached.place])
+                except CheckpointError as error:
+                    raise CheckpointError(f"the generator {reached.place} of the data: {error}") from error
+    for holder in _holders(data) if stateful or counters else ():
+        if holder.place in stateful and _keeps_itself(holder):
+            holder.thing.load_state_dict(to_plain(stateful[holder.place], clone=True))
+        elif holder.place in counters:
+            _set_counters(holder.thing, counters[holder.place])
+
+
+def has_own_order(data: object) -> bool:
+    """Return whether a sampler of this data keeps a state itself, which may change when it reaches its end."""
+    generators = any(_arranging(reached.place) and is_generator(reached.thing) for reached in _everything(data))
+    return generators or any(_arranging(holder.place) for holder in _holders(data))
+
+
+def _arranging(place: str) -> bool:
+    return place.partition(".")[0] in ("sampler", "batch_sampler")
+
+
+def named(holder: Holder) -> str:
+    """Return the name of an object of the data for messages: its class."""
+    return type(holder.thing).__name__
+
+
+def _everything(data: object) -> Iterator[Reached]:
+    return reach(_roots(data), enter=_enter)
+
+
+def _roots(data: object) -> dict[str, Any]:
+    from torch.utils.data import DataLoader
+
+    if not is_loader(data):
+        return {} if data is None or isinstance(data, (list, tuple, dict)) else {"data": data}
+    found = {name: getattr(data, name, None) for name in _PARTS}
+    # A loader of the script's own class may count too; a plain one has nothing but its parts.
+    return found if type(data) is DataLoader else {**found, "loader": data}
+
+
+def _enter(thing: object) -> bool:
+    return worth_entering(thing) and "_iterator" not in getattr(thing, "__dict__", {})
+
+
+def _holders(data: object) -> list[Holder]:
+    return _holders_among(_everything(data))
+
+
+def _holders_among(everything: Iterable[Reached]) -> list[Holder]:
+    from torch.utils.data import Sampler
+
+    found = []
+    for place, thing in everything:
+        attributes, path = getattr(thing, "__dict__", None), place.split(".")
+        if type(attributes) is not dict or is_generator(thing) or GLOBALS in path:
+            continue
+        is_root = place in ("data", "loader")
+        if not is_of_library(thing) or (_is_stateful(thing) and not is_root):
+            found.append(Holder(place, thing, is_root or place == "collate_fn" or isinstance(thing, Sampler)))
+    return found
+
+
+def _keeps_itself(holder: Holder) -> bool:
+    return _is_stateful(holder.thing) and holder.place not in ("data", "loader")
+
+
+def _is_stateful(thing: object) -> bool:
+    import torch
+
+    # Looked up on the class: some objects answer for any name.
+    kind = type(thing)
+    both = all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+    # Those of torchdata mean a position within an epoch, which reading again leads to.
+    return both and not isinstance(thing, torch.nn.Module) and not kind.__module__.startswith("torchdata.")
+
+
+def _marks(holder: Holder) -> dict[str, tuple[str, Any]]:
+    """Return for each attribute by what it is recognised as changed."""
+    found: dict[str, tuple[str, Any]] = {}
+    for name, value in list(vars(holder.thing).items()):
+        if isinstance(value, SCALARS):
+            found[name] = ("is", value)
+        elif isinstance(value, (list, tuple, set, dict)) or type(value).__name__ in ("ndarray", "deque"):
+            order = _order(value) if holder.arranges else None
+            found[name] = ("holds", len(value) if getattr(value, "shape", None) != () else 0)
+            if order is not None:
+                found[name] = ("orders", hash(order))
+        elif hasattr(type(value), "__next__"):
+            found[name] = ("iterates", id(value))
+    return found
+
+
+def _first_values(holder: Holder) -> dict[str, Any]:
+    """Return the attributes that can be kept as they are now; orders are copied."""
+    found = {}
+    for name, value in list(vars(holder.thing).items()):
+        if isinstance(value, SCALARS):
+            found[name] = value
+        elif holder.arranges and _order(value) is not None:
+            found[name] = copy.copy(value)
+    return found
+
+
+def _order(value: Any) -> tuple[Any, ...] | None:
+    """Return the numbers in a sequence, None for anything else."""
+    if type(value).__name__ == "ndarray":
+        return tuple(value.tolist()) if value.ndim == 1 and value.size <= LONGEST_ORDER else None
+    if not isinstance(value, (list, tuple)) or len(value) > LONGEST_ORDER:
+        return None
+    return tuple(value) if all(type(item) in (int, float) for item in value) else None
+
+
+_CANNOT = object()
+
+
+def _kept(value: Any, arranges: bool) -> Any:
+    """Return the plain form of an attribute that has changed, or that it cannot be kept."""
+    if isinstance(value, SCALARS):
+        return value
+    order = _order(value) if arranges else None
+    return _CANNOT if order is None else list(order)
+
+
+def _set_counters(thing: object, saved: Mapping[str, Any]) -> None:
+    attributes = vars(thing)
+    for name, value in saved.items():
+        if name not in attributes or not isinstance(value, (*SCALARS, list)):
+            continue
+        now: Any = attributes[name]
+        if not isinstance(value, list):
+            attributes[name] = value
+        elif isinstance(now, tuple):
+            attributes[name] = tuple(value)
+        else:
+            # In place: others may hold the same list or array.
+            now[:] = value

@@ -1,0 +1,155 @@
+"""The objects that a script's objects and functions hold: attributes, closures, globals that they name."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+MOST_OBJECTS, DEEPEST, LONGEST = 1000, 8, 64
+"""Where a search ends: a data set may hold millions of samples, which are data and no state."""
+
+GLOBALS = "globals"
+"""What the place of a global begins with, after that of the function that names it."""
+
+_NEVER_ENTERED = (types.ModuleType, type, str, bytes, bytearray, memoryview, int, float, complex, range, type(None))
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+
+
+class Reached(NamedTuple):
+    """An object, and its place: the names that lead to it."""
+
+    place: str
+    thing: Any
+
+
+def reach(roots: Mapping[str, Any], enter: Any = None, seen: set[int] | None = None) -> Iterator[Reached]:
+    """Yield the roots and all that they hold, each object once, nearest first.
+
+    Args:
+        roots: Where to begin, by place.
+        enter: Takes an object and returns whether to search what it holds; all by default.
+        seen: The ids of objects that earlier searches have found, which are left out.
+    """
+    seen = set() if seen is None else seen
+    most = len(seen) + MOST_OBJECTS
+    rest = deque((Reached(place, thing), 0) for place, thing in roots.items())
+    while rest and len(seen) < most:
+        found, depth = rest.popleft()
+        thing = found.thing
+        if id(thing) in seen or isinstance(thing, _NEVER_ENTERED):
+            continue
+        seen.add(id(thing))
+        yield found
+        if depth < DEEPEST and (enter is None or enter(thing)):
+            rest.extend((Reached(f"{found.place}.{name}", held), depth + 1) for name, held in holds(thing))
+
+
+def holds(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object holds, by name: its attributes, the items of a short collection, what a function names."""
+    if isinstance(thing, _FUNCTIONS):
+        yield from _named_by(thing)
+    elif isinstance(thing, Mapping):
+        if len(thing) <= LONGEST and type(thing) is dict:
+            yield from ((str(key), item) for key, item in list(thing.items()))
+    elif isinstance(thing, (list, tuple)):
+        if len(thing) <= LONGEST:
+            yield from ((str(index), item) for index, item in enumerate(thing))
+    else:
+        attributes = getattr(thing, "__dict__", None)
+        if type(attributes) is dict:
+            yield from list(attributes.items())
+        for kind in type(thing).__mro__:
+            if not _is_library(kind.__module__):
+                for method in vars(kind).values():
+                    if isinstance(method, types.FunctionType):
+                        yield from _globals_named_by(method.__code__, method.__globals__)
+
+
+def _named_by(function: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(function, types.MethodType):
+        yield "__self__", function.__self__
+        yield "__func__", function.__func__
+    elif isinstance(function, functools.partial):
+        yield "func", function.func
+        yield from ((str(index), item) for index, item in enumerate(function.args))
+        yield from function.keywords.items()
+    else:
+        if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+            yield "__wrapped__", wrapped
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            try:
+                yield name, cell.cell_contents
+            except ValueError:
+                # A variable that is not assigned yet.
+                continue
+        yield from ((str(index), item) for index, item in enumerate(function.__defaults__ or ()))
+        yield from _globals_named_by(function.__code__, function.__globals__)
+
+
+def _globals_named_by(code: types.CodeType, variables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the globals that code names; functions of installed libraries are not searched."""
+    if _is_library(str(variables.get("__name__", ""))):
+        return
+    for name in code.co_names:
+        if name in variables:
+            yield f"{GLOBALS}.{name}", variables[name]
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _globals_named_by(inner, variables)
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
+
+
+_THIRD_PARTY = frozenset(
+    {
+        *(
+            "PIL",
+            "albumentations",
+            "clearml",
+            "cv2",
+            "datasets",
+            "ignite",
+            "ignite_hooks",
+            "matplotlib",
+            "mlflow",
+            "monai",
+        ),
+        *("numpy", "pandas", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "torchaudio", "torchdata"),
+        *("torchvision", "tqdm", "transformers", "wandb"),
+    }
+)
+_LIBRARIES = _THIRD_PARTY | sys.stdlib_module_names
+"""Where no globals of a script are named and no counters of a script are kept."""
+
+
+def worth_entering(thing: object) -> bool:
+    """Return whether an object may hold state of the script: models, engines and the like are saved elsewhere."""
+    import logging
+
+    import torch
+    from ignite.engine import Engine
+
+    if isinstance(thing, torch.nn.Module):
+        # Random transforms of torchvision are modules too.
+        return next(thing.parameters(), None) is None
+    return not isinstance(
+        thing, (Engine, torch.optim.Optimizer, torch.Tensor, logging.Logger, logging.Handler, BaseException)
+    ) and not type(thing).__module__.startswith(("ignite_hooks.", "torch.utils.data._utils", "_pytest.", "numpy."))
+
+
+def worth_entering_in_script(thing: object) -> bool:
+    """Return whether an object that a handler holds may hold state of the script: nothing of large libraries does."""
+    module = type(thing).__module__
+    foreign = module.partition(".")[0] in _THIRD_PARTY and not module.startswith(("ignite.handlers", "ignite.contrib"))
+    return worth_entering(thing) and not foreign
+
+
+def is_of_library(thing: object) -> bool:
+    """Return whether the class of a thing is one of a well-known library or of the standard library."""
+    return _is_library(type(thing).__module__)
