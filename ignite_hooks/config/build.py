@@ -1,30 +1,33 @@
-"""Build the hooks and writers that a configuration asks for."""
+"""Build the hooks that a configuration asks for."""
 
 from __future__ import annotations
 
+import inspect
+import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, handler_class
 from ignite_hooks.config.mmengine import other_name, translated
-from ignite_hooks.config.read import HookEntry, Settings, default_set
+from ignite_hooks.config.ranked_metrics import impossible_metrics, known_metrics
+from ignite_hooks.config.read import HookEntry, default_set
+from ignite_hooks.config.ready import is_handler_class, is_hook, needs_mmengine, ready, takes_engine
 from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.config.validate import convert_value, has_reference, is_reference, validate_settings, validate_value
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook, Situation
-from ignite_hooks.plan.methods import class_answers, default_name
+from ignite_hooks.plan.hook_problems import problems_of
+from ignite_hooks.plan.hook_settings import give, words_of
+from ignite_hooks.plan.methods import default_name
 from ignite_hooks.plan.priority import hook_priority
-from ignite_hooks.plan.slots import problems_of
-from ignite_hooks.registry import HOOKS, WRITERS, without_scope
+from ignite_hooks.registry import HOOKS, without_scope
 from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.ranking import canonical
 from ignite_hooks.text import below, did_you_mean, one_line, setting_place, shown
-from ignite_hooks.writers.adapt import adapt
-from ignite_hooks.writers.interface import Writer
-from ignite_hooks.writers.jsonl import JsonlWriter
 
 
 def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, Any] | None = None) -> Any:
@@ -36,6 +39,21 @@ def build_hook(config: Mapping[str, Any] | str | object, services: Mapping[str, 
     """
     problems: list[Problem] = []
     hook = build_entry(_entry("hook", config), services or {}, problems)
+    if problems:
+        raise ConfigError(problems)
+    return hook
+
+
+def accept(thing: Any) -> Any:
+    """Return the hook that a script registers in mid-life, judged like one of a configuration.
+
+    Raises:
+        TypeError: If it is no hook and none can be made of it.
+        ConfigError: If anything is wrong with it.
+    """
+    problems: list[Problem] = []
+    hook = ready(thing)
+    build_entry(HookEntry(getattr(hook, "name", None) or default_name(hook), hook), {}, problems)
     if problems:
         raise ConfigError(problems)
     return hook
@@ -101,12 +119,15 @@ def build_entry(
         type_ = given.pop("type", None)
         if isinstance(type_, str) and type_.startswith(PREFIX):
             hook = _ignite_handler(type_, given, context)
+        elif is_handler_class(type_) or takes_engine(type_, given):
+            hook = _handler(type_, given, context)
         else:
             hook = _hook(type_, given, context)
-    elif isinstance(wanted, type):
-        context.add_problem(f"a class: write {{'type': '{wanted.__name__}'}} or {wanted.__name__}() for a hook")
     else:
-        hook = _ready(wanted, context)
+        try:
+            hook = ready(wanted)
+        except TypeError as error:
+            context.add_problem(str(error))
     if hook is not None and not context.problems:
         _validate_object(hook, checked, context)
     if hook is not None and not context.problems:
@@ -143,9 +164,11 @@ def _hook(type_: Any, given: dict[str, Any], context: BuildContext) -> Any:
         context.problems.extend(Problem(below(context.place, word), message) for word, message in otherwise.items())
     context.problems.extend(validate_settings(cls, given, context.place))
     hook = _construct(cls, _with_services(given, context.place, context), given, context)
-    if not (context.problems or isinstance(type_, str) or isinstance(hook, BaseHook) or class_answers(type(hook))):
+    if not (context.problems or isinstance(type_, str) or is_hook(hook)):
         message = f"{describe(cls).name} does not make a hook: {type(hook).__name__} has no method that is a point"
         context.add_problem(message, "type")
+    elif hook is not None and (theirs := needs_mmengine(hook)):
+        context.add_problem(theirs, "type")
     return hook
 
 
@@ -172,7 +195,7 @@ def _construct(cls: Any, given: dict[str, Any], written: Mapping[str, Any], cont
             hook = cls(**{name: value for name, value in given.items() if name in own})
         for word in COMMON_SETTINGS if known.style != "settings" else ():
             if word in given and word not in own:
-                setattr(hook, word, given[word])
+                give(hook, word, given[word])
     except SettingError as error:
         context.add_problem(error.message, error.setting)
         return None
@@ -215,21 +238,48 @@ def _ignite_handler(type_: str, given: dict[str, Any], context: BuildContext) ->
     except LookupError as error:
         context.add_problem(str(error), "type")
         return None
+    return _handler(cls, given, context)
+
+
+def _handler(cls: Any, given: dict[str, Any], context: BuildContext) -> Any:
+    """Return a hook that does what a handler does, of a class of handlers or a function of the engine."""
+    if not isinstance(cls, type):
+        return _wrapped(cls, given, context)
     parameters = {setting.name for setting in describe(cls).settings}
-    common = {word: given.pop(word) for word in COMMON_SETTINGS if word in given and word not in parameters}
-    ours = {word: given.pop(word) for word in OUR_WORDS if word in given and word not in parameters}
-    context.problems.extend(validate_settings(cls, given, context.place, hook=False))
+    own = {word: given.pop(word) for word in list(given) if word in parameters or word not in AROUND}
+    context.problems.extend(validate_settings(cls, own, context.place, hook=False))
+    written, own = own, _with_services(own, context.place, context)
+    if not context.complete and any(is_reference(value) for value in own.values()):
+        # The rest is still judged, as far as it can be without the handler.
+        around(given, context)
+        return None
+    handler = _construct(cls, own, written, context)
+    return None if handler is None else _wrapped(handler, given, context)
+
+
+AROUND = (*COMMON_SETTINGS, *OUR_WORDS)
+"""The settings around a handler: those of every hook, and those that say where it is attached or called."""
+
+
+def around(given: dict[str, Any], context: BuildContext) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of every hook and our words of an entry, and add what is wrong with them."""
+    common = {word: value for word, value in given.items() if word in COMMON_SETTINGS}
+    ours = {word: value for word, value in given.items() if word not in COMMON_SETTINGS}
     for word, value in ours.items():
-        if message := validate_value(value, Setting(word, OUR_WORDS[word], None)):
+        if word not in OUR_WORDS:
+            context.add_problem(f"not a setting around a handler{did_you_mean(word, AROUND)}", word)
+        elif message := validate_value(value, Setting(word, OUR_WORDS[word], None)):
             context.add_problem(message, word)
     context.problems.extend(validate_settings(BaseHook, common, context.place))
     if isinstance(arguments := ours.get("arguments"), Mapping):
         ours["arguments"] = _with_services(arguments, f"{context.place}.arguments", context)
-    written, given = given, _with_services(given, context.place, context)
-    if not context.complete and any(is_reference(value) for value in given.values()):
-        return None
-    handler = _construct(cls, given, written, context)
-    if handler is None:
+    return common, ours
+
+
+def _wrapped(handler: Any, given: dict[str, Any], context: BuildContext) -> Any:
+    """Return a hook of a handler with the settings around it."""
+    common, ours = around(given, context)
+    if context.problems:
         return None
     try:
         hook = as_hook(handler, **ours)
@@ -240,27 +290,19 @@ def _ignite_handler(type_: str, given: dict[str, Any], context: BuildContext) ->
         context.add_problem(str(error))
         return None
     for word, value in common.items():
-        setattr(hook, word, value)
+        if word != "name" and hook.attaches:
+            context.add_problem(f"no effect: {hook.default_name} chooses its events itself, leave it out", word)
+        give(hook, word, value)
     return hook
-
-
-def _ready(thing: Any, context: BuildContext) -> Any:
-    """Return a hook object as it is, and any other object that Ignite could use as a hook."""
-    cls: Any = type(thing)
-    if isinstance(thing, BaseHook) or class_answers(cls):
-        return thing
-    try:
-        return as_hook(thing)
-    except ValueError as error:
-        context.add_problem(f"not a hook: {error}")
-        return None
 
 
 def _validate_object(hook: Any, checked: set[str], context: BuildContext) -> None:
     """Add what is wrong with settings that a ready-made hook got from its constructor or its class."""
     cls: Any = type(hook)
     known = describe(cls)
-    given = (hook.given if known.style == "settings" else {"name", "priority", "on_error", "every"}) - checked
+    given = (
+        hook.given if known.style == "settings" else {"name", "priority", "on_error"} | {*words_of(hook)} & {"every"}
+    ) - checked
     for setting in (*known.settings, *known.common):
         value = getattr(hook, setting.name, setting.default)
         if setting.name in given and (message := validate_value(value, setting)):
@@ -275,6 +317,7 @@ def build_all(
     hooks: dict[str, Any] = {}
     places: dict[str, str] = {}
     unbuilt: dict[str, Any] = {}
+    unasked: set[str] = set()
     for entry in entries:
         hook = build_entry(entry, services, problems, complete=situation.complete)
         if hook is None:
@@ -286,19 +329,35 @@ def build_all(
         elif same := [places[other] for other in hooks if hooks[other] is hook]:
             problems.append(Problem(entry.place, f"the same object as {same[0]}: make one for each"))
         elif name in hooks:
-            message = f"{places[name]} is called {name!r} too: give one of them another 'name'"
+            how = f", as in {{'type': {name}, 'name': 'another'}}" if inspect.isroutine(entry.wanted) else ""
+            message = f"{places[name]} is called {name!r} too: give one of them another 'name'{how}"
             problems.append(Problem(entry.place, message))
         else:
             hooks[name], places[name] = hook, entry.place
+            unasked |= {name} if entry.is_unasked else set()
     # Check the hooks that were built even if others failed; of those, only whether they evaluate matters.
-    situation = replace(situation, hooks={**unbuilt, **hooks})
-    for name, hook in hooks.items():
-        # A hook that still holds the name of a service can only be checked with the script.
-        waits = not situation.complete and any(is_reference(value) for value in vars(hook).values())
-        if isinstance(hook, BaseHook) and not waits:
-            problems += [Problem(setting_place(places[name], s), message) for s, message in hook.check(situation)]
-    problems += _opposite_rules(hooks, places, problems)
+    unasked &= hooks.keys() if situation.complete else set()
+    trainer, there = services.get("trainer"), replace(situation, hooks={**unbuilt, **hooks})
+    off = {name: wrong[0] for name in unasked if (wrong := _checked(hooks[name], places[name], there, trainer))}
+    hooks = {name: hook for name, hook in hooks.items() if name not in off}
+    there = replace(situation, hooks={**unbuilt, **hooks})
+    problems += [p for name, hook in hooks.items() for p in _checked(hook, places[name], there, trainer)]
+    problems += _opposite_rules(hooks, places, problems, situation.evaluators)
+    for name, problem in off.items() if not problems else ():
+        logging.getLogger(LOGGER_NAME).warning("%s is off: %s", places[name], problem.message)
     return hooks, problems
+
+
+def _checked(hook: Any, place: str, situation: Situation, trainer: Any) -> list[Problem]:
+    """Return what is wrong with a hook in its situation, among the other hooks."""
+    # A hook that still holds the name of a service can only be checked with the script.
+    waits = not situation.complete and any(is_reference(value) for value in getattr(hook, "__dict__", {}).values())
+    if waits or not isinstance(hook, BaseHook):
+        return []
+    if hook.one_model and "model" in situation.several:
+        return [Problem(place, f"needs one model, and this run has several: {hook.one_model}")]
+    found = [*impossible_metrics(hook, known_metrics(situation, trainer))] or [*hook.check(situation)]
+    return [Problem(setting_place(place, setting), message) for setting, message in found]
 
 
 class _Unbuilt:
@@ -313,12 +372,15 @@ class _Unbuilt:
                 pass
         name = entry.wanted.get("name") if isinstance(entry.wanted, Mapping) else None
         named = name if isinstance(name, str) and name else "val"
-        # An unknown name may be a misspelt hook that evaluates.
+        # An unknown name may be a misspelt hook that evaluates, though nobody knows under which name.
         unknown = isinstance(type_, str) and not type_.startswith(PREFIX)
-        self.evaluates = named if unknown or getattr(type_, "evaluates", None) is not None else None
+        evaluates = getattr(type_, "evaluates", None) is not None
+        self.evaluates = "an unknown type" if unknown else named if evaluates else None
 
 
-def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> list[Problem]:
+def _opposite_rules(
+    hooks: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem], evaluators: Collection[str]
+) -> list[Problem]:
     """Return a problem for every two hooks that watch one metric and disagree on which value of it is better."""
     opposed: list[Problem] = []
     seen: dict[str, tuple[str, str]] = {}
@@ -330,7 +392,7 @@ def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problem
                 if not any(problem.place.startswith(f"{places[name]}.") for problem in problems):
                     opposed.append(Problem(places[name], str(error)))
                 continue
-            other, theirs = seen.setdefault(metric.replace("/", "_"), (name, better))
+            other, theirs = seen.setdefault(canonical(metric, evaluators).replace("/", "_"), (name, better))
             if theirs != better:
                 here, there = _words(better), _words(theirs)
                 words = f"{metric!r} counts as better when {here} here, but when {there} in {places[other]}"
@@ -340,55 +402,3 @@ def _opposite_rules(hooks: Mapping[str, Any], places: Mapping[str, str], problem
 
 def _words(rule: str) -> str:
     return "higher" if rule == "greater" else "lower"
-
-
-def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
-    """Build the writers of a configuration; relative paths among their settings are relative to the work directory."""
-    writers: list[Writer] = []
-    for entry in settings.writers:
-        try:
-            wanted = entry.wanted
-            if isinstance(wanted, Mapping):
-                wanted = _writer(entry, folder, problems)
-            if wanted is not None:
-                writers.append(adapt(wanted))
-        except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
-            problems.append(Problem(entry.place, one_line(error)))
-    return writers
-
-
-def with_metrics_file(writers: list[Writer], folder: Path) -> list[Writer]:
-    """Return the writers, preceded by the one that writes ``metrics.jsonl`` in every run."""
-    record = JsonlWriter(folder / "metrics.jsonl")
-    # A second writer of this file would write every line twice.
-    path = record.path.resolve()
-    return [record, *(w for w in writers if not (isinstance(w, JsonlWriter) and w.path.resolve() == path))]
-
-
-def validate_writer(entry: HookEntry, problems: list[Problem]) -> Any:
-    """Return the class of a writer; if its name or its settings are wrong, add that to the problems and return None."""
-    given = dict(entry.wanted)
-    type_ = given.pop("type")
-    try:
-        cls = WRITERS.get(type_) if isinstance(type_, str) else type_
-    except LookupError as error:
-        problems.append(Problem(f"{entry.place}.type", str(error.args[0])))
-        return None
-    wrong = validate_settings(cls, given, entry.place, hook=False)
-    problems += wrong
-    return None if wrong else cls
-
-
-def _writer(entry: HookEntry, folder: Path, problems: list[Problem]) -> Any:
-    cls = validate_writer(entry, problems)
-    if cls is None:
-        return None
-    given = {name: value for name, value in entry.wanted.items() if name != "type"}
-    settings = describe(cls).settings
-    if any(setting.name == "work_dir" for setting in settings):
-        given.setdefault("work_dir", folder)
-    for setting in settings:
-        takes_path = Path in (setting.annotation, *get_args(setting.annotation))
-        if takes_path and isinstance(given.get(setting.name), (str, Path)):
-            given[setting.name] = folder / given[setting.name]
-    return cls(**given)

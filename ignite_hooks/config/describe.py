@@ -16,11 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge
 
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
-from ignite_hooks.plan.methods import class_answers, own_method
-from ignite_hooks.plan.plan import NOTES
+from ignite_hooks.plan.layout import NOTES
+from ignite_hooks.plan.methods import class_answers, has_default
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS
+from ignite_hooks.plan.settings_digest import HIDDEN_FIELDS, fields_of
 from ignite_hooks.text import labelled
 
 REQUIRED = inspect.Parameter.empty
@@ -136,13 +137,13 @@ def _takes(cls: Any, word: str, own: set[str]) -> bool:
     answers = class_answers(cls)
     marked = any(answer.scheduled for answer in answers)
     paced = marked or bool({answer.point.name for answer in answers} & (ITERATION_POINTS | EPOCH_POINTS))
-    own_meaning = own_method(cls, "when") is not None or "when" in vars(cls)
-    return paced and not own_meaning
+    own_meaning = hasattr(cls, "when") and not has_default(cls, "when")
+    return word in getattr(cls, "also_paced_by", ()) if own_meaning else paced
 
 
 def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tuple[Setting, ...]]:
     constructor: Any = getattr(cls, "__init__", cls) if isinstance(cls, type) else cls
-    if dataclasses.is_dataclass(cls) and _made_by_dataclass(cls):
+    if isinstance(cls, type) and fields_of(cls) is not None and _made_by_dataclass(cls):
         # `@settings` takes the settings of every hook too; a plain dataclass only its own fields.
         style: Style = "settings" if hasattr(constructor, "__wrapped__") else "keywords"
         return style, True, tuple(_from_fields(cls, helps))
@@ -165,14 +166,14 @@ def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tupl
 def _made_by_dataclass(cls: Any) -> bool:
     """Return whether the constructor takes the fields, and is not one that a subclass wrote."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    return "__dataclass_fields__" in vars(owner)
+    return "__dataclass_fields__" in vars(owner) or HIDDEN_FIELDS in vars(owner)
 
 
 def _from_fields(cls: Any, helps: Mapping[str, str]) -> typing.Iterator[Setting]:
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         hints |= _hints(base)
-    for field in dataclasses.fields(cls):
+    for field in fields_of(cls) or ():
         if not field.init:
             continue
         default: Any = REQUIRED

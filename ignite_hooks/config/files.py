@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ignite_hooks.config.keys import is_ours
 from ignite_hooks.config.python_file import NO_INHERITANCE, PythonReader
 from ignite_hooks.config.tree import (
     MAX_BYTES,
@@ -21,6 +22,8 @@ from ignite_hooks.config.tree import (
     TOO_BIG,
     TOO_DEEP,
     TOO_MUCH,
+    Foreign,
+    Judges,
     checked_tree,
     error_at,
     line_of,
@@ -39,6 +42,8 @@ _SHAPE = "write a mapping such as 'hooks: [...]', or a list of hooks"
 def load_config(path: str | Path) -> dict[str, Any]:
     """Read a configuration file into plain dicts, lists, text, numbers, booleans and None.
 
+    Below keys that belong to the script, whatever the format can hold is accepted: dates, numbers as keys, NaN.
+
     Args:
         path: A `.yaml`, `.yml`, `.json`, `.toml` or `.py` file; a list at the top level is the list of hooks.
             A `.py` file is read, never run.
@@ -47,7 +52,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
     parse = _PARSERS.get(path.suffix.lower())
     if parse is None:
         raise error_at(source, f"suffix {path.suffix!r} is not supported: use {', '.join(_PARSERS)}")
-    value = parse(_read(path, source), source)
+    value = parse(_read(path, source), source, is_ours)
     if isinstance(value, list):
         return {"hooks": value}
     if not isinstance(value, dict):
@@ -58,7 +63,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str, judges: Judges | None = None) -> Any:
     """Parse YAML: scalars of YAML 1.2, unique text keys, only standard tags, few aliases."""
     with _reading(text, source, "YAML"):
         try:
@@ -69,31 +74,31 @@ def parse_yaml(text: str, source: str) -> Any:
             raise error_at(place, f"character {error.character!r} is not allowed in YAML: remove it") from None
         except yaml.MarkedYAMLError as error:
             raise error_at(_place_of_mark(source, error.problem_mark), _yaml_message(error)) from None
-        return None if node is None else checked_tree(loader.data(node), source)
+        return None if node is None else checked_tree(loader.data(node), source, judges)
 
 
-def parse_json(text: str, source: str) -> Any:
+def parse_json(text: str, source: str, judges: Judges | None = None) -> Any:
     """Parse standard JSON: unique keys, no NaN or Infinity."""
     with _reading(text, source, "JSON"):
         try:
             value = json.loads(
                 text, object_pairs_hook=_json_object, parse_constant=_json_constant, parse_int=parse_integer
             )
-            return checked_tree(value, source)
+            return checked_tree(value, source, judges)
         except json.JSONDecodeError as error:
             hint = "text and keys in double quotes, no comma after the last item, no comments"
             place = line_of(source, error.lineno, error.colno)
             raise error_at(place, f"not valid JSON: {error.msg} ({hint})") from None
 
 
-def parse_toml(text: str, source: str) -> Any:
+def parse_toml(text: str, source: str, judges: Judges | None = None) -> Any:
     """Parse TOML without dates and times."""
     with _reading(text, source, "TOML"):
         if long_key := _LONG_TOML_KEY.search(text):
             place = line_of(source, text.count("\n", 0, long_key.start()) + 1)
             raise error_at(place, f"a key of too many parts: at most {MAX_DEPTH} levels")
         try:
-            return checked_tree(tomllib.loads(text), source)
+            return checked_tree(tomllib.loads(text), source, judges)
         except tomllib.TOMLDecodeError as error:
             position = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
             line, column = (int(position[1]), int(position[2])) if position else (text.count("\n") + 1, None)
@@ -102,7 +107,7 @@ def parse_toml(text: str, source: str) -> Any:
             raise error_at(line_of(source, line, column), f"not valid TOML: {message} ({hint})") from None
 
 
-def parse_python(text: str, source: str) -> dict[str, Any]:
+def parse_python(text: str, source: str, judges: Judges | None = None) -> dict[str, Any]:
     """Return the names that a Python file sets to literals; nothing in it is run."""
     with _reading(text, source, "Python"):
         try:
@@ -110,11 +115,17 @@ def parse_python(text: str, source: str) -> dict[str, Any]:
         except SyntaxError as error:
             place = line_of(source, error.lineno or 1, error.offset or 1)
             raise error_at(place, f"not valid Python: {error.msg} (look at the line before too)") from None
-        names = checked_tree(PythonReader(text, source).read(module), source)
+        reader = PythonReader(text, source, judges)
+        try:
+            names = checked_tree(reader.read(module), source, judges)
+        except ConfigError as error:
+            raise ConfigError([*reader.problems, *(p for p in error.problems if p not in reader.problems)]) from None
+        if reader.problems:
+            raise ConfigError(reader.problems)
         return {name: value for name, value in names.items() if not name.startswith("_")}
 
 
-_PARSERS: dict[str, Callable[[str, str], Any]] = {
+_PARSERS: dict[str, Callable[[str, str, Judges | None], Any]] = {
     ".yaml": parse_yaml,
     ".yml": parse_yaml,
     ".json": parse_json,
@@ -239,31 +250,45 @@ class StrictLoader(yaml.SafeLoader):
             case yaml.SequenceNode() if tag == "seq":
                 return [self.data(item) for item in node.value]
             case yaml.ScalarNode() if tag == "str":
-                return node.value
+                meant = _WORDS_OF_YAML_1_1.get(node.value.lower()) if node.style is None else None
+                return self._foreign(node, _both_readings(node.value, meant), node.value) if meant else node.value
             case yaml.ScalarNode() if tag in _SCALARS:
                 pattern, convert = _SCALARS[tag]
                 if not pattern.match(node.value):
-                    return self._problem(node, f"{node.value!r:.40} cannot be read as {tag}: leave the tag out")
+                    message = f"{node.value!r:.40} cannot be read as {tag}: leave the tag out"
+                    return self._foreign(node, message, node.value)
                 value = convert(node.value)
                 problem = objection_to(value)
                 return self._problem(node, problem.message) if problem else value
         written = f"!!{tag}" if node.tag.startswith(_TAG) else tag
-        return self._problem(node, f"tag {written!r:.60} is not supported: write the plain value")
+        plain: Any = node.value
+        if isinstance(node, yaml.MappingNode):
+            plain = self._mapping(node)
+        elif isinstance(node, yaml.SequenceNode):
+            plain = [self.data(item) for item in node.value]
+        return self._foreign(node, f"tag {written!r:.60} is not supported: write the plain value", plain)
 
-    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
+        merged: dict[Any, Any] = {}
+        own: dict[Any, Any] = {}
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
             key = key_node.value
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != f"{_TAG}str":
-                found = f"key {key!r:.40}" if isinstance(key, str) else "this key"
-                problem = self._problem(key_node, f"{found} is not text: put it in quotes")
+            if not isinstance(key_node, yaml.ScalarNode):
+                problem = self._problem(key_node, "this key is not text: put it in quotes")
                 own[problem.place] = problem
+            elif key_node.tag != f"{_TAG}str":
+                # A table of class names by number is common in the part of a script.
+                message = f"key {key!r:.40} is not text: put it in quotes"
+                value = self.data(key_node)
+                value = value.value if isinstance(value, Foreign) else value
+                name = self._problem(key_node, message).place if isinstance(value, Problem) else value
+                own[name] = self._foreign(key_node, message, self.data(value_node))
             elif key in lines:
                 found = f"key {key!r:.60} is already set in line {lines[key]}"
-                problem = self._problem(key_node, f"{found}: keep one of them")
-                own[problem.place] = problem
+                again = self._foreign(key_node, f"{found}: keep one of them", self.data(value_node))
+                before = own.get(key)
+                own[key] = Foreign(before.problem, again) if isinstance(before, Foreign) else again
             elif key == "<<" and key_node.style is None:
                 merged = self._merged(value_node)
             else:
@@ -278,6 +303,9 @@ class StrictLoader(yaml.SafeLoader):
         if all(isinstance(mapping, dict) for mapping in mappings):
             return {key: item for mapping in reversed(mappings) for key, item in mapping.items()}
         return {"<<": self._problem(node, "'<<' takes a mapping or a list of them, as in '<<: *defaults'")}
+
+    def _foreign(self, node: yaml.Node, message: str, value: Any) -> Foreign:
+        return Foreign(self._problem(node, message), value)
 
     def _problem(self, node: yaml.Node, message: str) -> Problem:
         return Problem(_place_of_mark(self.source, node.start_mark), message)
@@ -297,15 +325,24 @@ def _yaml_message(error: yaml.MarkedYAMLError) -> str:
     return f"not valid YAML: {problem}{began} ({[*hints, 'check quotes and indentation'][0]})"
 
 
+_WORDS_OF_YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+"""Words that many readers of YAML still take for booleans; quoted, they are text for all."""
+
+
+def _both_readings(word: str, meant: str) -> str:
+    return f"{word} is {meant} in YAML 1.1 and text in YAML 1.2: write {meant}, or '{word}' in quotes for the text"
+
+
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
-        result[key] = Problem("", "this key is set twice: keep one of them") if key in result else value
+        twice = Problem("", "this key is set twice: keep one of them")
+        result[key] = Foreign(twice, value) if key in result else value
     return result
 
 
-def _json_constant(name: str) -> Problem:
-    return Problem("", f"{name} is not JSON: write a number, or null")
+def _json_constant(name: str) -> Foreign:
+    return Foreign(Problem("", f"{name} is not JSON: write a number, or null"), float(name))
 
 
 # tomllib needs memory quadratic in the parts of a dotted key, so a long one must not reach it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -9,8 +11,10 @@ from typing import Any
 
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
+from ignite_hooks.plan.hook_problems import never_runs
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.points import POINTS
+from ignite_hooks.run.ranking import main_evaluator
 from ignite_hooks.text import did_you_mean, shown
 
 PREFIX = "ignite.handlers."
@@ -81,7 +85,7 @@ def as_hook(
         arguments: What ``attach`` or the call gets by name besides the engine; events by their names.
     """
     extra = dict(arguments or {})
-    name = type(handler).__name__
+    name = name_of_handler(handler)
     event = event.name if isinstance(event, Enum) else event
     if method_of(handler, "attach"):
         takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
@@ -95,8 +99,47 @@ def as_hook(
     if not callable(handler):
         raise ValueError(f"{name} can neither be attached to an engine nor called with one")
     point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
+    if (wrong := never_runs(handler)) is not None:
+        raise ValueError(f"{name}: {wrong}")
+    if is_called_alone(handler, extra):
+        return IgniteHandlerHook(handler, engine, extra, point, alone=True)
     _must_fit(handler, extra, name)
     return IgniteHandlerHook(handler, engine, extra, point)
+
+
+def is_called_alone(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
+    """Return whether a function cannot take the engine and needs nothing else, as Ignite allows for its handlers.
+
+    >>> is_called_alone(lambda: None, {}), is_called_alone(lambda engine: None, {}), is_called_alone(max, {})
+    (True, False, False)
+    """
+    if getattr(function, "__self__", None) is builtins or "engine" in arguments:
+        return False
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return False
+    return not _binds(signature, "the engine", **arguments) and _binds(signature, **arguments)
+
+
+def _binds(signature: inspect.Signature, *values: Any, **arguments: Any) -> bool:
+    try:
+        signature.bind(*values, **arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def name_of_handler(handler: object) -> str:
+    """Return the name of a handler that nobody has named: that of a function, else that of its class.
+
+    Example:
+        >>> name_of_handler(print), name_of_handler(lambda engine: None)
+        ('print', 'function')
+    """
+    function = handler.func if isinstance(handler, functools.partial) else handler
+    name = getattr(function, "__name__", "") if inspect.isroutine(function) else ""
+    return name if name.isidentifier() else type(handler).__name__
 
 
 class IgniteHandlerHook(BaseHook):
@@ -107,34 +150,57 @@ class IgniteHandlerHook(BaseHook):
         engine: The name of its evaluator; the trainer by default.
         arguments: What ``attach`` or the call gets by name besides the engine.
         point: The point at which the handler is called; by default it is attached to the engine.
+        alone: Whether the call gets no engine.
     """
 
     def __init__(
-        self, handler: Any, engine: str | None, arguments: Mapping[str, Any], point: str | None = None
+        self,
+        handler: Any,
+        engine: str | None,
+        arguments: Mapping[str, Any],
+        point: str | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         super().__init__()
         self.config = {"handler": handler}
-        self.default_name = type(handler).__name__
+        self.default_name = name_of_handler(handler)
         self._handler, self._engine, self._arguments, self._point = handler, engine, arguments, point
+        self._alone = alone
+
+    @property
+    def attaches(self) -> bool:
+        """Whether the handler is attached and chooses its events itself."""
+        return self._point is None
+
+    def acts_by_itself(self) -> str:
+        return f"at events of its own of {_owner(self._engine)}" if self.attaches else ""
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
         return {} if self._point is None else {self._point: self._call}
 
     def attached(self) -> None:
         if self._point is None:
-            self._handler.attach(self._find_engine(), **self._arguments)
+            arguments = dict(self._arguments)
+            if "reset_engine" in inspect.signature(self._handler.attach).parameters:
+                # One that counts over a run, as EarlyStopping: an evaluation does not begin it anew.
+                arguments.setdefault("reset_engine", self.runner.trainer)
+                if self._engine is None and "event" not in arguments:
+                    self._engine = main_evaluator(self.runner.evaluators)
+            self._handler.attach(self._find_engine(), **arguments)
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         made = [name for hook in situation.hooks.values() if (name := getattr(hook, "evaluates", None))]
-        known = ["trainer", *situation.evaluators, *made]
+        known = list(dict.fromkeys(["trainer", *situation.evaluators, *made]))
         if situation.complete and self._engine is not None and self._engine not in known:
             hint = did_you_mean(self._engine, known) or _known(known)
-            yield "engine", f"there is no evaluator {self._engine!r}{hint}"
+            yield "engine", f"there is no engine {self._engine!r}{hint}"
 
     def _call(self, runner: Any) -> None:
         # Every evaluator reaches the points of an evaluation.
         if runner.state.evaluating in (None, self._engine):
-            self._handler(self._find_engine(), **self._arguments)
+            engines = () if self._alone else (self._find_engine(),)
+            self._handler(*engines, **self._arguments)
 
     def _find_engine(self) -> Any:
         if self._engine in (None, "trainer"):
@@ -144,6 +210,10 @@ class IgniteHandlerHook(BaseHook):
             message = f"the evaluator {self._engine!r} is made by a hook further down: move this entry below it"
             raise ConfigError([Problem(f"{self.default_name}.engine", message)])
         return evaluators[self._engine]
+
+
+def _owner(engine: str | None) -> str:
+    return "the trainer" if engine in (None, "trainer") else f"the evaluator {engine!r}"
 
 
 def _known(engines: Sequence[str]) -> str:
@@ -168,6 +238,8 @@ def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> di
 
 def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> None:
     """Refuse arguments that a function does not take besides the engine, before it is called with them."""
+    if getattr(function, "__self__", None) is builtins and function is not print:
+        raise ValueError(f"{getattr(function, '__name__', name)}() of Python can do nothing with an engine")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C, without a signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def configuration_schema() -> Schema:
     definitions: dict[str, Schema] = {}
     for registry in (HOOKS, WRITERS):
         for name in registry:
-            definitions[name] = _definition(name, registry, definitions, is_hook=registry is HOOKS)
+            definitions[name] = definition_of(name, registry.get(name), definitions, is_hook=registry is HOOKS)
     defaults = {
         name: _default_hook(entry["type"], definitions)
         for name, entry in default_set(evaluates=True, distributed=True).items()
@@ -67,14 +67,14 @@ def configuration_schema() -> Schema:
         "title": "ignite_hooks configuration",
         "description": "What attach_hooks takes. Other keys at top level belong to the script.",
         "type": ["object", "array"],
-        "items": _reference("hook_in_list"),
+        "items": _reference("custom_hook"),
         "properties": {
-            "hooks": _list_of("hook_in_list", "the hooks: exactly these"),
+            "hooks": _list_of("custom_hook", "the hooks: exactly these"),
             "default_hooks": {
                 "type": ["object", "null"],
                 "description": "changes to the default hooks by name; null removes one",
                 "properties": defaults,
-                "additionalProperties": _reference("hook"),
+                "additionalProperties": {"anyOf": [_reference("hook"), _reference("other_type")]},
             },
             "custom_hooks": _list_of("custom_hook", "hooks besides the listed or the default ones"),
             "writers": _writers("where numbers and pictures go, besides metrics.jsonl"),
@@ -85,6 +85,11 @@ def configuration_schema() -> Schema:
                 "type": ["boolean", "string", "null"],
                 "minLength": 1,
                 "description": "true or auto resumes from the newest intact checkpoint, a path from that one",
+            },
+            "resume_settings": {
+                "enum": ["config", "checkpoint", "refuse"],
+                "description": "where the optimizer's settings have changed since the run first started: apply those "
+                "of the configuration, keep those of the checkpoint, or refuse to resume",
             },
             "seed": {
                 "type": ["integer", "null"],
@@ -131,8 +136,8 @@ def as_json_data(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else NO_DATA
 
 
-def _definition(name: str, registry: Registry, definitions: dict[str, Schema], *, is_hook: bool) -> Schema:
-    cls = registry.get(name)
+def definition_of(name: str, cls: Any, definitions: dict[str, Schema], *, is_hook: bool) -> Schema:
+    """Return the schema of ``{type: Name, ...settings}``; types that it refers to are added to the definitions."""
     known = describe(cls)
     properties: dict[str, Schema] = {"type": {"const": name}}
     for setting in (*known.settings, *(known.common if is_hook else ())):
@@ -221,9 +226,20 @@ def _ignite_handler(definitions: dict[str, Schema]) -> Schema:
 
 
 def _other_type() -> Schema:
-    ours = {"anyOf": [{"enum": list(HOOKS)}, {"pattern": r"^ignite\.handlers\."}]}
+    ours = {"anyOf": [{"enum": list(HOOKS)}, {"pattern": r"^ignite\.handlers\."}, {"pattern": _slips(HOOKS)}]}
     name = {"type": "string", "not": ours}
     return {"anyOf": [{"type": "object", "properties": {"type": name}, "required": ["type"]}, name]}
+
+
+def _slips(names: Iterable[str]) -> str:
+    """Return a pattern of names with one letter too many, too few or wrong; short names have too many neighbours.
+
+    Example:
+        >>> _slips(["LoggerHook", "EMAHook"])[:60]
+        '^(.{0,2}oggerHook|L.{0,2}ggerHook|Lo.{0,2}gerHook|Log.{0,2}e'
+    """
+    long = [name for name in names if len(name.removesuffix("Hook")) > 4]
+    return f"^({'|'.join(f'{name[:i]}.{{0,2}}{name[i + 1 :]}' for name in long for i in range(len(name)))})$"
 
 
 def _priority() -> Schema:

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ignite_hooks.config.files import load_config
-from ignite_hooks.config.tree import copy_tree
+from ignite_hooks.config.outer_form import as_content, as_mapping
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean, nearest, shown
-
-OURS = (
-    "hooks",
-    "default_hooks",
-    "custom_hooks",
-    "writers",
-    "writer",
-    "work_dir",
-    "experiment_dir",
-    "resume",
-    "seed",
-    "rank_timeout",
-    "overhead_budget",
-)
-"""The keys at top level that are ours; all others belong to the script."""
-
-SCRIPTS = (
-    "model",
-    "models",
-    "dataset",
-    "data",
-    "training",
-    "train",
-    "evaluation",
-    "optimizer",
-    "scheduler",
-    "imports",
-    "speed",
-)
-"""Keys of scripts and of BaseTrainer that resemble ours."""
-
 
 KNOWN_BESIDES = {"param_scheduler": {"type": "ParamSchedulerHook"}}
 """A default hook of MMEngine that is none here: it can be removed, or configured without its type."""
@@ -55,6 +24,8 @@ class HookEntry:
     place: str
     wanted: Any
     default_name: str | None = None
+    is_unasked: bool = False
+    """Whether it is a default hook that the configuration does not mention, which is off if it cannot work."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +36,7 @@ class Settings:
     writers: tuple[HookEntry, ...] = ()
     work_dir: str | None = None
     resume: bool | str | None = None
+    resume_settings: Literal["config", "checkpoint", "refuse"] = "config"
     seed: int | None = None
     rank_timeout: float = 30.0
     overhead_budget: float | None = None
@@ -97,6 +69,7 @@ def read_config(
     *,
     defaults: Mapping[str, Mapping[str, Any]],
     problems: list[Problem] | None = None,
+    overrides: Sequence[str] = (),
 ) -> Settings:
     """Read what ``attach_hooks`` takes; the caller's objects stay unchanged.
 
@@ -107,24 +80,18 @@ def read_config(
         ConfigError: What cannot be read at all; without a list of ``problems``, with any of them.
     """
     found: list[Problem] = [] if problems is None else problems
-    source = ""
-    if isinstance(cfg, (str, Path)):
-        source = str(cfg)
-        content: Any = load_config(cfg)
-    else:
-        content = copy_tree({} if cfg is None else cfg)
-    if isinstance(content, list):
-        content = {"hooks": content}
+    source = str(cfg) if isinstance(cfg, (str, Path)) else ""
+    content = as_content(cfg, default_set(evaluates=True, distributed=True), found, overrides)
     if not isinstance(content, dict):
         message = f"a path, a mapping, a list of hooks or None is needed, not {_kind(cfg)}"
         raise ConfigError([Problem("cfg", message)], source)
-    _check_keys(content, found)
     entries = _entries(content, defaults, found)
     settings = Settings(
         tuple(entries),
         tuple(_writers(content, found)),
         _work_dir(content, found),
         checked_resume(content.get("resume"), found),
+        _resume_settings(content, found),
         _seed(content, found),
         _rank_timeout(content, found),
         _overhead_budget(content, found),
@@ -136,6 +103,14 @@ def read_config(
     return settings
 
 
+def _resume_settings(content: Mapping[str, Any], problems: list[Problem]) -> Literal["config", "checkpoint", "refuse"]:
+    wanted = content.get("resume_settings", "config")
+    if wanted in ("config", "checkpoint", "refuse"):
+        return wanted  # type: ignore[no-any-return]
+    problems.append(Problem("resume_settings", f"'config', 'checkpoint' or 'refuse' is needed, not {shown(wanted)}"))
+    return "config"
+
+
 def _rank_timeout(content: Mapping[str, Any], problems: list[Problem]) -> float:
     seconds = content.get("rank_timeout", 30.0)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
@@ -143,19 +118,6 @@ def _rank_timeout(content: Mapping[str, Any], problems: list[Problem]) -> float:
         problems.append(Problem("rank_timeout", message))
         return 30.0
     return float(seconds)
-
-
-def _check_keys(content: Mapping[str, Any], problems: list[Problem]) -> None:
-    for key in content:
-        if key not in OURS and key not in SCRIPTS and (meant := _nearly_ours(key)):
-            message = f"did you mean {meant!r}? If not, rename it: it is too close to that key"
-            problems.append(Problem(below("", key), message))
-
-
-def _nearly_ours(key: object) -> str | None:
-    """Return the key of ours that a key misspells: with a letter too many or too few, or two letters exchanged."""
-    exchanged = [ours for ours in OURS if isinstance(key, str) and key[:1] == ours[0] and sorted(key) == sorted(ours)]
-    return exchanged[0] if exchanged else nearest(key, OURS, cutoff=0.8)
 
 
 def _entries(
@@ -179,8 +141,7 @@ def _listed(value: Any, place: str, problems: list[Problem]) -> list[HookEntry]:
     entries = []
     for i, wanted in enumerate(value):
         at = f"{place}[{i}]"
-        if isinstance(wanted, str):
-            wanted = {"type": wanted}
+        wanted = {"type": wanted} if isinstance(wanted, str) else as_mapping(wanted)
         if _is_entry(wanted, at, problems):
             entries.append(HookEntry(at, wanted))
     return entries
@@ -202,7 +163,7 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
             if name not in known:
                 problems.append(Problem(place, f"no default hook has this name, so it cannot be removed{hint}"))
             wanted.pop(name, None)
-        elif not isinstance(entry, dict) or "type" in entry:
+        elif not isinstance(entry := as_mapping(entry), dict) or "type" in entry:
             wanted[name] = entry
         elif name in known:
             wanted[name] = {**known[name], **entry}
@@ -212,7 +173,7 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
     for name, entry in wanted.items():
         place = below("default_hooks", name)
         if _is_entry(entry, place, problems):
-            entries.append(HookEntry(place, entry, name))
+            entries.append(HookEntry(place, entry, name, name not in (value or {})))
     return entries
 
 
@@ -229,13 +190,21 @@ def _has_type(wanted: dict[str, Any], place: str, what: str, problems: list[Prob
     """Return whether a mapping names its class; the class itself may stand for its name."""
     type_ = wanted.get("type")
     if "type" not in wanted:
-        slip = next((key for key in wanted if nearest(key, ["type"], cutoff=0.7)), None)
-        problems.append(Problem(place, f"needs 'type', {what}" + (f": it has {slip!r}" if slip else "")))
+        problems.append(Problem(place, f"needs 'type', {what}{_instead_of_type(wanted)}"))
     elif not isinstance(type_, str) and not callable(type_):
         problems.append(Problem(f"{place}.type", f"{what} is needed, not {_kind(type_)}"))
     else:
         return True
     return False
+
+
+def _instead_of_type(wanted: Mapping[Any, Any]) -> str:
+    target = wanted.get("_target_")
+    if isinstance(target, str):
+        name = target.rpartition(".")[2]
+        return f"; '_target_' is for Hydra: write type: {name}, or pass hydra.utils.instantiate(cfg.hooks)"
+    slip = next((key for key in wanted if nearest(key, ["type"], cutoff=0.7)), None)
+    return f": it has {slip!r}" if slip else ""
 
 
 def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[HookEntry]:
@@ -263,13 +232,34 @@ def _writers(content: Mapping[str, Any], problems: list[Problem]) -> list[HookEn
 
 
 def _work_dir(content: Mapping[str, Any], problems: list[Problem]) -> str | None:
-    given = {key: content[key] for key in ("work_dir", "experiment_dir") if content.get(key) is not None}
-    fitting = {key: str(value) for key, value in given.items() if _is_path(value)}
-    for key in [key for key in given if key not in fitting]:
-        problems.append(Problem(key, f"the path of a folder is needed, not {shown(given[key])}"))
-    if len(set(fitting.values())) == 2:
+    found = [checked_folder(content.get(key), problems, key) for key in ("work_dir", "experiment_dir")]
+    given = [folder for folder in found if folder is not None]
+    if len(set(given)) == 2:
         problems.append(Problem("experiment_dir", "another name for 'work_dir', which says something else: give one"))
-    return next(iter(fitting.values()), None)
+    return next(iter(given), None)
+
+
+def checked_folder(value: Any, problems: list[Problem], place: str = "work_dir") -> str | None:
+    """Return the path of a folder with ``~`` and variables filled in; what cannot be one is added to the problems.
+
+    Args:
+        value: The path; None if there is none.
+        problems: Where a problem goes.
+        place: The key or argument.
+    """
+    if value is None:
+        return None
+    if not _is_path(value):
+        problems.append(Problem(place, f"the path of a folder is needed, not {shown(value)}"))
+        return None
+    path = os.path.expandvars(os.path.expanduser(value))
+    if unset := re.findall(r"\$(?:\{[^}]*\}|\w+)", path):
+        problems.append(Problem(place, f"{unset[0]} is not set: set this variable, or write the path without it"))
+        return None
+    if file := next((part for part in (Path(path), *Path(path).parents) if part.is_file()), None):
+        problems.append(Problem(place, f"{file} is a file: give the path of a folder"))
+        return None
+    return str(path)
 
 
 def checked_resume(value: Any, problems: list[Problem]) -> bool | str | None:
@@ -277,7 +267,7 @@ def checked_resume(value: Any, problems: list[Problem]) -> bool | str | None:
     if value is None or isinstance(value, bool):
         return value
     if _is_path(value):
-        return str(value)
+        return os.path.expanduser(str(value))
     problems.append(Problem("resume", f"true, false, 'auto' or the path of a checkpoint is needed, not {shown(value)}"))
     return None
 
@@ -307,14 +297,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return f"the text {shown(value)}" if isinstance(value, str) else "null" if value is None else shown(value)
-
-
-def new_folder(source: str, resume: object) -> Path:
-    """Return a folder that no run of this configuration has used; to resume, the one of the newest run."""
-    stem = Path(source).stem if source else "run"
-    root = Path("work_dirs")
-    names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    used = [1] if stem in names else []
-    used += [int(name[len(stem) + 1 :]) for name in names if re.fullmatch(rf"{re.escape(stem)}-[1-9][0-9]*", name)]
-    number = max(used, default=0) + (not resume or not used)
-    return root / (stem if number == 1 else f"{stem}-{number}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from ignite_hooks.errors import ConfigError, Problem
-from ignite_hooks.text import below
+from ignite_hooks.text import below, plain_number
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
@@ -25,19 +25,40 @@ TOO_LONG = f"an integer of more than {MAX_DIGITS} digits: write a smaller one, o
 TOO_BIG = f"larger than {MAX_BYTES:,} bytes: a configuration holds settings, not data"
 
 
-def copy_tree(value: Any) -> Any:
+Judges = Callable[[Any], bool]
+"""Tells of a key at top level whether what is below it must be plain data; the rest belongs to the script."""
+
+
+class Foreign(NamedTuple):
+    """A value that a configuration of ours cannot hold, beside what it is for a script."""
+
+    problem: Problem
+    value: Any
+
+
+def copy_tree(value: Any, judges: Judges | None = None) -> Any:
     """Copy a caller's mapping or list into plain dicts and lists; every other object stays the very same.
+
+    Args:
+        value: The mapping or list.
+        judges: Of which keys at top level OmegaConf must be able to resolve the values; of all by default.
 
     Example:
         >>> copy_tree({"hooks": ({"type": "EMAHook"},)})
         {'hooks': [{'type': 'EMAHook'}]}
     """
-    return _Copier("", strict=False).copy(value, ())
+    return _Copier("", strict=False, judges=judges).copy(value, ())
 
 
-def checked_tree(value: Any, source: str) -> Any:
-    """Copy what a parser has read, and raise a ConfigError with every value that is not plain data."""
-    copier = _Copier(source, strict=True)
+def checked_tree(value: Any, source: str, judges: Judges | None = None) -> Any:
+    """Copy what a parser has read, and raise a ConfigError with every value that is not plain data.
+
+    Args:
+        value: What the parser has read.
+        source: The name of the file.
+        judges: Below which keys at top level that is an error; below all by default.
+    """
+    copier = _Copier(source, strict=True, judges=judges)
     copied = copier.copy(value, ())
     if copier.problems:
         raise ConfigError(list(copier.problems))
@@ -47,18 +68,24 @@ def checked_tree(value: Any, source: str) -> Any:
 class _Copier:
     """Copies mappings and lists; when strict, every key and value must be plain data.
 
-    A parser leaves a `Problem` where a value cannot be accepted; without a place it gets its path.
+    A parser leaves a `Problem` where there is no value, and a `Foreign` where one cannot be accepted; a problem
+    without a place gets its path. Below keys that ``judges`` leaves to the script, every value is accepted.
     """
 
-    def __init__(self, source: str, *, strict: bool) -> None:
-        self.source, self.strict = source, strict
+    def __init__(self, source: str, *, strict: bool, judges: Judges | None = None) -> None:
+        self.source, self.strict, self.judges = source, strict, judges
+        self.judging = True
         self.problems: dict[Problem, None] = {}
         self.nodes = 0
         self.parents: set[int] = set()
 
     def copy(self, value: Any, path: tuple[Any, ...]) -> Any:
         """Copy a value that stands at a path of keys and indices."""
-        value = self._without_omegaconf(value, path)
+        while isinstance(value, Foreign):
+            self._object(value.problem, path)
+            value = value.value
+        if is_omegaconf(value):
+            value = self._resolved(value, path)
         is_mapping = isinstance(value, Mapping)
         is_list = isinstance(value, list | tuple) and not hasattr(value, "_fields")
         if self.strict or is_mapping or is_list:
@@ -69,6 +96,8 @@ class _Copier:
         items: Iterable[tuple[Any, Any]] = value.items() if is_mapping else enumerate(value)
         copied = {}
         for key, item in items:
+            if not path and is_mapping and self.judges is not None:
+                self.judging = self.judges(key)
             copied[self._leaf(key, path)] = self.copy(item, (*path, key))
         self.parents.remove(id(value))
         return copied if is_mapping else list(copied.values())
@@ -81,26 +110,66 @@ class _Copier:
             raise error_at(self._place(path), TOO_DEEP if len(path) > MAX_DEPTH else TOO_MUCH)
 
     def _leaf(self, value: Any, path: tuple[Any, ...]) -> Any:
-        if self.strict and len(self.problems) < MAX_PROBLEMS and (problem := objection_to(value)):
+        if self.strict and (problem := objection_to(value)):
+            self._object(problem, path, always=isinstance(value, Problem))
+        return plain_number(value) if self.judging else value
+
+    def _object(self, problem: Problem, path: tuple[Any, ...], *, always: bool = False) -> None:
+        """Add a problem, unless it is the script's."""
+        if (self.judging or always) and len(self.problems) < MAX_PROBLEMS:
             self.problems[Problem(problem.place or self._place(path), problem.message)] = None
-        return value
 
     def _place(self, path: tuple[Any, ...]) -> str:
         place = functools.reduce(below, path, "")
         short = place if len(place) <= 80 else f"{place[:77]}..."
         return ": ".join(part for part in (self.source, short) if part)
 
-    def _without_omegaconf(self, value: Any, path: tuple[Any, ...]) -> Any:
-        if not str(type(value).__module__).startswith("omegaconf"):
-            return value
-        omegaconf = importlib.import_module("omegaconf")
-        if not omegaconf.OmegaConf.is_config(value):
-            return value
+    def _resolved(self, value: Any, path: tuple[Any, ...]) -> Any:
+        """Return the content of an OmegaConf object; what is the script's stays as written if it has no value."""
+        if path or self.judges is None or not isinstance(value, Mapping):
+            return self._resolved_whole(value, path) if self.judging else resolved_or_written(value)
+        return {key: self._resolved_key(value, key) for key in value}
+
+    def _resolved_key(self, config: Any, key: Any) -> Any:
+        assert self.judges is not None
+        if not self.judges(key):
+            return resolved_or_written(config, key)
         try:
-            return omegaconf.OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-        except omegaconf.errors.OmegaConfBaseException as error:
-            message = f"OmegaConf cannot resolve this configuration: {single_line(error)}"
-            raise error_at(self._place(path), message) from error
+            item = config[key]
+        except Exception as error:  # a resolver is anybody's code
+            raise error_at(self._place((key,)), _cannot_resolve(error)) from error
+        return self._resolved_whole(item, (key,)) if is_omegaconf(item) else item
+
+    def _resolved_whole(self, value: Any, path: tuple[Any, ...]) -> Any:
+        try:
+            return _container(value, resolve=True, throw_on_missing=True)
+        except Exception as error:  # a resolver is anybody's code
+            raise error_at(self._place(path), _cannot_resolve(error)) from error
+
+
+def is_omegaconf(value: Any) -> bool:
+    """Return whether a value is a mapping or a list of OmegaConf."""
+    if not str(type(value).__module__).startswith("omegaconf"):
+        return False
+    return bool(importlib.import_module("omegaconf").OmegaConf.is_config(value))
+
+
+def resolved_or_written(config: Any, key: Any = None) -> Any:
+    """Return the content of an OmegaConf object, or of a key in it; as it is written if it cannot be resolved."""
+    try:
+        item = config if key is None else config[key]
+        return _container(item, resolve=True, throw_on_missing=False) if is_omegaconf(item) else item
+    except Exception:  # a resolver is anybody's code
+        written = _container(config, resolve=False, throw_on_missing=False)
+        return written if key is None else written[key]
+
+
+def _container(value: Any, **how: bool) -> Any:
+    return importlib.import_module("omegaconf").OmegaConf.to_container(value, **how)
+
+
+def _cannot_resolve(error: Exception) -> str:
+    return f"OmegaConf cannot resolve this configuration: {single_line(error)}"
 
 
 def objection_to(value: Any) -> Problem | None:

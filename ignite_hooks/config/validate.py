@@ -15,8 +15,7 @@ from ignite_hooks.hooks.base_hook import SPELLINGS, PriorityLike
 from ignite_hooks.plan.points import misspelt_points
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import parse_every
-from ignite_hooks.run.services import ALWAYS_THERE
-from ignite_hooks.text import below, did_you_mean, nearest, shown
+from ignite_hooks.text import below, did_you_mean, nearest, plain_number, shown
 
 
 def validate_settings(cls: Any, given: Mapping[Any, Any], place: str, *, hook: bool = True) -> list[Problem]:
@@ -77,6 +76,7 @@ def has_reference(value: Any) -> bool:
 
 def validate_value(value: Any, setting: Setting) -> str:
     """Return why a value does not fit a setting, or an empty text."""
+    value = plain_number(value)
     if is_reference(value) or (value is None and setting.default is None):
         return ""
     if isinstance(value, int) and abs(value) > LARGEST:
@@ -241,23 +241,3 @@ def _checkable_typed_dict(annotation: Any) -> Any:
         "additionalProperties": False,
     }
     return Annotated[dict[str, Any], AfterValidator(check), WithJsonSchema(schema)]
-
-
-def argument_problems(services: Mapping[str, Any], engines: Mapping[Any, Any], trainer: object) -> list[Problem]:
-    """Return what is wrong with the services and the evaluators that were passed to ``attach_hooks``."""
-    from ignite.engine import Engine
-
-    problems = [
-        Problem(name, "is a service of every run: choose another name") for name in ALWAYS_THERE if name in services
-    ]
-    for name, engine in engines.items():
-        place = below("evaluators", name)
-        if not isinstance(name, str) or not name.isidentifier():
-            problems.append(Problem(place, f"a name of letters, digits and _ is needed, not {shown(name)}"))
-        if not isinstance(engine, Engine):
-            problems.append(Problem(place, f"an Ignite Engine is needed, not {type(engine).__name__}"))
-        elif engine is trainer:
-            problems.append(Problem(place, "is the trainer: pass a separate engine to evaluate with"))
-        elif sum(engine is other for other in engines.values()) > 1:
-            problems.append(Problem(place, "is the engine of another name too: pass a separate engine for each name"))
-    return problems

@@ -61,7 +61,7 @@ def test_attaching_twice_is_refused_and_changes_nothing() -> None:
     trainer, evaluator, data = tiny.trainer, tiny.evaluator, tiny.data
     runner = attach_hooks(trainer, ["LambdaHook"], evaluators=evaluator)
     before = state_of(trainer), state_of(evaluator)
-    with pytest.raises(ConfigError, match=r"the trainer already has hooks attached: call runner.detach\(\) first, or"):
+    with pytest.raises(ConfigError, match=r"the trainer already has hooks attached: pass replace=True to attach_hooks"):
         attach_hooks(trainer, ["LoggerHook"])
     assert (state_of(trainer), state_of(evaluator)) == before
     other = echo_trainer()
@@ -110,7 +110,9 @@ def test_the_seed_of_the_configuration_is_set() -> None:
 
 
 def folder(cfg: Any = (), **given: Any) -> str:
-    return attach(cfg, **given).work_dir.relative_to(Path.cwd()).as_posix()
+    runner = attach(cfg, **given)
+    runner.detach()
+    return str(runner.work_dir.relative_to(Path.cwd()).as_posix())
 
 
 def test_the_work_directory_is_numbered(tmp_path: Path) -> None:
@@ -144,10 +146,82 @@ def test_the_argument_goes_before_the_configuration() -> None:
     assert folder({"hooks": [], "work_dir": "a"}, work_dir="c") == folder(work_dir=Path("c")) == "c"
 
 
-def test_attaching_makes_no_folder(tmp_path: Path) -> None:
-    attach(None, evaluating=True)
-    attach({"hooks": ["CheckpointHook"], "writers": [{"type": "JsonlWriter", "path": "x.jsonl"}]})
+def test_two_trainers_in_turns_have_a_folder_each() -> None:
+    runs = [tiny_run() for _ in range(2)]
+    runners = [attach_hooks(run.trainer, ["CheckpointHook"], **run.services) for run in runs]
+    for run in runs:
+        run.trainer.run(run.data, max_epochs=1)
+    for run in runs:
+        run.trainer.run(run.data, max_epochs=2)
+    for run, runner in zip(runs, runners, strict=True):
+        saved = torch.load(runner.work_dir / "last.pth", weights_only=True)["state_dict"]
+        assert all(torch.equal(saved[name], value) for name, value in run.model.state_dict().items())
+        assert not list(runner.work_dir.glob("earlier-*"))
+    assert [runner.work_dir.name for runner in runners] == ["run", "run-2"]
+
+
+def test_an_unused_folder_goes_at_detach(tmp_path: Path) -> None:
+    runner = attach(None, evaluating=True)
+    other = attach({"hooks": ["CheckpointHook"], "writers": [{"type": "JsonlWriter", "path": "x.jsonl"}]})
+    assert runner.work_dir.is_dir()
+    assert other.work_dir.is_dir()
+    runner.detach()
+    other.detach()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("cfg", "given"),
+    [
+        ({"hoks": []}, {}),
+        ([{"type": "CheckpointHook", "intervall": 3}], {}),
+        ({"hooks": [], "writers": ["NoWriter"]}, {}),
+        ([], {"evaluators": {"val": 3}}),
+    ],
+)
+def test_a_refused_configuration_makes_no_folder(cfg: Any, given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        attach(cfg, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_that_has_hooks_gets_no_second_folder(tmp_path: Path) -> None:
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, [])
+    with pytest.raises(ConfigError, match="already has hooks attached"):
+        attach_hooks(run.trainer, [])
+    assert [path.name for path in (tmp_path / "work_dirs").iterdir()] == [runner.work_dir.name]
+
+
+def test_a_replaced_attachment_hands_its_unused_folder_on() -> None:
+    run, other = tiny_run(), tiny_run()
+    attach_hooks(run.trainer, ["CheckpointHook"], **run.services)
+    beside = attach_hooks(other.trainer, [])
+    for _ in range(2):
+        runner = attach_hooks(run.trainer, ["CheckpointHook"], replace=True, **run.services)
+        assert (runner.work_dir.name, beside.work_dir.name) == ("run", "run-2")
+        assert runner.work_dir.is_dir()
+    run.trainer.run(run.data, max_epochs=1)
+    again = attach_hooks(run.trainer, ["CheckpointHook"], replace=True, **run.services)
+    assert again.work_dir.name == "run-3"
+
+
+def test_a_replaced_attachment_that_was_interrupted_is_resumed_in_its_folder() -> None:
+    run = tiny_run()
+    first = attach_hooks(run.trainer, [{"type": "CheckpointHook", "by_epoch": False}], **run.services)
+    run.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: run.trainer.interrupt())
+    run.trainer.run(run.data, max_epochs=2)
+    second = attach_hooks(run.trainer, ["CheckpointHook"], replace=True, resume="auto", **run.services)
+    assert second.work_dir == first.work_dir
+
+
+@pytest.mark.parametrize("by_argument", [True, False])
+def test_a_tilde_in_the_work_directory_is_the_home(
+    by_argument: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    runner = attach([], work_dir="~/mine") if by_argument else attach({"hooks": [], "work_dir": "~/mine"})
+    assert runner.work_dir == tmp_path / "mine"
 
 
 @pytest.mark.parametrize("resume", [3, "", " ", ["auto"]])

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
-from ignite_hooks import HOOKS, BaseHook, ConfigError, Hook, Priority
+from ignite_hooks import HOOKS, BaseHook, ConfigError, Hook, LoggerHook, Priority
 from ignite_hooks.config.build import build_all
 from ignite_hooks.config.read import HookEntry
+from ignite_hooks.config.ready import NEEDED
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks import HOOK_REGISTRY, HookRegistry, build_hook, build_hooks, get_default_hooks, settings
 from ignite_hooks.hooks.base_hook import Situation
+from ignite_hooks.plan.hook_settings import when_of
+from ignite_hooks.plan.schedule import When
 
 
 @pytest.fixture(autouse=True)
@@ -222,12 +226,16 @@ def test_a_list_becomes_a_tuple_where_one_is_wanted() -> None:
     [
         ({}, "hook", "needs 'type', the name of a hook"),
         ({"type": None}, "hook", "needs 'type', the name of a hook"),
-        (None, "hook", "not a hook: NoneType can neither be attached to an engine nor called with one"),
-        (3, "hook", "not a hook: int can neither be attached to an engine nor called with one"),
+        (None, "hook", "not a hook: NoneType can neither be attached to an engine nor called with one; " + NEEDED),
+        (3, "hook", "not a hook: int can neither be attached to an engine nor called with one; " + NEEDED),
         ({"type": 3}, "hook.type", "the name of a hook is needed, not 3"),
         (BaseHook, "hook", "a class: write {'type': 'BaseHook'} or BaseHook() for a hook"),
         ({"type": dict}, "hook.type", "dict does not make a hook: dict has no method that is a point"),
-        ({"type": dict, "name": "a"}, "hook.name", "AttributeError: 'dict' object has no attribute 'name'"),
+        (
+            {"type": dict, "name": "a"},
+            "hook.name",
+            "dict is frozen or has slots: make 'name' a parameter of its constructor",
+        ),
         ({"type": print}, "hook.type", "print does not make a hook: NoneType has no method that is a point"),
         ("EvalHok", "hook.type", "no hook is called 'EvalHok', did you mean 'EvalHook'?"),
         ("zzz", "hook.type", "no hook is called 'zzz'; 'ignite-hooks list' shows all"),
@@ -476,3 +484,56 @@ def test_what_a_script_may_still_supply_is_no_problem() -> None:
 
 def test_priority_constants_are_accepted() -> None:
     assert build_hook({"type": "LoggerHook", "priority": Priority.HIGH}).priority == 30
+
+
+PACED = ("LoggerHook", "ReportHook", "TensorBoardHook", "CheckpointHook")
+
+
+@pytest.mark.parametrize("type_", PACED)
+@pytest.mark.parametrize(
+    ("every", "when"),
+    [("3 iter", When(3)), ("2 epoch", When(2, "epoch")), ("30 s", When(30, "second"))],
+)
+def test_every_is_understood_by_every_hook_that_has_an_interval(type_: str, every: str, when: When) -> None:
+    hook = build_hook({"type": type_, "every": every})
+    assert when_of(hook) == when
+
+
+@pytest.mark.parametrize("type_", ["LoggerHook", "ReportHook", "TensorBoardHook", "SWAHook"])
+def test_every_beside_an_interval_is_refused(type_: str) -> None:
+    with pytest.raises(ConfigError, match=r"hook\.every: says the same as 'interval': give one of them"):
+        build_hook({"type": type_, "every": "2 epoch", "interval": 3})
+
+
+def test_every_of_an_average_counts_epochs() -> None:
+    assert build_hook({"type": "SWAHook", "every": "2 epochs"}).interval == 2
+    with pytest.raises(ConfigError, match=r"hook\.every: weights are taken at the ends of epochs: write '2 epoch'"):
+        build_hook({"type": "SWAHook", "every": "10 min"})
+
+
+class Plain:
+    interval = 1
+
+    def __init__(self, interval: int = 3) -> None:
+        self.interval = interval
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class OfSettings(BaseHook):
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: {"type": "LoggerHook", "interval": n},
+        lambda n: {"type": Plain, "interval": n},
+        lambda n: LoggerHook(interval=n),
+        lambda n: LoggerHook({"interval": n}),
+        lambda n: OfSettings(interval=n),
+        lambda n: Plain(n),
+    ],
+)
+def test_a_number_of_numpy_is_a_number(make: Any) -> None:
+    assert when_of(build_hook(make(numpy.int64(5)))) == When(5)

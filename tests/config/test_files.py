@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import json
 import math
 import random
@@ -50,7 +51,9 @@ def error_of(language: str, text: str) -> str:
         ("null", None),
         ("~", None),
         ("", None),
-        *[(text, text) for text in ("yes", "no", "on", "off", "y", "12:30", "12:30:45", "2024-01-31")],
+        ("'no'", "no"),
+        ('"Off"', "Off"),
+        *[(text, text) for text in ("y", "n", "12:30", "12:30:45", "2024-01-31")],
         *[(text, text) for text in ("1_000", "0b11", ".", "-x", "1e", "tRue", "=", "<<", "inf", "nan")],
         ("'1'", "1"),
         ("!!str 1", "1"),
@@ -122,6 +125,14 @@ BOMB_YAML = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("yaml", "a: !!int x", "c.yaml:1:4: 'x' cannot be read as int"),
         ("yaml", "1: a", "c.yaml:1:1: key '1' is not text: put it in quotes"),
         ("yaml", "? [a]\n: 1", "c.yaml:1:3: this key is not text"),
+        *(
+            (
+                "yaml",
+                f"a: {word}",
+                f"c.yaml:1:4: {word} is {meant} in YAML 1.1 and text in YAML 1.2: write {meant}, or '",
+            )
+            for word, meant in (("yes", "true"), ("On", "true"), ("no", "false"), ("NO", "false"), ("off", "false"))
+        ),
         ("yaml", "a: &x {b: *x}", "c.yaml:1:11: '*x' is inside what it repeats"),
         ("yaml", "a:\n  <<: 3", "c.yaml:2:7: '<<' takes a mapping"),
         ("yaml", "a: &x 1\nb: [" + "*x," * 101 + "]", "c.yaml:2:305: more than 100 aliases"),
@@ -239,8 +250,61 @@ def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path: Path, name: str,
     assert load_config(tmp_path / name) == value
 
 
+THE_SCRIPTS = {
+    "c.yaml": (
+        "names: {0: person, true: x}\nbest: no\nwhen: !!timestamp 2024-01-31\nmade: !Foo {a: 1}\n"
+        "lr: 1\nlr: 2\nhooks: []\n",
+        {
+            "names": {0: "person", True: "x"},
+            "best": "no",
+            "when": "2024-01-31",
+            "made": {"a": 1},
+            "lr": 2,
+            "hooks": [],
+        },
+    ),
+    "c.json": ('{"a": [-Infinity], "b": 1, "b": 2, "hooks": []}', {"a": [-math.inf], "b": 2, "hooks": []}),
+    "c.toml": ("hooks = []\n[x]\nday = 2024-01-31\n", {"hooks": [], "x": {"day": datetime.date(2024, 1, 31)}}),
+    "c.py": (
+        "import os\nfrom a import b\nlr: float = 0.1\n"
+        "n = {0: 'cat'}\nmodel = make(\n 3)\ndef f(): ...\nhooks = []\nlr = 2\n",
+        {"lr": 2, "n": {0: "cat"}, "model": "make(\n 3)", "hooks": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THE_SCRIPTS)
+def test_the_part_of_a_script_is_not_judged(tmp_path: Path, name: str) -> None:
+    text, content = THE_SCRIPTS[name]
+    (tmp_path / name).write_text(text)
+    assert load_config(tmp_path / name) == content
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.yaml", "names: {0: a}\nhooks: [{type: X, at: {0: a}}]", "c.yaml:2:24: key '0' is not text"),
+        ("c.yaml", "resume: no\nbest: no", "c.yaml:1:9: no is false in YAML 1.1 and text in YAML 1.2: write false"),
+        ("c.yaml", "d: &d !x 3\nhooks: [*d]", "c.yaml:1:4: tag '!x' is not supported"),
+        ("c.json", '{"a": NaN, "hooks": [NaN]}', "c.json: hooks[0]: NaN is not JSON"),
+        ("c.toml", "seed = 2024-01-31\nday = 2024-01-31", "c.toml: seed: a value of type date is not supported"),
+        ("c.py", "x = f()\nhooks = [x]", "c.py:1:5: `f()` is not supported"),
+        ("c.py", "hooks = []\nhooks += [1]", "c.py:2:1: `hooks += [1]` is not supported"),
+        ("c.py", "from base import *", "c.py:1:1: `from base import *` is not supported"),
+        ("c.py", "from base import hooks", "c.py:1:1: `from base import hooks` is not supported"),
+        ("c.py", "def hooks(): ...", "is not supported"),
+    ],
+)
+def test_what_is_ours_beside_a_script_is_judged(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / name)
+    assert len(caught.value.problems) == 1
+    assert message in str(caught.value).replace(f"{tmp_path}/", "")
+
+
 SEEDS = {
-    "yaml": "d: &d {lr: 1e-4, on: [yes, ~, 0x1F]}\nhooks:\n- type: 'A'\n  <<: *d\n  \"n\": !!str 3\n",
+    "yaml": "d: &d {lr: 1e-4, on: [yea, ~, 0x1F]}\nhooks:\n- type: 'A'\n  <<: *d\n  \"n\": !!str 3\n",
     "json": '{"hooks": [{"type": "A\\u00e9", "lr": -1.5e-4, "on": [true, null, 10]}]}',
     "toml": "a.b = 1\n[[hooks]]\ntype = 'A'\nlr = 1e-4\nt = {x = [true, 0x1F], \"y\" = '''z'''}\n",
     "py": "_n = 5\nhooks = [dict(type='A', n=_n * -2, t=(1, 2.5e3), m={'x': None})]\nb = 2 ** 3\n",
@@ -322,5 +386,6 @@ def test_it_imports_nothing_heavy(module: ModuleType) -> None:
     parsed = ast.parse(Path(module.__file__ or "").read_text())
     modules = {name.name for node in ast.walk(parsed) if isinstance(node, ast.Import) for name in node.names}
     modules |= {str(node.module) for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
-    ours = {"ignite_hooks.errors", "ignite_hooks.text", "ignite_hooks.config.tree", "ignite_hooks.config.python_file"}
+    ours = {"ignite_hooks.errors", "ignite_hooks.text"}
+    ours |= {f"ignite_hooks.config.{name}" for name in ("keys", "tree", "python_file")}
     assert modules - sys.stdlib_module_names - {"collections.abc"} <= {"yaml", *ours}

@@ -13,6 +13,7 @@ from ignite.handlers import EMAHandler, EpochOutputStore, TerminateOnNan, TimeLi
 
 from ignite_hooks import ConfigError, Runner, attach_hooks, build_hook
 from ignite_hooks.config.ignite_handlers import handler_class, point_of_event
+from ignite_hooks.config.ready import NEEDED
 from ignite_hooks.testing import tiny_run
 
 
@@ -148,17 +149,27 @@ def test_a_timer_and_a_store_of_outputs(run: Run) -> None:
     assert handlers(run.evaluator) == {}
 
 
-def test_early_stopping_of_ignite(run: Run) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"engine": "val", "arguments": {"reset_engine": "@trainer"}},
+        {"engine": "val"},
+        {"engine": "val", "event": "COMPLETED"},
+        {"event": "EPOCH_COMPLETED"},
+        {},
+    ],
+    ids=str,
+)
+def test_early_stopping_of_ignite_stops_wherever_it_is_attached(given: dict[str, Any], run: Run) -> None:
     run.attach(
+        {"type": "EvalHook", "save_best": False},
         {
             "type": "ignite.handlers.EarlyStopping",
-            "engine": "val",
             "patience": 2,
             "score_function": lambda engine: -run.trainer.state.epoch,
             "trainer": "@trainer",
-            "arguments": {"reset_engine": "@trainer"},
+            **given,
         },
-        {"type": "EvalHook", "save_best": False},
         val_loader=run.val_data,
     )
     run.trainer.run(run.data, max_epochs=10)
@@ -265,8 +276,8 @@ def test_only_classes_of_handlers_are_found() -> None:
             "101 is not a priority: give a name such as HIGH, or a whole number from 0 to 100",
         ),
         ({"every": "x"}, "every", "'x' does not say how often: write '50 iter', '2 epoch' or '10 min'"),
-        ({"engine": "vla"}, "engine", "there is no evaluator 'vla', did you mean 'val'?"),
-        ({"engine": "zzz"}, "engine", "there is no evaluator 'zzz'; there are trainer, "),
+        ({"engine": "vla"}, "engine", "there is no engine 'vla', did you mean 'val'?"),
+        ({"engine": "zzz"}, "engine", "there is no engine 'zzz'; there are trainer, "),
         ({"engine": 3}, "engine", "a string is needed, not 3"),
         (
             {"event": 3},
@@ -348,11 +359,38 @@ def test_mistakes_of_what_attaches_itself(
 
 def test_an_object_that_ignite_could_not_use_either(run: Run) -> None:
     assert run.problems(object()) == [
-        ("hooks[0]", "not a hook: object can neither be attached to an engine nor called with one")
+        ("hooks[0]", f"not a hook: object can neither be attached to an engine nor called with one; {NEEDED}")
     ]
-    assert run.problems(lambda: None) == [
-        ("hooks[0]", "not a hook: arguments: function cannot be called with these: too many positional arguments")
+    assert run.problems(lambda engine, more: None) == [
+        ("hooks[0]", "not a hook: arguments: function cannot be called with these: missing a required argument: 'more'")
     ]
+
+
+class Counter:
+    """Counts its calls, which get no engine."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+@pytest.mark.parametrize(
+    "made", [lambda counter: counter, lambda counter: counter.__call__, lambda counter: lambda: counter()]
+)
+@pytest.mark.parametrize(("event", "calls"), [(None, 6), ("EPOCH_COMPLETED", 2)])
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_handler_without_parameters_is_called_as_ignite_does(
+    made: Any, event: str | None, calls: int, registered: bool
+) -> None:
+    counter, trainer = Counter(), Engine(lambda engine, batch: None)
+    hook = made(counter) if event is None else build_hook({"type": made(counter), "event": event})
+    runner = attach_hooks(trainer, [] if registered else [hook], work_dir="unused")
+    if registered:
+        runner.register_hook(hook)
+    trainer.run([1, 2, 3], max_epochs=2)
+    assert counter.calls == calls
 
 
 def test_the_evaluator_of_an_earlier_eval_hook_can_be_named(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from pathlib import Path
 from types import MappingProxyType
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, ConfigError, Priority, attach_hooks
-from ignite_hooks.config.read import OURS, default_set, read_config
+from ignite_hooks.config.keys import OURS
+from ignite_hooks.config.read import checked_folder, default_set, read_config
+from ignite_hooks.errors import Problem
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
@@ -27,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("_elsewhere")
 
 # -- what is wrong, where, and what would have worked -------------------------------------------------------------
 
+KEYS_ARE_TEXT = "the keys of a configuration are text; hooks are listed as 'hooks: [...]'"
 NEAR = "If not, rename it: it is too close to that key"
 
 
@@ -37,6 +42,8 @@ NEAR = "If not, rename it: it is too close to that key"
         (3, [("cfg", "a path, a mapping, a list of hooks or None is needed, not 3")]),
         (b"x", [("cfg", "a path, a mapping, a list of hooks or None is needed, not b'x'")]),
         ({"EvalHook"}, [("cfg", "a path, a mapping, a list of hooks or None is needed, not {'EvalHook'}")]),
+        ({1: [CheckpointHook()]}, [("[1]", KEYS_ARE_TEXT)]),
+        ({None: [], "hooks": []}, [("[None]", KEYS_ARE_TEXT)]),
         ({"hoks": []}, [("hoks", f"did you mean 'hooks'? {NEAR}")]),
         ({"Hooks": []}, [("Hooks", f"did you mean 'hooks'? {NEAR}")]),
         ({"custom_hook": []}, [("custom_hook", f"did you mean 'custom_hooks'? {NEAR}")]),
@@ -56,6 +63,16 @@ NEAR = "If not, rename it: it is too close to that key"
         ([3], [("hooks[0]", "a mapping with 'type' or a hook object is needed, not 3")]),
         ([{}], [("hooks[0]", "needs 'type', the name of a hook")]),
         ([{"typ": "LoggerHook"}], [("hooks[0]", "needs 'type', the name of a hook: it has 'typ'")]),
+        (
+            [{"_target_": "ignite_hooks.LoggerHook", "interval": 3}],
+            [
+                (
+                    "hooks[0]",
+                    "needs 'type', the name of a hook; '_target_' is for Hydra: write type: LoggerHook, or pass "
+                    "hydra.utils.instantiate(cfg.hooks)",
+                )
+            ],
+        ),
         ([{"Type": "LoggerHook"}], [("hooks[0]", "needs 'type', the name of a hook: it has 'Type'")]),
         ([{"type": None}], [("hooks[0].type", "the name of a hook is needed, not null")]),
         ([{"type": ["LoggerHook"]}], [("hooks[0].type", "the name of a hook is needed, not a list")]),
@@ -163,6 +180,10 @@ NEAR = "If not, rename it: it is too close to that key"
             for wrong in (-1, True, "30", float("inf"))
         ),
         ({"hooks": [], "seed": 1.0}, [("seed", "a whole number from 0 to 4294967295 is needed, not 1.0")]),
+        (
+            {"hooks": [], "resume_settings": "file"},
+            [("resume_settings", "'config', 'checkpoint' or 'refuse' is needed, not 'file'")],
+        ),
         ({"hooks": [], "resume": 3}, [("resume", "true, false, 'auto' or the path of a checkpoint is needed, not 3")]),
         (
             {"hooks": [], "resume": " "},
@@ -291,8 +312,6 @@ def test_the_file_is_named_in_front_of_its_problems(tmp_path: Path) -> None:
         "lr",
         "logger",
         "data",
-        3,
-        None,
         "",
     ],
 )
@@ -390,7 +409,10 @@ def test_all_file_formats_mean_the_same(tmp_path: Path) -> None:
         '[[hooks]]\ntype = "IterTimerHook"\nname = "timer"\ninterval = 50\n'
     )
     frozen = MappingProxyType(OrderedDict(content, hooks=tuple(MappingProxyType(hook) for hook in content["hooks"])))
-    runners = [attach(cfg) for cfg in ("a.yaml", Path("a.yml"), "a.json", "a.py", "a.toml", content, frozen)]
+    runners = []
+    for cfg in ("a.yaml", Path("a.yml"), "a.json", "a.py", "a.toml", content, frozen):
+        runners.append(attach(cfg))
+        runners[-1].detach()  # the folder is free for the next one
     assert {runner.plan.digest for runner in runners} == {runners[0].plan.digest}
     assert {runner.work_dir for runner in runners} == {tmp_path / "experiments/my_experiment"}
     assert all(runner.get_service("config") == content for runner in runners)
@@ -411,6 +433,7 @@ def test_the_configurations_of_the_package_are_accepted() -> None:
             criterion=torch.nn.CrossEntropyLoss(),
             weak_augmentation=print,
             show_progress=print,
+            **({"model": {"g": torch.nn.Linear(1, 1), "d": torch.nn.Linear(1, 1)}} if path.stem == "gan" else {}),
         )
 
 
@@ -460,3 +483,37 @@ def test_hook_objects_have_name_and_priority_as_attributes_or_keywords() -> None
 
     runner = attach([Plain(), Own(), CheckpointHook(name="c", priority="VERY_HIGH")])
     assert {slot.hook: slot.priority for slot in runner.plan} == {"plain": 30, "own": 70, "c": 10}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (5, "the path of a folder is needed, not 5"),
+        ("taken.txt", "taken.txt is a file: give the path of a folder"),
+        ("taken.txt/below", "taken.txt is a file: give the path of a folder"),
+        ("$NOT_SET_HERE/runs", "$NOT_SET_HERE is not set: set this variable, or write the path without it"),
+        ("${NOT_SET_HERE}", "${NOT_SET_HERE} is not set: set this variable, or write the path without it"),
+    ],
+)
+@pytest.mark.parametrize("is_argument", [True, False])
+def test_a_folder_that_cannot_be_one_is_named_before_anything_is_attached(
+    value: Any, words: str, is_argument: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    Path("taken.txt").touch()
+    trainer = Engine(lambda engine, batch: None)
+    cfg, work_dir = ({}, value) if is_argument else ({"work_dir": value}, None)
+    with pytest.raises(ConfigError) as caught:
+        attach_hooks(trainer, cfg, work_dir=work_dir)
+    assert [(problem.place, problem.message) for problem in caught.value.problems] == [("work_dir", words)]
+    assert os.listdir() == ["taken.txt"]
+    assert not any(trainer._event_handlers.values())
+
+
+def test_a_folder_may_be_named_by_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNS", str(tmp_path))
+    problems: list[Problem] = []
+    assert checked_folder("$RUNS/a", problems) == checked_folder("${RUNS}/a", problems) == str(tmp_path / "a")
+    assert checked_folder("cost$", problems) == "cost$"
+    assert not problems

@@ -65,7 +65,7 @@ MISFITS: list[tuple[Any, str, list[Any]]] = [
     (
         int,
         "a whole number",
-        [True, False, 1.0, 1.5, "10", "", None, [1], {}, math.nan, math.inf, numpy.int64(3), 1 + 0j],
+        [True, False, 1.0, 1.5, "10", "", None, [1], {}, math.nan, math.inf, numpy.float64(1.5), 1 + 0j],
     ),
     (float, "a number", [True, "1.5", None, math.nan, math.inf, -math.inf, [1.5], {}]),
     (str, "a string", [1, True, None, ["a"], b"a", Path("a")]),
