@@ -7,9 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ignite_hooks.text import did_you_mean
+from ignite_hooks.text import did_you_mean, nearest
 
 KINDS = inspect.Parameter
+
+
+MEANT = {"loss": "outputs", "output": "outputs", "batch": "data_batch"}
+"""Names that are nearly those of the payload, which a first parameter might have."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def match_arguments(
         source = available.source(parameter.name)
         if source is None and parameter.default is not KINDS.empty:
             source = Source(None, parameter.default)
-        if source is None and index == 0 and parameter.name not in available.withheld:
+        if source is None and index == 0 and _is_for_the_runner(parameter.name, available):
             source = Source(None, available.runner)
         if source is None:
             raise CannotSupply(_message(parameter.name, available, place))
@@ -91,6 +95,15 @@ def match_arguments(
     return method, tuple(positional)
 
 
+def _is_for_the_runner(name: str, available: Available) -> bool:
+    """Return whether a first parameter has a name of its own, and is no known name that is misspelt."""
+    if name in available.withheld or name in MEANT:
+        return False
+    known = {"runner", "trainer", "engine", *available.live, *available.payload, *available.services}
+    meant = nearest(name.strip("_"), known, cutoff=0.8)
+    return meant in (None, "runner", "trainer", "engine") or meant == name.strip("_")
+
+
 def _with_keywords(method: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:
     return lambda *given: method(*given[:count], **dict(zip(names, given[count:], strict=True)))
 
@@ -99,4 +112,4 @@ def _message(name: str, available: Available, place: str) -> str:
     if name in available.withheld:
         return f"{place} needs the service {name!r}: pass {name}=... to attach_hooks()"
     everything = {"runner", *available.live, *available.payload, *available.services}
-    return f"{place} has a parameter {name!r} that nobody can supply{did_you_mean(name, everything)}"
+    return f"{place} has a parameter {name!r} that nobody can supply{did_you_mean(MEANT.get(name, name), everything)}"

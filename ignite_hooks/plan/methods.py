@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ignite_hooks.plan.points import ALIASES, EPOCH_POINTS, ITERATION_POINTS, POINTS, Point, point_named
-from ignite_hooks.plan.schedule import When, is_scheduled, read_when
+from ignite_hooks.plan.schedule import is_scheduled
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
@@ -150,18 +150,6 @@ def answer(hook: object, name: str) -> Callable[..., Any] | None:
     if given is not None:
         return given.get(name)
     return getattr(hook, name) if own_method(type(hook), name) is not None else None
-
-
-def schedule_of(hook: object) -> When:
-    """Return the schedule that the settings of a hook spell."""
-    frequency, start = getattr(hook, "frequency", None), getattr(hook, "start", None)
-    return read_when(
-        interval=getattr(hook, "interval", None) if frequency is None else frequency,
-        by_epoch=getattr(hook, "by_epoch", None),
-        start=getattr(hook, "begin", None) if start is None else start,
-        every=getattr(hook, "every", None),
-        epochs_by_default=answers_only_epochs(answers_of(hook)),
-    )
 
 
 def answers_only_epochs(answers: tuple[Answer, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 from ignite_hooks.plan.points import point_named
 from ignite_hooks.text import nearest, shown
@@ -55,6 +56,38 @@ class Order(IntEnum):
     INNERMOST = 100
 
 
+class Priorities(NamedTuple):
+    """The priorities of a hook: from its settings, from its class for single points, and from its class."""
+
+    given: object
+    at_points: Mapping[str, object]
+    of_class: object
+
+    @classmethod
+    def of(cls, hook: object) -> Priorities:
+        """Read the priorities of a hook."""
+        given = getattr(hook, "priority", Priority.NORMAL)
+        at_points = getattr(hook, "point_priority", None) or {}
+        of_class = getattr(type(hook), "priority", Priority.NORMAL)
+        given = of_class if given is None else given
+        return cls(dict(given) if isinstance(given, Mapping) else given, dict(at_points), of_class)
+
+    def at(self, point: str, method: str = "", order: int | None = None) -> int:
+        """Return the priority of a method at a point."""
+        given = self.given
+        chosen: dict[str, object] = {}
+        if isinstance(given, Mapping):
+            chosen, given = _by_point(given), self.of_class
+        if order is not None and (method or point) not in chosen:
+            return order
+        at_points = {**_by_point(self.at_points), **self.at_points, **chosen}
+        return Priority.value_of(at_points.get(method, at_points.get(point, given)))
+
+
+def _by_point(priorities: Mapping[str, object]) -> dict[str, object]:
+    return {point_named(name).name: value for name, value in priorities.items()}
+
+
 def hook_priority(hook: object, point: str, method: str = "", order: int | None = None) -> int:
     """Return the priority of a hook at a point: from the settings, the class for this point, or the class.
 
@@ -67,13 +100,4 @@ def hook_priority(hook: object, point: str, method: str = "", order: int | None 
         >>> hook_priority(Average(), "after_train_iter"), hook_priority(Average(), "after_val")
         (95, 40)
     """
-    given = getattr(hook, "priority", Priority.NORMAL)
-    at_points = {**(getattr(hook, "point_priority", None) or {})}
-    chosen: dict[str, object] = {}
-    if isinstance(given, Mapping):
-        chosen = {point_named(name).name: value for name, value in given.items()}
-        given = getattr(type(hook), "priority", Priority.NORMAL)
-    if order is not None and (method or point) not in chosen:
-        return order
-    at_points |= chosen
-    return Priority.value_of(at_points.get(method, at_points.get(point, given)))
+    return Priorities.of(hook).at(point, method, order)

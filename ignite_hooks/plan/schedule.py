@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from ignite_hooks.errors import SettingError
+from ignite_hooks.text import plain_number
 
 Unit = Literal["iter", "epoch", "second"]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -82,6 +83,11 @@ class When:
         return int(n + self.interval - (n - self.start) % self.interval)
 
     @property
+    def iterations(self) -> int:
+        """The iterations between two firings; many where it counts epochs or seconds, whose length is not known."""
+        return int(self.interval) if self.unit == "iter" else 10_000
+
+    @property
     def always(self) -> bool:
         """Whether it fires every time it is asked."""
         return self.unit != "second" and self.interval == 1 and self.start <= 1
@@ -144,6 +150,7 @@ def read_when(
 
 def whole_number(name: str, value: object, least: int) -> int:
     """Return the value as an int, or raise a SettingError."""
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         message = f"{name} is a whole number of at least {least}, not {value!r}"
         raise SettingError(name, message, text=message)
@@ -161,10 +168,22 @@ class Clock:
         self._now, self._agree = now, agree
         self._last: dict[object, float] = {}
         self._seen: tuple[int, float] | None = None
+        self._slots: dict[object, When] | None = None
         self.next_reading = NEVER
+
+    def stop(self) -> None:
+        """Forget the time of every slot."""
+        self._last, self._seen, self._slots, self.next_reading = {}, None, None, NEVER
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the time of slots is running."""
+        return self._slots is not None
 
     def start(self, slots: dict[object, When], iteration: int) -> None:
         """Start the time of these slots; those already started keep theirs."""
+        if slots == self._slots:
+            return
         now = self._now()
         self._slots = slots
         self._last = {key: self._last.get(key, now) for key in slots}
@@ -175,9 +194,9 @@ class Clock:
         """Return the slots that fire in this iteration, and decide when to read the time next."""
         if iteration < self.next_reading:
             return frozenset()
-        now = self._now()
-        keys = list(self._slots)
-        mask = sum(1 << i for i, key in enumerate(keys) if now - self._last[key] >= self._slots[key].interval)
+        now, slots = self._now(), self._slots or {}
+        keys = list(slots)
+        mask = sum(1 << i for i, key in enumerate(keys) if now - self._last[key] >= slots[key].interval)
         mask, pause = self._agree(mask, self._pause(iteration, now))
         self.next_reading = iteration + pause
         fired = frozenset(key for i, key in enumerate(keys) if mask >> i & 1)
@@ -191,6 +210,6 @@ class Clock:
         self._seen = (iteration, now)
         if iteration <= seen_iteration or now <= seen:
             return 1
-        shortest = min(when.interval for when in self._slots.values())
+        shortest = min(when.interval for when in (self._slots or {}).values())
         wanted = min(1.0, shortest / 10)
         return max(1, int(wanted * (iteration - seen_iteration) / (now - seen)))

@@ -6,20 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ignite_hooks.errors import SettingError
-from ignite_hooks.plan.methods import (
-    Answer,
-    answer,
-    answers_of,
-    answers_only_epochs,
-    default_name,
-    given_methods,
-    has_default,
-    own_method,
-    schedule_of,
-)
-from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS, Point, misspelt_points, point_named
-from ignite_hooks.plan.priority import Priority, hook_priority
+from ignite_hooks.plan.hook_settings import HookSettings, governed_points, is_left_out, read_settings
+from ignite_hooks.plan.methods import answer, answers_of, given_methods, own_method
+from ignite_hooks.plan.points import EPOCH_POINTS, Point
 from ignite_hooks.plan.schedule import When
 
 
@@ -39,6 +28,8 @@ class Slot:
     """Whether the hook's own ``should_trigger`` decides instead of the schedule."""
     slowed: int = 1
     """The factor by which the interval is longer than the settings say."""
+    on_error: str = "raise"
+    """What a failure does: raise, warn or disable."""
 
     # Plain attributes: they are read in every iteration.
     acts_always: bool = field(init=False, repr=False)
@@ -47,12 +38,15 @@ class Slot:
     """Whether its schedule is in seconds."""
     by_count: bool = field(init=False, repr=False)
     """Whether numbers of iterations or epochs say when it fires, and when next."""
+    key: tuple[str, str, str] = field(init=False, repr=False)
+    """Hook, point and method, by which a later plan has the same slot."""
     counts_epochs: bool = field(init=False, repr=False)
     """Whether it is due by the number of the epoch, and not of the iteration."""
 
     def __post_init__(self) -> None:
         when, put = self.when, object.__setattr__
         unit = "iter" if when is None else when.unit
+        put(self, "key", (self.hook, self.point.name, self.method))
         put(self, "acts_always", not self.decides and (when is None or when.always))
         put(self, "by_clock", not self.decides and unit == "second")
         put(self, "by_count", not (self.decides or self.acts_always or self.by_clock))
@@ -63,10 +57,11 @@ class Slot:
 
         Args:
             n: The number of the iteration or epoch.
-            fired: The slots whose interval in seconds has elapsed.
+            fired: The keys of the slots whose interval in seconds has elapsed.
 
         Example:
-            >>> slot = Slot(point_named("after_train_iter"), "log", None, "after_train_iter", print, 50, When(2))
+            >>> from ignite_hooks.plan.points import point_named
+            >>> slot = Slot(point_named("after_train_iter"), "log", None, "after_train_iter", print, 50, when=When(2))
             >>> [n for n in range(1, 7) if slot.is_due(n)]
             [2, 4, 6]
         """
@@ -74,7 +69,7 @@ class Slot:
             return bool(self.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
         if self.when is None or self.acts_always:
             return True
-        return self in fired if self.by_clock else self.when.due(n)
+        return self.key in fired if self.by_clock else self.when.due(n)
 
     @property
     def how_often(self) -> str:
@@ -94,22 +89,30 @@ class Slot:
         return f"{self.when.unit} {self.when.following(epochs if self.when.unit == 'epoch' else iterations)}"
 
 
-def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:
-    """Return every slot a hook takes at the known points; ``slowed`` multiplies its interval."""
+def slots_of(name: str, hook: object, slowed: int = 1, settings: HookSettings | None = None) -> list[Slot]:
+    """Return every slot a hook takes at the known points.
+
+    Args:
+        name: The name of the hook.
+        hook: The hook.
+        slowed: The factor by which its interval is longer than its settings say.
+        settings: Its settings; by default they are read now.
+    """
     answers = answers_of(hook)
     if not answers:
         return []
     given = given_methods(hook)
     marked = frozenset(answer.point.name for answer in answers if answer.scheduled)
     decides = own_method(type(hook), "should_trigger") is not None or "should_trigger" in (given or {})
-    when = when_of(hook)
+    settings = read_settings(hook) if settings is None else settings
+    when = settings.when
     when = when if slowed == 1 else replace(when, interval=when.interval * slowed)
-    governed_points = _governed(answers, when)
+    by_schedule = governed_points(answers, when)
     found = []
     for method, point, order, scheduled in answers:
-        if scheduled and _is_left_out(point.name, when, marked):
+        if scheduled and is_left_out(point.name, when, marked):
             continue
-        governed = scheduled if marked else point.name in governed_points
+        governed = scheduled if marked else point.name in by_schedule
         found.append(
             Slot(
                 point,
@@ -117,53 +120,31 @@ def slots_of(name: str, hook: object, slowed: int = 1) -> list[Slot]:
                 hook,
                 method,
                 getattr(hook, method) if given is None else given[method],
-                hook_priority(hook, point.name, method, order),
+                settings.priorities.at(point.name, method, order),
                 when if governed else None,
                 decides and governed,
                 slowed if governed and not decides else 1,
+                settings.on_error,
             )
         )
     return found
 
 
-def custom_slots(point: str, hooks: Mapping[str, object]) -> list[Slot]:
+def custom_slots(point: str, hooks: Mapping[str, object], settings: Mapping[str, HookSettings]) -> list[Slot]:
     """Return the slots of a point that is not one of the known ones: any method name can be a point."""
-    methods = ((name, hook, answer(hook, point)) for name, hook in hooks.items())
+    methods = ((name, hook, answer(hook, point), settings[name]) for name, hook in hooks.items())
     return [
-        Slot(Point(point), name, hook, point, method, hook_priority(hook, point))
-        for name, hook, method in methods
+        Slot(Point(point), name, hook, point, method, own.priorities.at(point), on_error=own.on_error)
+        for name, hook, method, own in methods
         if method is not None
     ]
-
-
-def when_of(hook: object) -> When:
-    """Return the schedule of a hook: its own ``when``, or the one made from interval, by_epoch, start and every."""
-    when = None if has_default(type(hook), "when") else getattr(hook, "when", None)
-    return when if isinstance(when, When) else schedule_of(hook)
-
-
-def _governed(answers: tuple[Answer, ...], when: When) -> frozenset[str]:
-    """Return the points a schedule governs in a hook that marks none of its methods."""
-    if when.unit == "epoch" or (when.unit == "second" and answers_only_epochs(answers)):
-        return EPOCH_POINTS
-    return ITERATION_POINTS
-
-
-def _is_left_out(point: str, when: When, marked: frozenset[str]) -> bool:
-    """Return whether a ``@scheduled`` method gets no slot: its schedule counts epochs and its point iterations, or
-    the reverse.
-    """
-    if point in ITERATION_POINTS:
-        return when.unit == "epoch"
-    if point in EPOCH_POINTS:
-        return when.unit == "iter" or (when.unit == "second" and bool(marked & ITERATION_POINTS))
-    return False
 
 
 def in_order(slots: list[Slot]) -> tuple[Slot, ...]:
     """Sort the slots of one point: ``before_*`` ascending, ``after_*`` descending, ties as configured.
 
     Example:
+        >>> from ignite_hooks.plan.points import point_named
         >>> at = lambda point, *given: [
         ...     s.hook for s in in_order([Slot(point_named(point), name, None, point, print, n) for name, n in given])
         ... ]
@@ -173,28 +154,3 @@ def in_order(slots: list[Slot]) -> tuple[Slot, ...]:
         ['a', 'c', 'b']
     """
     return tuple(sorted(slots, key=lambda slot: slot.priority if slot.point.ascending else -slot.priority))
-
-
-def problems_of(hook: object) -> list[tuple[str, str]]:
-    """Return what is wrong with the points, priorities and schedule of a hook, as (setting or method, message)."""
-    found = []
-    cls: Any = type(hook)
-    names = {name for name in dir(cls) if own_method(cls, name) is not None} | set(given_methods(hook) or ())
-    for method, meant in misspelt_points(sorted(names)).items():
-        found.append((method, f"not a point, did you mean {meant!r}?"))
-    given = getattr(hook, "priority", None)
-    priorities = given if isinstance(given, Mapping) else {} if given is None else {"": given}
-    for point, value in priorities.items():
-        if point and point_named(point).name not in POINTS and answer(hook, point) is None:
-            found.append(("priority", f"{default_name(hook)} has no point {point!r}"))
-        try:
-            Priority.value_of(value)
-        except ValueError as error:
-            found.append(("priority", str(error)))
-    try:
-        when_of(hook)
-    except SettingError as error:
-        found.append((error.setting, error.message))
-    except ValueError as error:
-        found.append(("", str(error)))
-    return found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.engine.dispatch import ArgumentSets
-from ignite_hooks.plan.arguments import Available, CannotSupply, match_arguments
+from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match_arguments
 
 HERE = Available(
     runner="RUNNER",
@@ -96,6 +96,9 @@ def test_methods_of_every_style_get_their_arguments(name: str, result: Any) -> N
             lambda runner, metric: None,
             "Hook.point has a parameter 'metric' that nobody can supply, did you mean 'metrics'?",
         ),
+        (lambda mdoel: None, "Hook.point has a parameter 'mdoel' that nobody can supply, did you mean 'model'?"),
+        (lambda loss: None, "Hook.point has a parameter 'loss' that nobody can supply"),
+        (lambda batch: None, "Hook.point has a parameter 'batch' that nobody can supply, did you mean 'data_batch'?"),
         (lambda optimizer: None, "Hook.point needs the service 'optimizer': pass optimizer=... to attach_hooks()"),
     ],
 )
@@ -124,3 +127,9 @@ def test_methods_with_equal_parameters_share_one_list_emptied_between_events() -
     sets.release()
     assert first == []
     assert fixed == ["RUNNER", "MODEL"]
+
+
+@pytest.mark.parametrize("name", ["trainer_", "runnr", "self_", "r", "_model_of_mine", "engine", "run"])
+def test_a_first_parameter_of_another_name_gets_the_runner(name: str) -> None:
+    method = eval(f"lambda {name}: None")
+    assert match_arguments(method, HERE, "Hook.point")[1] == (Source(None, HERE.runner),)

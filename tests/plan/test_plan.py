@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from ignite.handlers import Timer
+
 from ignite_hooks import BaseHook, scheduled
+from ignite_hooks.config.ignite_handlers import as_hook
+from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.plan import Plan
 
 
@@ -68,3 +73,48 @@ def test_any_method_can_be_a_point_and_follows_its_prefix() -> None:
     assert [slot.hook for slot in plan.at("my_point")] == ["a", "b"]
     assert [slot.hook for slot in plan.at("after_lunch")] == ["b", "a"]
     assert plan.at("nothing") == ()
+
+
+class TwoAtOnce(BaseHook):
+    def after_epoch(self) -> None: ...
+
+    @at("after_epoch", order=0)
+    def finish(self) -> None: ...
+
+    @at("after_train_iter")
+    def write(self) -> None: ...
+
+
+def test_two_methods_of_a_hook_at_one_point_have_their_names() -> None:
+    rows = [(row["point"], row["hook"]) for row in Plan({"two": TwoAtOnce()}).rows()]
+    assert rows == [("after_train_iter", "two"), ("after_epoch", "two"), ("", "two.finish")]
+
+
+class Attaching(BaseHook):
+    def attached(self) -> None: ...
+
+
+class OnDemand(BaseHook):
+    def lunch(self) -> None: ...
+
+
+def test_hooks_without_a_known_point_are_in_the_plan_too() -> None:
+    hooks = {"timer": as_hook(Timer()), "val": as_hook(Timer(), engine="val"), "a": Attaching(), "lunch": OnDemand()}
+    assert [(row["point"], row["hook"], row["how often"]) for row in Plan(hooks).rows()] == [
+        ("apart", "timer", "at events of its own of the trainer"),
+        ("", "val", "at events of its own of the evaluator 'val'"),
+        ("", "a", "as its attached() arranges"),
+        ("", "lunch", "when runner.call_hook() names it"),
+    ]
+    assert "at events of its own" in str(Plan(hooks))
+    assert Plan(hooks).digest != Plan({"timer": hooks["timer"]}).digest
+
+
+@pytest.mark.parametrize("columns", [60, 80, 110])
+def test_a_plan_shows_itself_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    plan = Plan({"a_hook_with_a_long_name" * 2: Marked(), "b": Marked()})
+    assert repr(plan) == str(plan)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert max(map(len, repr(plan).splitlines())) <= columns
+    assert "after_train_iter" in repr(plan)
