@@ -7,13 +7,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from ignite_hooks.distributed.collectives import broadcast_object, world_size
-from ignite_hooks.errors import MetricError, SettingError
-
-if TYPE_CHECKING:
-    from ignite_hooks.run.runner import Runner
+from ignite_hooks.errors import SettingError
 
 Rule = Literal["greater", "less"]
 
@@ -192,27 +188,3 @@ def _decide(words: list[str]) -> Rule | None:
     if decision is None and WEAKLY_GREATER.intersection(words) and not LESS.intersection(words):
         return "greater"
     return decision
-
-
-def fresh_score(runner: Runner, metric: str) -> float | None:
-    """Return the number of a metric if it was published at this step of the run, the same on every rank.
-
-    A missing metric is an error only once the evaluator it belongs to has run: ``val_hard`` may run before ``val``.
-    """
-    if not runner.state.running:
-        return None
-    try:
-        score = runner.metrics.fresh(metric, runner.global_step)
-    except MetricError:
-        evaluating = runner.state.evaluating
-        if evaluating is None or evaluating == _evaluator_of(metric, runner.evaluators):
-            raise
-        return None
-    # Each rank may have measured another value, but all must decide alike.
-    return broadcast_object(score) if world_size() > 1 else score
-
-
-def _evaluator_of(metric: str, evaluators: Mapping[str, Any]) -> str | None:
-    """Return the evaluator whose name begins the name of a metric, else the first."""
-    own = [name for name in evaluators if metric.replace("/", "_").startswith(f"{name}_")]
-    return max(own, key=len, default=next((name for name in evaluators if name != "test"), None))

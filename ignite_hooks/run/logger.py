@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.secrets import MASKING
@@ -11,6 +15,7 @@ if TYPE_CHECKING:
     from ignite_hooks.writers.interface import Writer
 
 LOGGER_NAME = "ignite_hooks"
+_NUMBERS = itertools.count(1)
 
 
 class RunLogger(logging.Logger):
@@ -20,7 +25,15 @@ class RunLogger(logging.Logger):
         super().__init__(f"{parent.name}.run")
         self.parent = parent
         self.writer = writer
+        self.number = next(_NUMBERS)
+        """Marks its records, so that the log file of another run leaves them out."""
         self.addFilter(MASKING)
+
+    def makeRecord(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        """Return a record that names its run."""
+        record = super().makeRecord(*args, **kwargs)
+        record.ignite_hooks_run = self.number
+        return record
 
     def isEnabledFor(self, level: int) -> bool:
         """Return whether a level is logged, without the cache.
@@ -34,3 +47,87 @@ class RunLogger(logging.Logger):
         if name.startswith("write_"):
             return getattr(self.writer, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class OwnLines(logging.Filter):
+    """Passes the records of one run, and those that name none while it is the innermost run of their thread.
+
+    Records of threads in which no run was opened, such as those that save and deliver, pass everywhere.
+
+    Args:
+        number: The number of the run's logger; None for a logger of the script that does not mark its records.
+    """
+
+    def __init__(self, number: int | None) -> None:
+        super().__init__()
+        self._number = number
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Be the innermost run of this thread."""
+        entry = (threading.get_ident(), self)
+        _OPEN.append(entry)
+        try:
+            yield
+        finally:
+            _OPEN.remove(entry)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is one of this run."""
+        run = getattr(record, "ignite_hooks_run", None)
+        if run is not None:
+            return bool(run == self._number)
+        here = threading.get_ident()
+        innermost = next((lines for thread, lines in reversed(_OPEN) if thread == here), self)
+        return innermost is self
+
+
+_OPEN: list[tuple[int, OwnLines]] = []
+"""The runs that log to a file, in the order in which they began, each with its thread."""
+
+
+class SharedLogger:
+    """Lets the logger of the package be heard while any run logs, if the script has not set up logging."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._undo = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def heard(self, make_console: Callable[[], logging.Handler]) -> Iterator[None]:
+        """Add a console and a level, unless there are any; the last run that logs takes them away."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._set_up(logging.getLogger(LOGGER_NAME), make_console)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._undo.close()
+
+    def _set_up(self, logger: logging.Logger, make_console: Callable[[], logging.Handler]) -> None:
+        if not is_heard(logger):
+            console = make_console()
+            logger.addHandler(console)
+            self._undo.callback(console.close)
+            self._undo.callback(logger.removeHandler, console)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+            self._undo.callback(logger.setLevel, logging.NOTSET)
+
+
+SHARED = SharedLogger()
+
+
+def is_heard(logger: logging.Logger) -> bool:
+    """Return whether the script has set up logging for a logger."""
+    current: logging.Logger | None = logger
+    while current is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
+            return True
+        current = current.parent if current.propagate else None
+    return False

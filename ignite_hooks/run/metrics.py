@@ -8,14 +8,18 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import MetricError
-from ignite_hooks.measure.losses import losses_of
+from ignite_hooks.measure.loss_source import LossSource, losses_of
 from ignite_hooks.text import nearest
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
+
     from ignite_hooks.run.runner import Runner
 
 # The largest number of names in a message.
 NAMES_SHOWN = 20
+# The longest vector that is shown element by element.
+ELEMENTS_SHOWN = 32
 
 
 class Metrics(Mapping[str, Any]):
@@ -47,36 +51,61 @@ class Metrics(Mapping[str, Any]):
         values: Mapping[str, Any],
         step: int,
         *,
-        first: bool,
+        plain: bool,
         taken: Collection[str],
     ) -> None:
-        """Publish `<evaluator>_<name>`; for the first evaluator also plain `<name>`, unless it is taken."""
-        plain = {name: value for name, value in values.items() if first and name not in taken}
+        """Publish `<evaluator>_<name>`; for the main evaluator also plain `<name>`, unless it is taken."""
+        short = {name: value for name, value in values.items() if plain and name not in taken}
         prefixed = {f"{evaluator_name}_{name}": value for name, value in values.items()}
-        self.publish(plain | prefixed, step)
+        self.publish(short | prefixed, step)
 
     def find(self, name: str) -> str:
-        """Return the published name that `name` means: the same, or the same with `/` and `_` exchanged."""
+        """Return the published name that `name` means: the same, or the same with `/` and `_` exchanged.
+
+        An element of a short vector is called as log and files show it: ``iou/3``.
+        """
+        if (found := self._whole(name)) is not None:
+            return found
+        whole, element = self._split(name)
+        if whole is not None:
+            return f"{whole}/{element}"
+        raise MetricError(f"no metric {name!r}: {self.what_exists(name)}")
+
+    def _whole(self, name: str) -> str | None:
         if name in self._values:
             return name
         alike = [known for known in self._values if known.replace("/", "_") == name.replace("/", "_")]
-        if len(alike) == 1:
-            return alike[0]
-        if alike:
+        if len(alike) > 1:
             raise MetricError(f"metric {name!r} could be any of {', '.join(alike)}: use one of these names")
-        raise MetricError(f"no metric {name!r}: {self._what_exists(name)}")
+        return alike[0] if alike else None
+
+    def _split(self, name: str) -> tuple[str | None, str]:
+        """Return the published name of the vector that has this element, and the number of the element."""
+        vector, _, element = name.rpartition("/")
+        whole = self._whole(vector) if vector and element.isdecimal() else None
+        elements = {} if whole is None else elements_of(whole, self._values[whole])
+        if elements and f"{whole}/{element}" not in elements:
+            raise MetricError(f"no metric {name!r}: {whole!r} has the elements 0 to {len(elements) - 1}")
+        return (whole if elements else None), element
 
     def step(self, name: str) -> int:
         """Return the step that the value of `name` belongs to."""
-        return self._steps[self.find(name)]
+        whole = self._whole(name) or self._split(name)[0] or self.find(name)
+        return self._steps[whole]
 
     def number(self, name: str) -> float:
         """Return the value of `name` as a float; raise a `MetricError` if it is missing or not a number."""
         found = self.find(name)
-        value = self[found]
+        value = self[found] if found in self._values else self._element(found)
         if not isinstance(value, Real):
-            raise MetricError(f"metric {found!r} is not a number but a {type(value).__name__}")
+            hint = f": name one of its elements, such as {found}/0" if elements_of(found, value) else ""
+            raise MetricError(f"metric {found!r} is not a number but a {type(value).__name__}{hint}")
         return float(value)
+
+    def _element(self, name: str) -> float:
+        whole, _ = self._split(name)
+        assert whole is not None
+        return elements_of(whole, self._values[whole])[name]
 
     def fresh(self, name: str, step: int) -> float | None:
         """Return the number if it belongs to `step`, else None."""
@@ -117,7 +146,8 @@ class Metrics(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def _what_exists(self, name: str) -> str:
+    def what_exists(self, name: str) -> str:
+        """Name the published metrics in words, for a message that one is missing."""
         if not self._values:
             return "nothing has been published yet"
         names = list(self._values)
@@ -130,7 +160,8 @@ class Metrics(Mapping[str, Any]):
 class TrainerMetrics:
     """The metrics of a run, updated from the trainer's state whenever they are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: LossSource | None = None) -> None:
+        self._source = source or LossSource()
         self.latest = Metrics()
         """Everything published so far."""
         self._seen: dict[str, Any] = {}
@@ -141,7 +172,8 @@ class TrainerMetrics:
         iteration = int(state.iteration)
         if self._loss_of != iteration and state.output is not None:
             self._loss_of = iteration
-            self.latest.publish(losses_of(state.output, "loss"), iteration)
+            losses = self._source.of(state.output)
+            self.latest.publish({name: value for name, value in losses.items() if name == "loss"}, iteration)
         # A value that is the same object as before was not computed again, so it keeps its step.
         current = state.metrics or {}
         new = {name: value for name, value in current.items() if self._seen.get(name, self) is not value}
@@ -169,8 +201,50 @@ def _number_or_value(value: Any) -> Any:
 
 
 def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values that are single numbers, fetched from their device."""
-    return losses_of({name: _number_or_value(value) for name, value in values.items()})
+    """Return the values that are numbers, and the elements of short vectors, fetched from their device.
+
+    >>> numbers_of({"accuracy": 0.5, "iou": [0.25, 1.0], "report": "text"})
+    {'accuracy': 0.5, 'iou/0': 0.25, 'iou/1': 1.0}
+    """
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        found |= losses_of({name: _number_or_value(value)}) or elements_of(name, value)
+    return found
+
+
+def elements_of(name: str, value: Any) -> dict[str, float]:
+    """Return the elements of a short vector of numbers by name; nothing for any other value."""
+    shape = getattr(value, "shape", None)
+    if shape is not None and len(shape) == 1 and 1 < shape[0] <= ELEMENTS_SHOWN and hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= ELEMENTS_SHOWN:
+        return {}
+    numbers = losses_of({f"{name}/{index}": _number_or_value(one) for index, one in enumerate(value)})
+    return numbers if len(numbers) == len(value) else {}
+
+
+def not_shown(values: Mapping[str, Any]) -> list[str]:
+    """Describe the values that no line, file or tracker shows.
+
+    >>> not_shown({"accuracy": 0.5, "report": "text", "by_class": {"cat": 0.5}, "cat": 0.5})
+    ['report (str)']
+    """
+    # Ignite publishes the entries of a mapping by their own names too.
+    hidden = {
+        name: value
+        for name, value in values.items()
+        if value is not None
+        and not numbers_of({name: value})
+        and not (isinstance(value, Mapping) and {*value} <= {*values})
+    }
+    return [f"{name} ({_kind_of(value)})" for name, value in hidden.items()]
+
+
+def _kind_of(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return (
+        type(value).__name__ if shape is None else f"{type(value).__name__} of {' x '.join(map(str, shape)) or 'one'}"
+    )
 
 
 @dataclass(frozen=True)
@@ -196,8 +270,17 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
     """
     engine, progress = runner.engine.state, runner.trainer_state
     # A metric of the trainer with the name of a loss would appear in a line twice.
-    beside = losses_of(engine.output) if kind == "train" else {}
+    beside = runner.loss_source.of(engine.output) if kind == "train" else {}
     metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
     name = runner.state.evaluating or kind
+    if hidden := not_shown(engine.metrics or {}):
+        runner.note_once(f"metrics of {name} that log, files and trackers do not show: {', '.join(hidden)}")
     scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
     return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)
+
+
+def of_training_data(evaluator: Engine, runner: Runner) -> Evaluated:
+    """Return the metrics of an evaluator that has run over the training data."""
+    metrics, progress = numbers_of(evaluator.state.metrics or {}), runner.trainer_state
+    scalars = {f"train_{name}": value for name, value in metrics.items()}
+    return Evaluated(int(progress.iteration), int(progress.epoch), "train", metrics, scalars)

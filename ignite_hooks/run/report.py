@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ignite_hooks.terminal import width_of
 from ignite_hooks.text import escaped, table
 
 STEPS_PER_DOUBLING = 8
@@ -97,7 +99,7 @@ class Failures:
     off: bool = False
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """The report that ``runner.report()`` returns; print it, or read ``tallies`` and ``failures``."""
 
@@ -136,8 +138,8 @@ class Report:
         """Return the tallies as rows of a table, the most expensive first."""
         called = [(key, tally) for key, tally in self.tallies.items() if tally.calls]
         return [
-            {"hook": hook, "point": point, **self._cost(tally)}
-            for (hook, point), tally in sorted(called, key=lambda item: -item[1].total)
+            {"hook": hook, "method": method, **self._cost(tally)}
+            for (hook, method), tally in sorted(called, key=lambda item: -item[1].total)
         ]
 
     def failure_lines(self) -> list[str]:
@@ -159,9 +161,17 @@ class Report:
         return "\n".join([table(self.costs()) or "no hook was called", *lines])
 
     def __str__(self) -> str:
-        parts = [table(self.rows()) or "no hook was called", *self.failure_lines(), *self.finding_lines()]
+        return self._text(None)
+
+    def _text(self, width: int | None) -> str:
+        parts = [table(self.rows(), width) or "no hook was called", *self.failure_lines(), *self.finding_lines()]
         several = len({hook for hook, _ in self.tallies}) > 1
-        return "\n".join([*([table(self.costs()), ""] if several and self.costs() else []), *parts])
+        return "\n".join([*([table(self.costs(), width), ""] if several and self.costs() else []), *parts])
+
+    def __repr__(self) -> str:
+        """Show the report, as wide as the terminal is."""
+        text, whole = self._text(width_of(sys.stdout)), str(self)
+        return text if text == whole else f"{text}\nsome columns are not shown; print() shows all"
 
     def _repr_html_(self) -> str:
         return f"<pre>{escaped(str(self))}</pre>"

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.measure.losses import losses_of
+from ignite_hooks.measure.loss_source import LossSource
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.logger import LOGGER_NAME, RunLogger
 from ignite_hooks.run.metrics import Metrics, TrainerMetrics
-from ignite_hooks.run.services import Services
+from ignite_hooks.run.services import NamedObjects, Services
 from ignite_hooks.run.state import EvaluationOptions, RunState
 from ignite_hooks.secrets import Masks
 from ignite_hooks.text import did_you_mean
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ignite_hooks.engine.installation import Installation
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.report import Report
+    from ignite_hooks.store.claim import Claim
     from ignite_hooks.store.interface import Store
     from ignite_hooks.writers.many import ManyWriters
 
@@ -86,6 +87,8 @@ class Runner:
         self.best = Best()
         self.checkpoint: dict[str, Any] | None = None
         """The checkpoint that is being written or was just read."""
+        self.claim: Claim | None = None
+        """The promise of the work directory to this run, on the rank that writes."""
         self.masks = Masks()
         """The secrets of the configuration, which no log, file or tracker may show."""
         self.plan: Plan
@@ -93,7 +96,11 @@ class Runner:
         self._services = Services(services, work_dir)
         base = services.get("logger") or logging.getLogger(LOGGER_NAME)
         self.logger: Any = RunLogger(base, writer) if isinstance(base, logging.Logger) else base
-        self.trainer_metrics = TrainerMetrics()
+        self.loss_source = LossSource()
+        """Where the loss is in the output of a training step."""
+        self.trainer_metrics = TrainerMetrics(self.loss_source)
+        self.noted: set[str] = set()
+        """The lines that `note_once` has logged in this run."""
 
     # -- where the run is -------------------------------------------------------------------------------------
 
@@ -104,6 +111,11 @@ class Runner:
         if trainer is None:
             raise ReferenceError("the trainer of this runner no longer exists: keep it, or attach hooks to a new one")
         return trainer
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether the trainer still exists."""
+        return self._trainer() is not None
 
     @property
     def trainer_state(self) -> State:
@@ -118,6 +130,10 @@ class Runner:
         """The engine that is running now: an evaluator during an evaluation, else the trainer."""
         evaluating = self.state.evaluating
         return self.trainer if evaluating is None else self.evaluators[evaluating]
+
+    @property
+    def _engine_state(self) -> State:
+        return self.trainer_state if self.state.evaluating is None else self.engine.state
 
     @property
     def epoch(self) -> int:
@@ -154,7 +170,9 @@ class Runner:
         state = self.trainer_state
         if state.max_iters is not None:
             return int(state.max_iters)
-        return state.max_epochs * state.epoch_length if state.max_epochs and state.epoch_length else None
+        if not state.max_epochs or not state.epoch_length:
+            return None
+        return int(state.max_epochs * state.epoch_length) + self.state.length_offset
 
     @property
     def batch_idx(self) -> int:
@@ -166,17 +184,17 @@ class Runner:
     @property
     def data_batch(self) -> Any:
         """The batch of the running engine."""
-        return self.engine.state.batch
+        return self._engine_state.batch
 
     @property
     def outputs(self) -> Any:
         """The return value of the running engine's last step."""
-        return self.engine.state.output
+        return self._engine_state.output
 
     @property
     def loss_dict(self) -> dict[str, Any]:
         """The losses of the last training step by name, unchanged and on their device."""
-        return losses_of(self.trainer_state.output)
+        return self.loss_source.of(self.trainer_state.output)
 
     @property
     def stop_reason(self) -> str | None:
@@ -196,9 +214,11 @@ class Runner:
     # -- named objects ----------------------------------------------------------------------------------------
 
     @property
-    def services(self) -> dict[str, Any]:
+    def services(self) -> NamedObjects:
         """Every named object of the run."""
-        return self._services.all(logger=self.logger, trainer=self._trainer(), runner=self)
+        savers = [hook for hook in self.hooks.values() if getattr(type(hook), "saves_checkpoints", False)]
+        folder = self.work_dir / (savers[0].out_dir or "") if savers else self.work_dir
+        return self._services.all(logger=self.logger, trainer=self._trainer(), runner=self, checkpoints_dir=folder)
 
     def get_service(self, name: str, default: Any = None) -> Any:
         """Return the named object, or the default if there is none."""
@@ -264,6 +284,12 @@ class Runner:
         """Run the test now and return its metrics."""
         return self.validate("test")
 
+    def note_once(self, line: str, level: int = logging.INFO) -> None:
+        """Log a line, unless this run has logged it before."""
+        if line not in self.noted:
+            self.noted.add(line)
+            self.logger.log(level, "%s", line)
+
     # -- checkpoints ------------------------------------------------------------------------------------------
 
     def store(self, folder: Path | None = None) -> Store:
@@ -276,10 +302,11 @@ class Runner:
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
-        self.checkpoints.load(path)
+        self.checkpoints.load_named(path)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest intact one."""
+        _ = self.trainer  # raises if there is none any longer
         self.checkpoints.resume_at_start(path)
 
     def __repr__(self) -> str:

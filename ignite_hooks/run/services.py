@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from collections.abc import Mapping
@@ -37,6 +38,33 @@ LIVE = ("epoch", "iter", "step", "global_step", "metrics", "outputs", "data_batc
 _IN_STEPS_OF_IGNITE = {"model": "model", "optimizer": "optimizer", "loss_fn": "criterion", "device": "device"}
 
 
+DIRECTORIES = ("experiment_dir", "checkpoints_dir", "logs_dir", "visualization_dir")
+"""Services of every run that are folders."""
+
+
+class NamedObjects(dict[str, Any]):
+    """The services by name. A folder that is looked up exists: whoever asks for it writes there."""
+
+    def __getitem__(self, name: str) -> Any:
+        thing = super().__getitem__(name)
+        if name in DIRECTORIES:
+            # In a folder that cannot be made, the failure is that of whoever writes.
+            with contextlib.suppress(OSError):
+                thing.mkdir(parents=True, exist_ok=True)
+        return thing
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of a folder, and do not make it: it is only looked at, or written to later."""
+        path: Path = super().__getitem__(name)
+        return path
+
+
 class Services:
     """The objects that a script has passed, and the directories of the run.
 
@@ -62,10 +90,10 @@ class Services:
             raise ValueError(f"{name!r} cannot be the name of a service: choose a valid Python identifier")
         self.given[name] = thing
 
-    def all(self, **always: Any) -> dict[str, Any]:
+    def all(self, **always: Any) -> NamedObjects:
         """Return every named object, including those of the run itself, without None."""
         found = {**self._directories, **self.given, **always}
-        return {name: thing for name, thing in found.items() if thing is not None}
+        return NamedObjects((name, thing) for name, thing in found.items() if thing is not None)
 
 
 def discover(trainer: Engine, given: Mapping[str, Any]) -> dict[str, Any]:

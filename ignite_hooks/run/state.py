@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
+
     from ignite_hooks.distributed.metric_merging import SharedEvaluation
 
 
@@ -38,14 +40,24 @@ class RunState:
     in_epoch: bool = False
     epoch_complete: bool = True
     """Whether the last epoch was completed: False within an epoch, and after a run that was stopped within one."""
+    script_to_come: bool = False
+    """Whether an epoch is complete, and the script's own handlers of its end are still to come."""
     epoch_began_at: int = 0
     """The number of iterations before the current epoch."""
+    length_offset: int = 0
+    """The iterations of earlier epochs beyond the length that epochs have now; less than 0 if they had fewer."""
     stop_reason: str | None = None
     """The reason why the run was stopped before its end."""
     aborting: bool = False
     """Whether a signal ends the run, which leaves time only for saving."""
     resume_from: Path | str | bool | None = None
     """The checkpoint to resume from at the start of the next run."""
+    first_settings: dict[str, Any] | None = None
+    """The settings of the optimizer as they were when the run first started."""
+    first_schedulers: dict[str, Any] | None = None
+    """The settings of the schedulers as they were when the run first started."""
+    idle_limit: int | None = None
+    """The epochs or iterations asked for by a run that was resumed and had nothing to train; None in other runs."""
     resumed_from: Path | None = None
     """The checkpoint this run was resumed from."""
     waited_for_ranks: float = 0.0
@@ -66,5 +78,9 @@ class EvaluationOptions:
 
     extra: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
     """The extra evaluations before each evaluation: the suffix of the name, and the context to run it in."""
+    for_script: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
+    """The contexts in which the script's handlers see the end of an evaluation, after ``after_val_epoch``."""
     shared: SharedEvaluation | None = None
     """How the ranks share the next evaluation; None if each rank runs all of it."""
+    repeated: Engine | None = None
+    """The evaluator whose run a signal may cut short, because a resumed run repeats that evaluation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,52 @@ def test_only_methods_that_write_come_from_the_writer() -> None:
         logger.lines
     with pytest.raises(AttributeError, match="'MemoryWriter' object has no attribute 'write_poems'"):
         logger.write_poems
+
+
+@pytest.mark.parametrize("way", ["nested", "in threads", "in turns"])
+def test_the_log_file_of_a_run_holds_only_its_own_lines(way: str, tmp_path: Path) -> None:
+    module = logging.getLogger("ignite_hooks.some.module")
+    meet = threading.Barrier(2)
+
+    class Says(BaseHook):
+        def __init__(self, word: str, inner: Engine | None) -> None:
+            super().__init__(name=word)
+            self.word, self.inner = word, inner
+
+        def before_train_iter(self, runner: Any) -> None:
+            if way == "in threads":
+                meet.wait(60)
+            if self.inner is not None:
+                self.inner.run([1])
+            runner.logger.info("%s says so", self.word)
+            module.warning("a module says so to %s", self.word)
+
+        def after_train(self, runner: Any) -> None:
+            # The one that began first ends first: the other goes on with its lines.
+            if way == "in threads" and self.word == "right":
+                done.wait(60)
+
+        def cleanup(self, runner: Any) -> None:
+            runner.logger.info("%s ends", self.word)
+
+    done = threading.Event()
+    words, trainers = ("left", "right"), [echo_trainer(), echo_trainer()]
+    for word, trainer in zip(words, trainers, strict=True):
+        inner = trainers[1] if way == "nested" and word == "left" else None
+        attach_hooks(trainer, ["LoggerHook", Says(word, inner)], work_dir=tmp_path / word)
+    if way == "in threads":
+        threads = [threading.Thread(target=trainer.run, args=([1, 2],)) for trainer in trainers]
+        for thread in threads:
+            thread.start()
+        threads[0].join(60)
+        done.set()
+        threads[1].join(60)
+    else:
+        for trainer in trainers[: 1 if way == "nested" else 2]:
+            trainer.run([1, 2])
+    for word, other in (words, words[::-1]):
+        (file,) = (tmp_path / word / "logs").glob("*.log")
+        text = file.read_text()
+        for line in (f"{word} says so", f"a module says so to {word}", "run ended after 1 epoch", f"{word} ends"):
+            assert line in text, line
+        assert other not in text

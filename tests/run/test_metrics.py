@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
+from ignite.engine import Engine, Events
 
+from ignite_hooks import attach_hooks
 from ignite_hooks.errors import MetricError
-from ignite_hooks.run.metrics import NAMES_SHOWN, Metrics, numbers_of
+from ignite_hooks.run.metrics import ELEMENTS_SHOWN, NAMES_SHOWN, Metrics, not_shown, numbers_of
+from ignite_hooks.testing import tiny_run
 
 
 def published(step: int = 1, **values: Any) -> Metrics:
@@ -68,7 +73,7 @@ def test_other_values_stay_as_they_are(value: Any) -> None:
 def test_publishing_and_looking_up_never_wait_for_a_device() -> None:
     # A tensor without data: reading it is an error, so whatever passes did not read it.
     metrics = published(loss=torch.empty((), device="meta"))
-    metrics.publish_evaluation("val", {"acc": torch.empty(1, device="meta")}, 1, first=True, taken=metrics)
+    metrics.publish_evaluation("val", {"acc": torch.empty(1, device="meta")}, 1, plain=True, taken=metrics)
     assert set(metrics) == {"loss", "val_acc", "acc"}
     assert "loss" in metrics
     assert (metrics.find("val/acc"), metrics.step("loss"), metrics.fresh("loss", 2)) == ("val_acc", 1, None)
@@ -125,20 +130,20 @@ def test_only_the_first_evaluator_publishes_plain_names(
     first: bool, taken: list[str], expected: dict[str, float]
 ) -> None:
     metrics = Metrics()
-    metrics.publish_evaluation("val", {"loss": 0.3, "acc": 0.9}, 5, first=first, taken=taken)
+    metrics.publish_evaluation("val", {"loss": 0.3, "acc": 0.9}, 5, plain=first, taken=taken)
     assert dict(metrics) == expected
     assert {metrics.step(name) for name in metrics} == {5}
 
 
 def test_the_trainers_own_metric_is_not_overwritten() -> None:
     metrics = published(step=5, loss=0.7)
-    metrics.publish_evaluation("val", {"loss": 0.3}, 5, first=True, taken={"loss"})
+    metrics.publish_evaluation("val", {"loss": 0.3}, 5, plain=True, taken={"loss"})
     assert (metrics["loss"], metrics["val_loss"]) == (0.7, 0.3)
 
 
 def test_a_prefixed_name_wins_over_an_identical_plain_one() -> None:
     metrics = Metrics()
-    metrics.publish_evaluation("val", {"acc": 0.9, "val_acc": 0.1}, 5, first=True, taken=[])
+    metrics.publish_evaluation("val", {"acc": 0.9, "val_acc": 0.1}, 5, plain=True, taken=[])
     assert dict(metrics) == {"acc": 0.9, "val_acc": 0.9, "val_val_acc": 0.1}
 
 
@@ -209,6 +214,49 @@ def test_a_value_is_fresh_at_its_own_step_only() -> None:
     assert [metrics.fresh("acc", step) for step in (9, 10, 11)] == [None, 0.0, None]
 
 
+@pytest.mark.parametrize("vector", [[0.25, 0.5], torch.tensor([0.25, 0.5]), numpy.array([0.25, 0.5])])
+@pytest.mark.parametrize("name", ["val_iou/1", "val/iou/1"])
+def test_an_element_of_a_vector_is_a_number_with_a_step(vector: Any, name: str) -> None:
+    metrics = Metrics()
+    metrics.publish({"val_iou": vector}, step=20)
+    assert metrics.find(name) == "val_iou/1"
+    assert metrics.number(name) == 0.5
+    assert (metrics.step(name), metrics.fresh(name, 20), metrics.fresh(name, 30)) == (20, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("iou/2", "no metric 'iou/2': 'iou' has the elements 0 to 1"),
+        ("iou/x", "no metric 'iou/x': there are iou"),
+        ("accuracy/0", "no metric 'accuracy/0': there are"),
+        ("iou", "'iou' is not a number but a list: name one of its elements, such as iou/0"),
+    ],
+)
+def test_what_is_no_element_says_what_there_is(name: str, words: str) -> None:
+    metrics = Metrics()
+    metrics.publish({"iou": [0.25, 0.5], "accuracy": 0.5}, step=20)
+    with pytest.raises(MetricError, match=re.escape(words)):
+        metrics.number(name)
+
+
+def test_an_element_of_a_vector_can_be_ranked(tmp_path: Path) -> None:
+    values = iter([0.1, 0.75, 0.5])
+    run = tiny_run()
+    run.evaluator.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda engine: engine.state.metrics.update(iou=torch.tensor([0.5, next(values)]))
+    )
+    hooks = [
+        {"type": "EvalHook"},
+        {"type": "CheckpointHook", "save_best": "iou/1", "rule": "greater"},
+        {"type": "EarlyStoppingHook", "monitor": "iou/1", "rule": "greater", "patience": 10},
+    ]
+    runner = attach_hooks(run.trainer, hooks, work_dir=tmp_path, evaluators={"val": run.evaluator}, **run.services)
+    run.trainer.run(run.data, max_epochs=3)
+    assert (runner.best["iou/1"].score, runner.best["iou/1"].epoch) == (0.75, 2)
+    assert [path.name for path in tmp_path.glob("best*")] == ["best_iou%2F1_epoch_2.pth"]
+
+
 def test_the_state_holds_numbers_with_their_steps() -> None:
     metrics = published(step=10, loss=torch.tensor(0.5), vector=torch.ones(2), report={"cat": 1}, count=3)
     metrics.publish({"acc": 0.9}, 20)
@@ -249,9 +297,56 @@ def test_only_single_numbers_are_numbers() -> None:
         "numpy": numpy.float32(0.25),
         "bool": True,
         "matrix": torch.zeros(2, 2),
-        "array": numpy.zeros(3),
+        "array": numpy.zeros((3, 3)),
         "text": "t",
         "none": None,
         "nested": {"a": 1},
     }
     assert numbers_of(given) == {"float": 0.5, "int": 3, "tensor": 2.0, "numpy": 0.25}
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [torch.tensor([0.5, 1.0]), numpy.array([0.5, 1.0], "float32"), [0.5, 1.0], (numpy.float32(0.5), torch.ones(1))],
+)
+def test_a_short_vector_is_shown_element_by_element(vector: Any) -> None:
+    assert numbers_of({"iou": vector}) == {"iou/0": 0.5, "iou/1": 1.0}
+    assert not not_shown({"iou": vector})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.zeros(2, 2), "m (Tensor of 2 x 2)"),
+        (numpy.zeros(ELEMENTS_SHOWN + 1), f"m (ndarray of {ELEMENTS_SHOWN + 1})"),
+        ("report", "m (str)"),
+        (["a", 1.0], "m (list)"),
+        ({"cat": 0.5}, "m (dict)"),
+        (torch.tensor([True, False]), "m (Tensor of 2)"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(value: Any, words: str) -> None:
+    assert numbers_of({"m": value}) == {}
+    assert not_shown({"m": value}) == [words]
+
+
+def test_a_mapping_whose_entries_are_metrics_is_not_named() -> None:
+    assert not_shown({"m": {"cat": 0.5}, "cat": 0.5, "none": None}) == []
+
+
+def test_a_vector_reaches_log_and_file_and_a_matrix_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    tiny = tiny_run()
+    found = {"iou": torch.tensor([0.25, 0.75]), "confusion": torch.zeros(3, 3)}
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(found))
+    tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
+    attach_hooks(tiny.trainer, ["LoggerHook"], evaluators=evaluator, work_dir=tmp_path)
+    tiny.trainer.run(tiny.data, max_epochs=2)
+    written = (tmp_path / "metrics.jsonl").read_text()
+    assert '"iou/0"' in written
+    assert '"iou/1"' in written
+    assert "iou/1" in caplog.text
+    lines = [line for line in caplog.messages if "do not show" in line]
+    assert lines == ["metrics of val that log, files and trackers do not show: confusion (Tensor of 3 x 3)"]

@@ -44,7 +44,7 @@ def test_the_most_expensive_comes_first_and_failures_last() -> None:
     assert lines[1].split() == ["dear", "4", "1000.00", "250000.0", "500000.0", "500000.0", "50.00%"]
     assert lines[2].startswith("cheap")
     assert lines[3] == ""
-    assert lines[4].split() == ["hook", "point", *head]
+    assert lines[4].split() == ["hook", "method", *head]
     assert lines[5].split() == ["dear", "after_epoch", "4", "1000.00", "250000.0", "500000.0", "500000.0", "50.00%"]
     assert lines[6].startswith("cheap")
     assert lines[7:] == [
@@ -86,3 +86,13 @@ def test_what_a_hook_costs_is_the_sum_of_its_points() -> None:
 
 def test_a_run_without_hooks_has_a_report_too() -> None:
     assert str(Report()) == "no hook was called"
+
+
+def test_a_report_shows_itself_and_not_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report({("a", "after_epoch"): Tally(calls=1, timed=1, seconds=0.5, worst=0.5)}, seconds=1.0)
+    assert repr(report) == str(report)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert max(map(len, repr(report).splitlines()[:-1])) <= 40
+    assert repr(report).endswith("print() shows all")
+    assert "Tally(" not in repr(report)

@@ -213,21 +213,64 @@ def test_the_runner_has_what_the_documents_promise(name: str, tmp_path: Path) ->
     getattr(runner, name)
 
 
-def test_a_runner_outlives_its_trainer(tmp_path: Path) -> None:
-    def train() -> tuple[Any, dict[str, Any]]:
-        tiny = tiny_run()
-        hooks = ["EvalHook", {"type": "EMAHook", "momentum": 0.5}, "LoggerHook"]
-        runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, work_dir=tmp_path, **tiny.services)
-        tiny.trainer.run(tiny.data, max_epochs=2)
-        return runner, runner.validate()
+def left_behind(tmp_path: Path) -> tuple[Any, dict[str, Any]]:
+    """Return a runner whose trainer is gone, and what it measured while the trainer was there."""
+    tiny = tiny_run()
+    hooks = ["EvalHook", {"type": "EMAHook", "momentum": 0.5}, "LoggerHook", "CheckpointHook"]
+    runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, work_dir=tmp_path, **tiny.services)
+    tiny.trainer.run(tiny.data, max_epochs=2)
+    return runner, runner.validate()
 
-    runner, inside = train()
-    with pytest.raises(ReferenceError, match="no longer exists"):
-        _ = runner.trainer
+
+def test_a_runner_outlives_its_trainer(tmp_path: Path) -> None:
+    runner, inside = left_behind(tmp_path)
+    assert not runner.has_trainer
     assert runner.validate() == inside  # with the averages, as before
     assert (runner.epoch, runner.iter, runner.global_step) == (2, 6, 6)
     assert "EMAHook" in str(runner.plan)
     assert "EMAHook" in str(runner.report())
+    assert runner.outputs == runner.loss_dict["loss"]
+    assert len(runner.data_batch) == 2
     assert runner.get_service("model") is runner.model
+    assert runner.get_service("trainer") is None
+    assert runner.metrics["val_loss"] == inside["loss"]
     for end in (runner.close, runner.detach, runner.detach, runner.close):
         end()
+
+
+@pytest.mark.parametrize(
+    "ends", [["close"], ["detach"], ["detach", "close"], ["detach", "detach"], ["close", "detach"]]
+)
+def test_what_is_data_stays_after_the_end(ends: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runner, _ = left_behind(tmp_path)
+    shown = str(runner.plan), runner.report().rows()
+    for end in ends:
+        getattr(runner, end)()
+    assert (str(runner.plan), runner.report().rows()) == shown
+    assert runner.get_service("model") is runner.model
+    assert not [record for record in caplog.records if "missing from the report" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "drive",
+    [
+        lambda runner: runner.trainer,
+        lambda runner: runner.save_checkpoint(),
+        lambda runner: runner.load_checkpoint(runner.work_dir / "last.pth"),
+        lambda runner: runner.resume(),
+        lambda runner: runner.call_hook("after_save_checkpoint", checkpoint={}, path=None),
+    ],
+)
+def test_what_drives_a_trainer_that_is_gone_says_so(drive: Any, tmp_path: Path) -> None:
+    runner, _ = left_behind(tmp_path)
+    with pytest.raises(ReferenceError, match="the trainer of this runner no longer exists"):
+        drive(runner)
+
+
+def test_a_detached_runner_neither_evaluates_nor_takes_hooks(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    runner = attach_hooks(tiny.trainer, ["EvalHook"], evaluators=tiny.evaluator, work_dir=tmp_path, **tiny.services)
+    runner.detach()
+    for call in (runner.validate, lambda: runner.register_hook(RecordingHook(log=[], name="late"))):
+        with pytest.raises(ConfigError, match=r"have been detached: call attach_hooks\(\) again"):
+            call()
