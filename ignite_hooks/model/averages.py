@@ -24,7 +24,8 @@ from ignite_hooks.model.averaging_kernels import (
     only_pack_of,
     strategy_for,
 )
-from ignite_hooks.model.wrapping import is_dtensor, local_part
+from ignite_hooks.model.buffer_copies import BufferCopies
+from ignite_hooks.model.wrapping import is_dtensor, local_part, named_as_in, named_plainly
 
 
 def parameters(model: Module) -> Iterator[TensorPlace]:
@@ -173,6 +174,8 @@ class TensorAverages:
 class Averages:
     """The averages of a model's weights and, if asked for, of its buffers.
 
+    While they are in the model, its other buffers are copies: what an evaluation changes in them is thrown away.
+
     Args:
         model: The model; its averages begin as its weights.
         buffers: Whether floating-point buffers are averaged too.
@@ -183,6 +186,8 @@ class Averages:
         self.model = model
         self.weights = TensorAverages(lambda: parameters(model), deferrable=deferrable)
         self.buffers = TensorAverages(lambda: floating_buffers(model) if buffers else iter(()), copied=True)
+        self.copies = BufferCopies(model)
+        """Copies of the other buffers, which an evaluation with the averages may change."""
         self.swapped = False
         """Whether the averages are in the model."""
 
@@ -233,25 +238,32 @@ class Averages:
 
     def swap_in(self) -> None:
         """Put the averages into the model in place of its weights."""
-        if not self.swapped:
+        if self.swapped:
+            return
+        # Copies made in inference mode could not be part of a backward pass, as explanations in an evaluation make it.
+        with torch.inference_mode(False), torch.no_grad():
             self.refresh()
             self.swapped = True
+            self.copies.swap_in({id(table[key]) for _, table, key in self.buffers.layout.places})
             self._swap(TensorAverages.swap_in)
 
     def swap_out(self) -> None:
         """Give the model its weights back."""
         if self.swapped:
             self._swap(TensorAverages.swap_out)
+            self.copies.swap_out()
             self.swapped = False
 
     def keep_as_raw(self) -> None:
         """Keep what the model holds now as its own weights: a checkpoint was loaded while the averages were in it."""
         if self.swapped:
+            self.copies.keep_as_raw()
             for part in self.parts:
                 part.keep_as_raw()
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the model's ``state_dict`` without the averages, while they are in it."""
+        taken = self.copies.take()
         self.swap_out()
         try:
             found = state_of(self.model)
@@ -259,6 +271,7 @@ class Averages:
             return {name: _copied(value) if is_dtensor(value) else value for name, value in found.items()}
         finally:
             self.swap_in()
+            self.copies.put(taken)
 
     def _swap(self, move: Callable[[TensorAverages], None]) -> None:
         for part in self.parts:
@@ -271,7 +284,7 @@ class Averages:
                     reshard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the model's ``state_dict`` with averages where there are any and copies of the rest."""
+        """Return the model's ``state_dict`` by plain names, with averages where there are any, else copies."""
         named = {name: value for part in self.parts for name, value in part.values.items()}
         known = {
             id(place.table[place.key]): named[place.name]
@@ -279,15 +292,17 @@ class Averages:
             for place in part.layout.places
             if place.key in place.table
         }
-        found = {}
+        found, raw = {}, self.copies.raw()
         for name, value in self.model.state_dict(keep_vars=True).items():
             average = known.get(id(value), named.get(name))
-            found[name] = _copied(value) if average is None else _as_sharded_as(value, average)
-        return found
+            own = raw.get(id(value), value)
+            found[name] = _copied(own) if average is None else _as_sharded_as(value, average)
+        plain: dict[str, Any] = named_plainly(self.model, found)
+        return plain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the averages from a `state_dict`; a CheckpointError names what does not fit."""
-        mine = self.model.state_dict(keep_vars=True)
+        mine, state = self.model.state_dict(keep_vars=True), named_as_in(self.model, state)
         differences = [f"{name} is missing" for name in mine if name not in state]
         differences += [f"{name} is not in the model" for name in state if name not in mine]
         for name in mine.keys() & state.keys():
@@ -311,7 +326,9 @@ class Averages:
 def state_of(model: Module) -> dict[str, Any]:
     """Return the model's ``state_dict``: its weights, which only an optimizer changes, and copies of all else."""
     found = model.state_dict(keep_vars=True)
-    return {name: v.detach() if isinstance(v, Parameter) else _copied(v) for name, v in found.items()}
+    own = {name: v.detach() if isinstance(v, Parameter) else _copied(v) for name, v in found.items()}
+    plain: dict[str, Any] = named_plainly(model, own)
+    return plain
 
 
 def _flat_real(tensor: Tensor) -> Tensor:

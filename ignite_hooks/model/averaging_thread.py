@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.model.optimizers import param_groups
+from ignite_hooks.model.parts import each
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,8 @@ class AveragingThread:
 
 def why_no_thread(model: Any, optimizer: Any) -> str | None:
     """Return the reason why updates cannot run beside the training, or None."""
-    if not hasattr(optimizer, "register_step_pre_hook"):
+    optimizers = list(each(optimizer))
+    if not optimizers or not all(hasattr(one, "register_step_pre_hook") for one in optimizers):
         return "no optimizer was given whose steps can be waited for"
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     known = {id(parameter) for group in param_groups(optimizer) for parameter in group["params"]}

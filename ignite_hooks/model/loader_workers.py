@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import each
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -32,6 +32,9 @@ KEPT = (
     "in_order",
 )
 """The settings that a copy of a loader takes over, besides those that make batches."""
+
+MADE_WITH = ("dataset", "num_workers", "sampler", "batch_sampler", "persistent_workers")
+"""Attributes that the constructor of a loader sets."""
 
 
 def datasets_with(loader: Any, *names: str) -> Iterator[Any]:
@@ -98,11 +101,20 @@ def restore_loader(runner: Runner) -> None:
         state.dataloader = _ORIGINALS[state.dataloader]
 
 
-def has_workers(loader: Any) -> bool:
-    """Return whether a loader has worker processes."""
+def is_loader(data: object) -> bool:
+    """Return whether data is a DataLoader that was made by its constructor.
+
+    A class of the script may inherit from DataLoader only for its name. It is an iterable like any other: it has none
+    of the attributes of a loader.
+    """
     from torch.utils.data import DataLoader
 
-    return isinstance(loader, DataLoader) and loader.num_workers > 0
+    return isinstance(data, DataLoader) and all(hasattr(data, name) for name in MADE_WITH)
+
+
+def has_workers(loader: Any) -> bool:
+    """Return whether a loader has worker processes."""
+    return is_loader(loader) and bool(loader.num_workers > 0)
 
 
 def has_persistent_workers(loader: Any) -> bool:

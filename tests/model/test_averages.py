@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.model.averages import Averages, TensorAverages
+from ignite_hooks.model.averages import Averages, TensorAverages, state_of
 
 
 class Mixed(nn.Module):
@@ -95,8 +95,76 @@ def test_buffers_are_averaged_if_asked_for_and_possible(buffers: bool) -> None:
     assert model.norm.running_mean[0] == (0.25 if buffers else 1.0)
     model.norm.running_mean.add_(5)  # an evaluation in training mode
     averages.swap_out()
-    assert model.norm.running_mean[0] == (1.0 if buffers else 6.0)
-    assert torch.equal(averages.state_dict()["norm.running_mean"], torch.full((3,), 0.25 if buffers else 6.0))
+    assert model.norm.running_mean[0] == 1.0
+    assert torch.equal(averages.state_dict()["norm.running_mean"], torch.full((3,), 0.25 if buffers else 1.0))
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_what_is_saved_in_an_evaluation_has_the_models_own_buffers(buffers: bool) -> None:
+    model = Mixed()
+    averages = Averages(model, buffers=buffers)
+    move(model, torch.Generator().manual_seed(1))
+    step(averages, 0.75)
+    raw, expected = copies(dict(model.state_dict())), copies(averages.state_dict())
+    averages.swap_in()
+    model.norm.num_batches_tracked.add_(7)
+    if not buffers:
+        model.norm.running_mean.add_(5)
+    assert same(copies(averages.raw_state_dict()), raw)
+    assert same(copies(averages.state_dict()), expected)
+    assert model.norm.num_batches_tracked == 8, "the evaluation goes on with its own"
+    averages.swap_out()
+    assert same(dict(model.state_dict()), raw)
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_averages_swapped_in_inference_mode_can_be_differentiated(buffers: bool) -> None:
+    """A picture that explains a prediction is made by a backward pass within an evaluation."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).eval()
+    averages = Averages(model, buffers=buffers)
+    with torch.inference_mode():
+        averages.swap_in()
+        with torch.inference_mode(False):
+            model(torch.ones(2, 2)).sum().backward()
+    averages.swap_out()
+    assert all(weight.grad is not None and not weight.is_inference() for weight in model.parameters())
+    assert not any(tensor.is_inference() for tensor in (*model.buffers(), *averages.tensors()))
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda part: torch.compile(part, backend="eager")])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_averages_of_parts_wrapped_alone_have_plain_names(wrap: Callable[[Any], Any], swapped: bool) -> None:
+    plain = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model = nn.Sequential(wrap(nn.Linear(2, 3)), wrap(nn.BatchNorm1d(3)))
+    averages = Averages(model, buffers=True)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1)
+    step(averages, 0.75)
+    if swapped:
+        averages.swap_in()
+    saved = copies(averages.state_dict())
+    raw = averages.raw_state_dict() if swapped else state_of(model)
+    assert saved.keys() == raw.keys() == plain.state_dict().keys()
+    assert not torch.equal(saved["0.weight"], raw["0.weight"])
+    averages.swap_out()
+    older = dict(zip(model.state_dict(), saved.values(), strict=True))
+    for state in (saved, older):
+        for into in (plain, model):
+            other = Averages(into, buffers=True)
+            other.load_state_dict(state)
+            assert same(dict(other.state_dict()), saved)
+
+
+def test_a_checkpoint_loaded_in_an_evaluation_sets_the_models_own_buffers() -> None:
+    model, other = Mixed(), Mixed()
+    averages = Averages(model)
+    move(other, torch.Generator().manual_seed(2))
+    averages.swap_in()
+    model.load_state_dict(other.state_dict())
+    averages.keep_as_raw()
+    averages.swap_out()
+    assert same(dict(model.state_dict()), dict(other.state_dict()))
 
 
 def reassign_data(model: nn.Module) -> None:

@@ -26,6 +26,7 @@ from ignite_hooks.model.loader_workers import (
     datasets_with,
     has_persistent_workers,
     has_workers,
+    is_loader,
 )
 
 DATA = TensorDataset(torch.arange(7))
@@ -111,3 +112,20 @@ def test_worker_init_is_shielded_during_a_run_only() -> None:
         assert inside.before == begun.append
         assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
     assert two.worker_init_fn == begun.append
+
+
+class ByName(DataLoader[int]):
+    """A loader that never calls the constructor of its base class."""
+
+    def __init__(self) -> None:
+        self.batch_size = 3
+
+
+def test_a_loader_is_one_once_its_constructor_has_run() -> None:
+    assert is_loader(DataLoader(DATA))
+    assert not is_loader(ByName())
+    assert not is_loader(DATA)
+    assert not has_workers(ByName())
+    assert not has_persistent_workers(ByName())
+    with ShieldedWorkers([ByName()]):
+        pass
