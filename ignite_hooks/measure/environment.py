@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.secrets import MASK, is_secret
 
 
@@ -26,7 +27,8 @@ def device_of(model: Any, device: Any) -> str:
     import ignite.distributed as idist
     import torch
 
-    parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
+    modules = [one for one in each(model) if isinstance(one, torch.nn.Module)]
+    parameter = next((parameter for one in modules for parameter in one.parameters()), None)
     found = torch.device(device or (idist.device() if parameter is None else parameter.device))
     return f"{found} ({torch.cuda.get_device_name(found)})" if found.type == "cuda" else str(found)
 
@@ -80,7 +82,9 @@ def environment_facts(model: Any = None, device: Any = None) -> dict[str, str]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "device": device_of(model, device),
         "processes": ", ".join(processes()) or "one",
-        "model": ", ".join([type(model).__name__, *size_of(model)] if model is not None else ()),
+        "model": "; ".join(
+            ", ".join([f"{name} {type(one).__name__}".strip(), *size_of(one)]) for name, one in parts_of(model).items()
+        ),
         "machine": f"{platform.node()}, {platform.platform()}, {os.cpu_count()} cores",
         "command": command(sys.argv),
         "folder": os.getcwd(),

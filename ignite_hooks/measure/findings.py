@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ignite_hooks.measure.gradients import GradientFlow
+from ignite_hooks.measure.known_causes import known_causes
 from ignite_hooks.measure.phases import phase_shares
 from ignite_hooks.measure.profile import Profile
 from ignite_hooks.measure.trend import Trend
@@ -14,6 +14,9 @@ from ignite_hooks.text import calls, duration, percent
 # -- phases of an iteration, as shares of it --------------------------------------------------------------------
 
 MUCH_DATA = 0.2
+LEAST_DATA = 1e-3
+"""The seconds of an iteration below which more workers save nothing: handing over a batch costs as much."""
+
 MUCH_OF_HOOKS = 0.1
 MUCH_BACKWARD = 0.4
 TIMES_FORWARD = 4.0
@@ -26,17 +29,6 @@ MUCH_FOR_ONE = 0.25
 MANY_OPERATORS = 1000
 SMALL_OPERATOR = 20e-6
 """The mean time in seconds below which this many operators in an iteration are an overhead."""
-
-# -- gradients --------------------------------------------------------------------------------------------------
-
-VANISHING = 1e-4
-"""The share of the strongest layer's gradient below which a gradient vanishes."""
-
-EXPLODING = 1e3
-"""The ratio of the largest to the smallest gradient of a layer above which it explodes."""
-
-FAST, SLOW = 0.1, 1e-7
-"""The shares of its weights above and below which an update of a layer is remarkable."""
 
 # -- memory and machine -----------------------------------------------------------------------------------------
 
@@ -57,12 +49,16 @@ FEWEST_READINGS = 5
 _time = partial(duration, precise=True)
 
 
-def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> list[str]:
+def phase_findings(
+    seconds: Mapping[str, float], workers: int | None = None, iterations: int | None = None, ranks: int = 1
+) -> list[str]:
     """Return what stands out in the phases of an iteration.
 
     Args:
         seconds: Seconds by phase.
         workers: Number of processes that load the data, if known.
+        iterations: Number of iterations these are the seconds of, if known.
+        ranks: Number of processes that train together.
 
     Example:
         >>> phase_findings({"data": 4.3, "forward": 2.0, "backward": 3.7}, workers=0)
@@ -72,7 +68,8 @@ def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> 
     """
     share = phase_shares(seconds)
     found = []
-    if share.get("data", 0) >= MUCH_DATA:
+    pays = iterations is None or seconds.get("data", 0.0) >= LEAST_DATA * iterations
+    if share.get("data", 0) >= MUCH_DATA and pays:
         remedy = {None: "load it in workers, or make it cheaper", 0: "set num_workers of the loader, which is 0"}
         words = remedy.get(workers, f"raise num_workers, now {workers}, or make a sample cheaper")
         found.append(f"data loading takes {percent(share['data'])} of the iteration: {words}")
@@ -82,6 +79,9 @@ def phase_findings(seconds: Mapping[str, float], workers: int | None = None) -> 
         if forward > 0:
             times = f", {backward / forward:.1f} times as long as the forward pass (about 2 is usual)"
         words = "look for slow autograd functions and gradient hooks"
+        if ranks > 1:
+            words = "it waits for the gradients of other ranks (all-reduce); accumulate gradients with no_sync(), or "
+            words += "look for a slower rank"
         found.append(f"the backward pass takes {percent(share['backward'])} of the iteration{times}: {words}")
     if share.get("hooks", 0) >= MUCH_OF_HOOKS:
         words = "runner.report() says which; set overhead_budget to slow down those that only observe"
@@ -93,10 +93,14 @@ def profile_findings(profile: Profile) -> list[str]:
     """Return what stands out in a profile: phases, operators, functions and waits for the device."""
     if not profile.iterations or profile.total <= 0:
         return []
-    found = phase_findings(profile.seconds, profile.workers)
+    found = phase_findings(profile.seconds, profile.workers, profile.iterations, profile.ranks)
+    causes = known_causes(profile)
+    found += causes.values()
     for operator in sorted(profile.operators.values(), key=lambda o: -o.time):
         if operator.time / profile.total < MUCH_FOR_ONE:
             break
+        if operator.name in causes:
+            continue
         each = _time(operator.time / max(1, operator.calls))
         share = percent(operator.time / profile.total)
         found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
@@ -115,44 +119,6 @@ def profile_findings(profile: Profile) -> list[str]:
     if waits and any(o.device for o in profile.operators.values()) and waits.calls > profile.iterations:
         times = f"{waits.calls / profile.iterations:.0f} times per iteration"
         found.append(f"the host waits for the device {times}: .item(), float() or print() of a tensor")
-    return found
-
-
-def gradient_findings(flow: GradientFlow) -> list[str]:
-    """Return what stands out in the gradients and updates of layers.
-
-    Example:
-        >>> from ignite_hooks.measure.gradients import LayerGradient
-        >>> flow = GradientFlow()
-        >>> flow.add({"first": LayerGradient(1e-9, 4), "last": LayerGradient(1.0, 4)})
-        >>> gradient_findings(flow)
-        ['the gradient vanishes in first: 1e-09 of that of last; other activations, normalisation, skip connections or \
-initial weights help']
-    """
-    found = []
-    if broken := [name for name, layer in flow.layers.items() if layer.not_finite]:
-        found.append(f"the gradient is not finite in {some_of(broken)}")
-    usual = {name: layer.mean for name, layer in flow.layers.items() if layer.samples > layer.not_finite}
-    strongest = max(usual, key=lambda name: usual[name], default=None)
-    if strongest is None or usual[strongest] == 0:
-        return found
-    if dead := [name for name, mean in usual.items() if mean == 0]:
-        found.append(f"no gradient comes to {some_of(dead)}: detached, frozen by mistake, or not used by the loss")
-    weak = [name for name, mean in usual.items() if 0 < mean < VANISHING * usual[strongest]]
-    if weak:
-        weakest = min(weak, key=lambda name: usual[name])
-        words = f"{usual[weakest] / usual[strongest]:.0e} of that of {strongest}"
-        remedy = "other activations, normalisation, skip connections or initial weights help"
-        found.append(f"the gradient vanishes in {some_of(weak)}: {words}; {remedy}")
-    sharp = [name for name, layer in flow.layers.items() if layer.largest > EXPLODING * layer.smallest > 0]
-    if sharp:
-        found.append(f"the gradient explodes in {some_of(sharp)}: clip it, or lower the learning rate")
-    ratios = flow.ratios()
-    if fast := [name for name, ratio in ratios.items() if ratio > FAST]:
-        found.append(f"an update changes {some_of(fast)} by more than {FAST:.0%}: the learning rate is high")
-    slow = [name for name, ratio in ratios.items() if 0 < ratio < SLOW]
-    if slow:
-        found.append(f"an update hardly changes {some_of(slow)}: less than {SLOW:g} of the weights")
     return found
 
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
+
+RECENT, FEWEST_RECENT = 100, 10
+"""The number of samples that say what is usual for a layer, and the number from which on they do."""
+
+FALLS = 10.0
+"""The factor below its median at which a layer counts as falling with the others."""
 
 
 @dataclass(frozen=True)
@@ -16,16 +24,24 @@ class LayerGradient:
         gradient: Norm of the gradient.
         size: Number of weights.
         ratio: Norm of the update divided by that of the weights, if both are known.
+        weight: Norm of the weights that have a gradient, if known.
     """
 
     gradient: float
     size: int
     ratio: float | None = None
+    weight: float | None = None
 
     @property
     def per_weight(self) -> float:
         """The root mean square of the gradients of its weights."""
         return self.gradient / math.sqrt(self.size)
+
+    @property
+    def relative(self) -> float | None:
+        """The norm of the gradient divided by that of the weights, where both are positive and finite."""
+        known = self.weight and math.isfinite(self.weight) and self.gradient > 0 and math.isfinite(self.gradient)
+        return self.gradient / self.weight if known and self.weight else None
 
 
 class GradientSample:
@@ -45,9 +61,11 @@ class GradientSample:
         self._layers = layers
         self._gradients: dict[Any, Any] = {}
         """Norms by parameter; None for a parameter without gradient."""
+        self._weights: dict[Any, Any] = {}
+        """Norms of the weights before the update, by parameter with a gradient."""
         self._before: list[tuple[Any, Any]] = []
-        self._changes: dict[Any, tuple[Any, Any]] = {}
-        """The norms of an update and of the weights before it, by parameter."""
+        self._changes: dict[Any, Any] = {}
+        """The norms of an update, by parameter."""
 
     def note_gradients(self, chosen: Callable[[Any], bool], scale: Any = None, optimizer: Any = None) -> None:
         """Note the gradients of some parameters.
@@ -63,6 +81,8 @@ class GradientSample:
         if scale is not None:
             norms = [norm / scale.to(norm.device) for norm in norms]
         self._gradients |= dict.fromkeys(every) | dict(zip(found, norms, strict=True))
+        sizes = self._norm([parameter.detach() for parameter in found]) if found else []
+        self._weights |= dict(zip(found, sizes, strict=True))
         if optimizer is not None:
             self.optimizers.append(optimizer)
             self._before = [(parameter, parameter.detach().clone()) for parameter in found]
@@ -73,20 +93,19 @@ class GradientSample:
 
         before, self._before = self._before, []
         if before:
-            weights = [old for _, old in before]
-            changes = torch._foreach_sub([parameter.detach() for parameter, _ in before], weights)
-            norms = zip(self._norm(changes), self._norm(weights), strict=True)
-            self._changes |= {parameter: both for (parameter, _), both in zip(before, norms, strict=True)}
+            changes = torch._foreach_sub([parameter.detach() for parameter, _ in before], [old for _, old in before])
+            self._changes |= {p: change for (p, _), change in zip(before, self._norm(changes), strict=True)}
 
     def fetch(self) -> dict[str, LayerGradient]:
         """Return the norms by layer; wait for the device once."""
         import torch
 
         norms = [norm for norm in self._gradients.values() if norm is not None]
-        norms += [norm for both in self._changes.values() for norm in both]
+        norms += [*self._weights.values(), *self._changes.values()]
         numbers = iter(torch.stack([n.float().to(norms[0].device) for n in norms]).tolist() if norms else [])
         gradients = {p: 0.0 if norm is None else next(numbers) for p, norm in self._gradients.items()}
-        changes = {parameter: (next(numbers), next(numbers)) for parameter in self._changes}
+        weights = {parameter: next(numbers) for parameter in self._weights}
+        changes = {parameter: next(numbers) for parameter in self._changes}
         found = {}
         for name, parameters in self._layers.items():
             here = [parameter for parameter in parameters if parameter in gradients]
@@ -94,11 +113,13 @@ class GradientSample:
             if not here:
                 continue
             ratio = None
-            if moved := [changes[parameter] for parameter in here if parameter in changes]:
-                change, weight = (math.hypot(*values) for values in zip(*moved, strict=True))
-                ratio = change / weight if weight > 0 else None
+            if moved := [parameter for parameter in here if parameter in changes]:
+                before = math.hypot(*(weights[parameter] for parameter in moved))
+                ratio = math.hypot(*(changes[parameter] for parameter in moved)) / before if before > 0 else None
+            weight = math.hypot(*(weights[parameter] for parameter in reached)) if reached else None
             size = sum(parameter.numel() for parameter in reached) or 1
-            found[name] = LayerGradient(math.hypot(*(gradients[parameter] for parameter in here)), size, ratio)
+            gradient = math.hypot(*(gradients[parameter] for parameter in here))
+            found[name] = LayerGradient(gradient, size, ratio, weight)
         return found
 
 
@@ -107,11 +128,29 @@ class GradientFlow:
 
     def __init__(self) -> None:
         self.layers: dict[str, LayerHistory] = {}
+        self.kinds: dict[str, str] = {}
+        """The kind of each layer, where it is known."""
 
-    def add(self, found: Mapping[str, LayerGradient]) -> None:
-        """Add the gradients of one iteration."""
+    def add(self, found: Mapping[str, LayerGradient], kinds: Mapping[str, str] | None = None) -> None:
+        """Add the gradients of one iteration.
+
+        Args:
+            found: The gradients by layer.
+            kinds: The kinds of the layers, such as Linear; only layers of a kind are compared.
+        """
+        self.kinds |= kinds or {}
+        factors = {}
         for name, gradient in found.items():
-            self.layers.setdefault(name, LayerHistory()).add(gradient)
+            history = self.layers.setdefault(name, LayerHistory())
+            if (factor := history.add(gradient)) is not None:
+                factors[name] = factor
+        # If most of them fall together, the run has converged.
+        falling = sum(factor * FALLS <= 1 for factor in factors.values()) > len(factors) / 2
+        for name, factor in factors.items():
+            layer = self.layers[name]
+            layer.rise = max(layer.rise, factor)
+            if not falling:
+                layer.fall = min(layer.fall, factor)
 
     def strengths(self) -> dict[str, tuple[float, float]]:
         """Return the mean and the largest gradient of a weight in each layer, in the order of the model."""
@@ -130,19 +169,33 @@ class LayerHistory:
         self._sum, self.largest, self.smallest = 0.0, 0.0, math.inf
         self._ratios = 0
         self._ratio_sum = 0.0
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        """The last gradients relative to the weights."""
+        self.rise = self.fall = 1.0
+        """The largest and the smallest gradient as a factor of the median of the samples before it."""
 
-    def add(self, gradient: LayerGradient) -> None:
-        """Add one gradient."""
+    def add(self, gradient: LayerGradient) -> float | None:
+        """Add one gradient; return it as a factor of the median of the last ones, where these are known."""
         self.samples += 1
         if not math.isfinite(gradient.per_weight):
             self.not_finite += 1
-            return
+            return None
+        relative, usual = gradient.relative, self.level
+        factor = relative / usual if relative and usual and len(self._recent) >= FEWEST_RECENT else None
+        if relative:
+            self._recent.append(relative)
         self._sum += gradient.per_weight
         self.largest = max(self.largest, gradient.per_weight)
         self.smallest = min(self.smallest, gradient.per_weight)
         if gradient.ratio is not None and math.isfinite(gradient.ratio):
             self._ratios += 1
             self._ratio_sum += gradient.ratio
+        return factor
+
+    @property
+    def level(self) -> float | None:
+        """The median of the last gradients relative to the weights, if any is known."""
+        return median(self._recent) if self._recent else None
 
     @property
     def mean(self) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ignite_hooks.measure.loss_source import LossSource, losses_of, mean
 from ignite_hooks.model.optimizers import learning_rates
 
 if TYPE_CHECKING:
@@ -13,35 +15,11 @@ if TYPE_CHECKING:
 
     from ignite_hooks.run.runner import Runner
 
-PLAIN = frozenset((int, float))
 INTERVALS_KEPT = 16
 """The intervals for which losses are kept for a late reporter, whose hook may have been disabled."""
 
 
 # -- losses -----------------------------------------------------------------------------------------------------
-
-
-def losses_of(output: Any, *names: str, detached: bool = False) -> dict[str, Any]:
-    """Return the losses in the output of a step: a number, a tensor of one, or those in a mapping.
-
-    Args:
-        output: What a training step returned.
-        *names: The losses to return; all by default.
-        detached: Whether tensors are detached from their graph, which would keep the memory of a whole iteration.
-
-    Example:
-        >>> losses_of(0.5), losses_of({"loss": 1.0, "aux": 2, "y": "text"}), losses_of(("y_pred", "y"))
-        ({'loss': 0.5}, {'loss': 1.0, 'aux': 2}, {})
-    """
-    found: dict[str, Any] = {}
-    # A single loop, because this runs in every iteration.
-    for name, value in output.items() if isinstance(output, Mapping) else (("loss", output),):
-        kind = type(value)
-        if kind is float or (kind is not bool and isinstance(value, (int, float))):
-            found[name] = value
-        elif hasattr(kind, "numel") and value.numel() == 1:
-            found[name] = value.detach() if detached and value.requires_grad else value
-    return {name: value for name, value in found.items() if name in names} if names else found
 
 
 def is_number(value: Any) -> bool:
@@ -65,7 +43,12 @@ class Window:
         ({'loss': 0.5, 'aux': 1.0}, {'loss': 0.75, 'aux': 1.0})
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: LossSource | None = None) -> None:
+        read = None if source is None or source.where is None else source.detached
+        self.read: Callable[[Any], dict[str, Any]] = read or partial(losses_of, detached=True)
+        """Returns the losses of an output."""
+        self.plain = float if read is None else None
+        """The class of outputs that are a loss as they are."""
         self.rows: list[Any] = []
         """One row per iteration: a float, or the losses by name."""
         self.dropped = 0
@@ -79,7 +62,7 @@ class Window:
 
     def add(self, outputs: Any) -> None:
         """Record the output of a step."""
-        self.rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
+        self.rows.append(outputs if outputs.__class__ is self.plain else self.read(outputs))
 
     def means(self, since: int = 0) -> dict[str, float]:
         """Return the mean of each loss after the first ``since`` iterations, fetched in one transfer."""
@@ -133,11 +116,12 @@ class LossReporter:
         """Begin a run, and share one window with its other reporters."""
         shared = _SHARED.get(runner)
         if shared is None or not shared.reporters or self in shared.reporters:
-            shared = _SHARED[runner] = _Shared(runner.trainer.state)
+            shared = _SHARED[runner] = _Shared(runner.trainer.state, runner.loss_source)
         self._share(shared)
 
     def _share(self, shared: _Shared) -> None:
         self._shared, self._window, self._rows = shared, shared.window, shared.window.rows
+        self._plain, self._read = shared.window.plain, shared.window.read
         self._reported_at = 0
         self.records = False
         shared.reporters.add(self)
@@ -153,7 +137,7 @@ class LossReporter:
         """Record the output of an iteration, unless another reporter does."""
         if self.records:
             # The body of `Window.add`, to save a call in every iteration.
-            self._rows.append(outputs if outputs.__class__ is float else losses_of(outputs, detached=True))
+            self._rows.append(outputs if outputs.__class__ is self._plain else self._read(outputs))
         elif self._shared.recorder is None:
             self._shared.record_by(self, outputs)
 
@@ -161,6 +145,17 @@ class LossReporter:
         """Begin the next mean with the next iteration."""
         self.since = count = self._window.count
         self._shared.drop_old(count)
+
+    def is_overdue(self, runner: Runner, by_iterations: bool) -> bool:
+        """Return whether the epoch that ends now was too short for a report.
+
+        Args:
+            runner: The run.
+            by_iterations: Whether the hook reports by iterations; else it is one without any report.
+        """
+        if by_iterations:
+            return runner.batch_idx + 1 < self.interval
+        return self._reported_at <= runner.state.epoch_began_at
 
     def report(self, runner: Runner, optimizer: Any = None) -> Measured | None:
         """Return the numbers since the last report, or None if this iteration has been reported already."""
@@ -175,6 +170,8 @@ class LossReporter:
         if losses is None:
             return None
         self._reported_at = step
+        if not losses:
+            runner.note_once(runner.loss_source.remedy(state.output))
         rates, memory = shared.rates_of(optimizer, step), cuda_memory()
         scalars = losses | rates | memory
         return Measured(step, state.epoch, state.max_epochs, state.epoch_length, losses, rates, memory, scalars)
@@ -183,8 +180,8 @@ class LossReporter:
 class _Shared:
     """The window of a run, its reporters, and the one that records."""
 
-    def __init__(self, state: State | None = None) -> None:
-        self.window = Window()
+    def __init__(self, state: State | None = None, source: LossSource | None = None) -> None:
+        self.window = Window(source)
         self.reporters: set[LossReporter] = set()
         self.recorder: LossReporter | None = None
         self.state = state
@@ -249,40 +246,9 @@ def means_of(rows: list[Any]) -> dict[str, float]:
     return means
 
 
-def mean(values: list[Any]) -> Any:
-    """Return the mean of numbers, or of tensors as a tensor on their device."""
-    if set(map(type, values)) <= PLAIN or all(isinstance(value, (int, float)) for value in values):
-        return sum(values) / len(values)
-    import torch
-
-    try:
-        together = torch.stack(values)
-    except (TypeError, RuntimeError):  # numbers among tensors, or tensors of the shapes () and (1,)
-        together = torch.stack([torch.as_tensor(value).reshape(()).float() for value in values])
-    return together.float().mean()
-
-
 def cuda_memory() -> dict[str, float]:
     """Return the peak memory of the current GPU."""
     import torch
 
     used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return {"memory_mb": used / 2**20} if used else {}
-
-
-# -- metrics ----------------------------------------------------------------------------------------------------
-
-
-def batch_size(batch: Any) -> int | None:
-    """Return the first dimension of the first tensor in a batch.
-
-    Example:
-        >>> import torch
-        >>> batch_size({"id": "a", "image": [torch.zeros(8, 3)]}), batch_size("text")
-        (8, None)
-    """
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
-    return next((size for part in parts if (size := batch_size(part)) is not None), None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ignite_hooks.measure.eager_hook import EagerHook
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import each
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSAMPLED, PAUSE = range(8)
 
@@ -134,27 +134,27 @@ class Phases:
     # -- watching a model and an optimizer --------------------------------------------------------------------
 
     def watch(self, model: Any, optimizer: Any, criterion: Any = None) -> None:
-        """Measure forward, backward and optimizer steps until `stop_watching`."""
+        """Measure forward, backward and optimizer steps until `stop_watching`; there may be several of each."""
         self.stop_watching()
-        is_module = hasattr(type(model), "register_forward_pre_hook")
+        modules = [one for one in each(model) if hasattr(type(one), "register_forward_pre_hook")]
         steppers = [one for one in each(optimizer) if hasattr(one, "register_step_post_hook")]
-        if is_module and is_on_gpu(model):
+        if any(map(is_on_gpu, modules)):
             self._on_device = DeviceTimes(cuda_event)
 
         def register_hooks() -> None:
             handles = self._handles
-            if is_module:
-                handles.append(model.register_forward_pre_hook(EagerHook(self._on_forward)))
-                handles.append(model.register_forward_hook(EagerHook(self._on_output)))
-            if is_module and hasattr(type(criterion), "register_forward_hook"):
+            for module in modules:
+                handles.append(module.register_forward_pre_hook(EagerHook(self._on_forward)))
+                handles.append(module.register_forward_hook(EagerHook(self._on_output)))
+            if modules and hasattr(type(criterion), "register_forward_hook"):
                 handles.append(criterion.register_forward_hook(EagerHook(self._on_loss)))
             for stepper in steppers:
                 handles.append(stepper.register_step_pre_hook(EagerHook(self._on_optimizer)))
                 handles.append(stepper.register_step_post_hook(EagerHook(self._on_optimizer_done)))
 
-        if is_module or steppers:
+        if modules or steppers:
             self._register_hooks = register_hooks
-        measurable = {"forward": is_module, "backward": is_module, "optimizer": bool(steppers)}
+        measurable = {"forward": bool(modules), "backward": bool(modules), "optimizer": bool(steppers)}
         self._measurable = tuple(name for name in NAMES if measurable.get(name, True))
 
     def stop_watching(self) -> None:

@@ -89,6 +89,23 @@ class Operator:
 _ADDED = ("calls", "own", "total", "device", "memory", "flops")
 
 
+@dataclass(frozen=True)
+class Circumstances:
+    """The settings under which was recorded, as far as they explain the time of operators.
+
+    Args:
+        fills: Whether torch fills every new tensor, as it does for deterministic algorithms.
+        foreach_off: Whether an optimizer updates each tensor alone.
+        samples: Number of samples in a batch, if known.
+        pinned: Whether the loader pins memory, if known.
+    """
+
+    fills: bool = False
+    foreach_off: bool = False
+    samples: int | None = None
+    pinned: bool | None = None
+
+
 @dataclass
 class Profile:
     """Everything that was recorded of a run."""
@@ -101,6 +118,8 @@ class Profile:
     """Python functions, if call stacks were recorded."""
     traces: list[str] = field(default_factory=list)
     workers: int | None = None
+    circumstances: Circumstances = field(default_factory=Circumstances)
+    ranks: int = 1
 
     def add(
         self,

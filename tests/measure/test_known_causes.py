@@ -1,0 +1,72 @@
+"""What explains the time of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ignite_hooks.measure.findings import profile_findings
+from ignite_hooks.measure.known_causes import circumstances_of
+from ignite_hooks.measure.profile import Circumstances, Operator, Profile
+
+
+@pytest.fixture
+def _as_before() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+FILL = Operator("aten::fill_", 910, 0.2)
+COPY = Operator("aten::copy_", 10, 0.01, device=0.1)
+SHORT = Operator("aten::mul", 60_000, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "operator", "seconds", "said"),
+    [
+        (Circumstances(fills=True), FILL, {}, "aten::fill_ takes 20 % of the iteration, 91 calls in each: determ"),
+        (Circumstances(fills=True), Operator("aten::fill_", 910, 0.04), {}, None),
+        (Circumstances(fills=False), FILL, {}, None),
+        (Circumstances(foreach_off=True), FILL, {"optimizer": 0.2}, "the optimizer takes 20 % of the iteration with"),
+        (Circumstances(foreach_off=False), FILL, {"optimizer": 0.2}, None),
+        (Circumstances(pinned=False), COPY, {}, "aten::copy_ takes 10 % of the iteration: set pin_memory=True"),
+        (Circumstances(pinned=True), COPY, {}, None),
+        (Circumstances(pinned=False), Operator("aten::copy_", 10, 0.1), {}, None),
+        (Circumstances(samples=1), SHORT, {}, "batches have 1 sample, so starting operators takes longer"),
+        (Circumstances(samples=64), SHORT, {}, None),
+    ],
+)
+def test_a_known_cause_is_named(
+    circumstances: Circumstances, operator: Operator, seconds: dict[str, float], said: str | None
+) -> None:
+    profile = Profile(circumstances=circumstances)
+    profile.add(10, {"other": 1.0 - sum(seconds.values()), **seconds}, [operator])
+    found = [text for text in profile_findings(profile) if "operators per iteration" not in text]
+    if said is None:
+        assert not any("takes 20 % of the iteration" in text or "batches" in text or "pin" in text for text in found)
+    else:
+        assert any(text.startswith(said) for text in found), found
+
+
+def test_a_large_operator_with_a_known_cause_is_named_once() -> None:
+    profile = Profile(circumstances=Circumstances(fills=True))
+    profile.add(10, {"other": 1.0}, [Operator("aten::fill_", 910, 0.4)])
+    assert len(profile_findings(profile)) == 1
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_the_circumstances_are_those_of_torch_optimizer_and_loader() -> None:
+    weights = nn.Linear(2, 1)
+    loader = DataLoader([torch.zeros(2)] * 4, batch_size=4)
+    plain = circumstances_of(torch.zeros(4, 2), [torch.optim.SGD(weights.parameters())], loader)
+    assert plain == Circumstances(fills=False, foreach_off=False, samples=4, pinned=False)
+    torch.use_deterministic_algorithms(True)
+    one_by_one = torch.optim.SGD(weights.parameters(), foreach=False)
+    assert circumstances_of(None, [one_by_one], None) == Circumstances(fills=True, foreach_off=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    assert not circumstances_of(None, [], None).fills
