@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +14,23 @@ import torch
 from ignite.engine import Engine
 
 from ignite_hooks.checkpoint.save import Checkpoints
-from ignite_hooks.config.build import build_all, build_writers, with_metrics_file
-from ignite_hooks.config.read import checked_resume, default_set, new_folder, read_config
-from ignite_hooks.config.validate import argument_problems
+from ignite_hooks.config.arguments import argument_problems, misspelt_services, resume_problems
+from ignite_hooks.config.build import accept, build_all
+from ignite_hooks.config.build_writers import build_writers, with_metrics_file
+from ignite_hooks.config.outer_form import say_unread
+from ignite_hooks.config.read import checked_folder, checked_resume, default_set, read_config
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
+from ignite_hooks.engine.attachments import EarlierRunners
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
+from ignite_hooks.model.parts import is_several
+from ignite_hooks.model.wrapping import signature_of
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import discover
 from ignite_hooks.secrets import MASKING, Masks
+from ignite_hooks.store.claim import NewFolder, RunFolder
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
@@ -37,6 +44,9 @@ def attach_hooks(
     evaluators: Engine | Mapping[str, Engine] | None = None,
     work_dir: str | Path | None = None,
     resume: bool | Literal["auto"] | str | Path | None = None,
+    replace: bool | None = None,
+    loss: int | str | Callable[[Any], Any] | None = None,
+    overrides: Sequence[str] = (),
     **services: Any,
 ) -> Runner:
     """Attach configured hooks to an Ignite engine.
@@ -47,7 +57,13 @@ def attach_hooks(
         evaluators: The engines that evaluate, by name; a single engine gets the name ``val``.
         work_dir: The folder for files; by default the configuration's ``work_dir``, else a new one in ``work_dirs``.
         resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, a path from that checkpoint.
+        replace: Whether to detach the runner that these engines have already, if it is not running; by default only in
+            a notebook or another IPython shell, where cells are run again.
+        loss: Where the loss is in what a training step returns: an index, a key, or a function of it; by default it is
+            what is returned, or ``loss`` in a mapping.
+        overrides: Values that replace those of the configuration, as in ``["hooks.0.interval=5"]``.
         **services: Objects that hooks may ask for by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
+            Several models, optimizers, schedulers or scalers are a mapping, as in ``{"g": ..., "d": ...}``, or a list.
 
     Returns:
         The runner; ``print(runner.plan)`` shows what will run.
@@ -77,27 +93,47 @@ def attach_hooks(
     evaluates = services.get("val_loader") is not None
     problems: list[Problem] = []
     defaults = default_set(evaluates=evaluates, distributed=world_size() > 1)
-    settings = fail_on_all_ranks(lambda: read_config(cfg, defaults=defaults, problems=problems))
+    settings = fail_on_all_ranks(lambda: read_config(cfg, defaults=defaults, problems=problems, overrides=overrides))
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
-    problems += argument_problems(services, engines, trainer)
-    folder = Path(
-        work_dir or settings.work_dir or broadcast_object(str(new_folder(settings.source, resume)))
-    ).absolute()
-    situation = Situation(frozenset(engines), frozenset(n for n, thing in services.items() if thing is not None))
+    problems += argument_problems(services, engines, trainer, loss)
+    wanted: Any = work_dir  # a trainer of ours passes the new folder that it has chosen
+    anew = wanted if isinstance(wanted, NewFolder) else NewFolder(settings.source)
+    named_folder = checked_folder(None if wanted is anew else wanted or None, problems) or settings.work_dir
+    place = RunFolder(
+        named_folder or anew,
+        resume,
+        signature_of(services.get("model")),
+        weakref.ref(trainer),
+    )
+    earlier = EarlierRunners(trainer, engines, replace)
+    given = frozenset(n for n, thing in services.items() if thing is not None)
+    situation = Situation(
+        frozenset(engines), given, several=frozenset(filter(lambda n: is_several(services[n]), given))
+    )
+    problems += resume_problems(resume, place.path, is_named=place.is_named) if is_main_process() else []
     masks = Masks(settings.everything, services.get("config"))
     logging.getLogger(LOGGER_NAME).addFilter(MASKING)
 
     def build() -> tuple[dict[str, Any], list[Writer]]:
-        writers = build_writers(settings, folder, problems) if is_main_process() else []
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
+        named = misspelt_services(services, hooks, (*settings.entries, *settings.writers))
+        wrong = [*wrong, *named, *earlier.problems(hooks)]
+        if is_main_process() and not problems and not wrong:
+            earlier.hand_on()
+            place.take()
+        writers = build_writers(settings, place.path, problems) if is_main_process() else []
         problems.extend(wrong)
         if problems:
             hidden = [Problem(problem.place, masks.text(problem.message)) for problem in problems]
             raise ConfigError(hidden, settings.source)
         return hooks, writers
 
-    hooks, writers = fail_on_all_ranks(build)
+    with place.given_back_on_error():
+        hooks, writers = fail_on_all_ranks(build)
+    earlier.detach()
+    say_unread(settings.everything)
+    folder = place.path if place.is_named else Path(broadcast_object(str(place.path)))
 
     _warn_of_old_torch()
     if settings.seed is not None:
@@ -107,10 +143,11 @@ def attach_hooks(
     writer = ManyWriters(with_metrics_file(writers, folder) if is_main_process() else [], masks)
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
-    runner.checkpoints = Checkpoints(runner, FolderStore)
-    runner.masks = masks
+    runner.checkpoints = Checkpoints(runner, FolderStore, settings.resume_settings)
+    runner.masks, runner.claim = masks, place.claim
+    runner.loss_source.choose(loss)
     installation = Installation(
-        runner, trainer, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout
+        runner, trainer, accept, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout
     )
     try:
         for name, engine in engines.items():

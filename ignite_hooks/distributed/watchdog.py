@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank
+from ignite_hooks.distributed.connections import close_connections
 
 if TYPE_CHECKING:
     import psutil
@@ -102,8 +103,12 @@ class Watchdog:
         self._watcher: threading.Thread | None = None
         self._heartbeats: dict[int, int] = {}
         self._rounds = 0
+        self._ports: set[int] = set()
         self._ended = threading.Event()
         self._found: str | None = None
+        self._left: str | None = None
+        """Which rank has left the run and lives on, and why."""
+        self._told_at: dict[int, float] = {}
         self._last_messages: dict[int, str] = {}
 
     def begin(self) -> None:
@@ -118,6 +123,7 @@ class Watchdog:
             if number != rank()
         ]
         self._store = server
+        self._ports = {int(gathered[0]["port"]), int(os.environ.get("MASTER_PORT", 0))}
         self._sender = threading.Thread(
             target=self._send_heartbeats, args=(gathered[0],), name="ignite_hooks heartbeats", daemon=True
         )
@@ -144,11 +150,11 @@ class Watchdog:
     def explanation(self, seconds: float = 1.5) -> str | None:
         """Return which rank has died, if that explains a failure of this one; wait for it to show."""
         until = time.monotonic() + seconds
-        while self._found is None and time.monotonic() < until:
+        while self._found is None and self._left is None and time.monotonic() < until:
             self._check_peers(None)
             if self._found is None:
                 self._ended.wait(PERIOD / 2)
-        return self._found
+        return self._found or self._left
 
     # -- in the threads ---------------------------------------------------------------------------------------
 
@@ -203,6 +209,7 @@ class Watchdog:
             if self._found is not None:
                 self._give_up()
                 return
+            self._stop_waiting_for_left(now)
 
     def _depends_on_first_rank(self) -> bool:
         connected = self._store is not None and self._sender is not None and self._sender.is_alive()
@@ -220,6 +227,17 @@ class Watchdog:
                 self._found = f"{peer} has sent no heartbeat for {silent[peer.rank]:.0f} s{suffix}"
             if self._found is not None:
                 return
+
+    def _stop_waiting_for_left(self, now: float) -> None:
+        """Let collectives fail that wait for a rank that has failed, but whose process lives on."""
+        for peer in self._peers:
+            message = self._last_messages.get(peer.rank)
+            if not message or not peer.is_here or self._left is not None:
+                continue
+            # This rank may be about to leave for the same reason.
+            if now - self._told_at.setdefault(peer.rank, now) >= GRACE:
+                self._left = f"{peer} has left the run: {message}"
+                close_connections(peer.pid, besides=self._ports)
 
     def _give_up(self) -> None:
         """End this process, which would wait forever, unless it ends by itself."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import ConfigError, HookError, Problem
 from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match_arguments
+from ignite_hooks.plan.methods import own_method
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
@@ -66,10 +67,10 @@ class ArgumentSets:
             values.clear()
 
 
-def on_error_of(hook: object) -> str:
+def on_error_of(hook: object, wanted: str) -> str:
     """Return how to treat failures of a hook: always ``raise`` for collective hooks if there are several ranks."""
     alone = world_size() == 1 or not getattr(type(hook), "collective", False)
-    return (getattr(hook, "on_error", None) or "raise") if alone else "raise"
+    return wanted if alone else "raise"
 
 
 class Dispatcher:
@@ -82,8 +83,8 @@ class Dispatcher:
 
     def __init__(self, agree: Callable[[int, int], tuple[int, int]], now: Callable[[], float] = time.monotonic) -> None:
         self.is_bound = False
-        self.removed: list[tuple[str, object]] = []
-        """The hooks that were removed during the run and must still be cleaned up, with their names."""
+        self.removed: list[tuple[Slot, ...]] = []
+        """The last calls of the hooks that were removed during the run: their cleanup."""
         self.report = Report()
         self.disabled: set[str] = set()
         """The disabled hooks; they are only cleaned up."""
@@ -93,6 +94,8 @@ class Dispatcher:
         self._inner_seconds = 0.0
         self._clocks = {"iter": Clock(now, agree), "epoch": Clock(now, agree)}
         self._fired: dict[str, tuple[int, frozenset[object]]] = {}
+        self.on_switched_off: Callable[[], None] = lambda: None
+        """Called when a hook has been switched off."""
         self.next_budget_check = NEVER
         """The next iteration after which the overhead budget is checked."""
 
@@ -125,11 +128,16 @@ class Dispatcher:
         if problems:
             raise ConfigError(problems)
         self._ready = ready
+        if self._clocks["iter"].is_started:
+            self.start_clocks()
 
     def forget(self) -> None:
         """Drop everything that belongs to the run."""
         self._ready = {}
         self._payload = {}
+        self._fired.clear()
+        for clock in self._clocks.values():
+            clock.stop()
         if self.is_bound:
             self.is_bound = False
             del self.runner
@@ -208,14 +216,19 @@ class Dispatcher:
     def clean_up_removed(self) -> None:
         """Clean up the hooks that were removed during the run."""
         while self.removed:
-            self._clean_up(*self.removed.pop(0))
+            self.call_alone(self.removed.pop(0))
 
-    def _clean_up(self, name: str, hook: object) -> None:
-        calls, sets = self._make_ready(Plan({name: hook}).at("cleanup"), (), [])
+    def call_alone(self, slots: Iterable[Slot]) -> None:
+        """Call methods apart from their point."""
+        problems: list[Problem] = []
+        calls, sets = self._make_ready(slots, (), problems)
+        if problems:
+            raise ConfigError(problems)
         sets.gather()
         try:
             for call in calls:
-                self.call(call)
+                if call.slot.hook not in self.disabled or call.slot.point.name == "cleanup":
+                    self.call(call)
         finally:
             sets.release()
 
@@ -243,15 +256,27 @@ class Dispatcher:
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
         record.count, record.last, record.last_call = record.count + 1, masked(str(failed)), call.tally.calls
-        on_error = on_error_of(slot.owner)
+        on_error = on_error_of(slot.owner, slot.on_error)
         if on_error == "raise" and not quietly:
             raise failed from error
         trace = "\n" + "".join(traceback.format_exception(error)).rstrip() if record.count == 1 else ""
         logger.warning("%s%s", failed, trace)
         if on_error == "disable" or (on_error == "warn" and record.in_a_row >= IN_A_ROW):
             record.off = True
-            self.disabled.add(slot.hook)
-            logger.warning("%s is switched off for the rest of the run", slot.hook)
+            self._switch_off(slot)
+
+    def _switch_off(self, slot: Slot) -> None:
+        """Call a hook no more but for its cleanup; it takes what it has put into the model out first."""
+        self.disabled.add(slot.hook)
+        self.on_switched_off()
+        logger = self.runner.logger
+        logger.warning("%s is switched off for the rest of the run", slot.hook)
+        leave = own_method(type(slot.owner), "switched_off")
+        try:
+            if leave is not None:
+                leave(slot.owner)
+        except Exception:
+            logger.exception("%s could not undo what it had begun", slot.hook)
 
     # -- what is due ------------------------------------------------------------------------------------------
 
@@ -278,8 +303,7 @@ class Dispatcher:
         state = self.runner.trainer_state
         for unit, points, done in (("iter", ITERATION_POINTS, state.iteration), ("epoch", EPOCH_POINTS, state.epoch)):
             slots = [call.slot for point in points for call in self.at(point)[0]]
-            self._clocks[unit].start({s: s.when for s in slots if s.when and s.when.unit == "second"}, int(done))
-        self._fired.clear()
+            self._clocks[unit].start({s.key: s.when for s in slots if s.when and s.when.unit == "second"}, int(done))
 
     def fired(self, unit: str, n: int) -> frozenset[object]:
         """Return the slots with schedules in seconds that fire at this iteration or epoch; decide once for each."""

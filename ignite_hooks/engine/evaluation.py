@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
-from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
+from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers
 from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.stop_vote import VotePoint
+from ignite_hooks.engine.training_data import is_training_data
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.plan.schedule import NEVER
+from ignite_hooks.run.metrics import of_training_data
+from ignite_hooks.run.ranking import is_training_name, main_evaluator
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
@@ -53,7 +56,8 @@ class EvaluationRun:
         self.kind = "test" if name == "test" else "val"
         self._dispatcher, self._stopping, self._boxes = dispatcher, stopping, boxes
         self._handlers = Handlers(engine)
-        self._has_begun = False
+        self._has_begun = self._told = False
+        self._shown = contextlib.ExitStack()
         self._before: IterationBox | None = None
         self._after: IterationBox | None = None
 
@@ -79,21 +83,26 @@ class EvaluationRun:
 
     def start_epoch(self) -> None:
         """Call ``before_val_epoch``."""
+        self._handlers.reseat(Events.EPOCH_STARTED)
         self._dispatcher.run(f"before_{self.kind}_epoch")
 
     def end_epoch(self) -> None:
         """Publish the metrics and call ``after_val_epoch``."""
         runner = self.runner
-        evaluators = [name for name in runner.evaluators if name != "test"] or [self.name]
         state = runner.trainer_state
         runner.trainer_metrics.latest.publish_evaluation(
             self.name,
             dict(self.engine.state.metrics),
             int(state.iteration),
-            first=self.name == evaluators[0],
+            plain=self.name == main_evaluator(runner.evaluators),
             taken={*(state.metrics or {}), "loss"},
         )
         self._dispatcher.run(f"after_{self.kind}_epoch")
+        # What our hooks have taken out of the model stays in it for the script, until its last handlers have run.
+        shown, runner.evaluation_options.for_script = runner.evaluation_options.for_script, {}
+        if len(self.engine._event_handlers[Events.COMPLETED]) > 1:
+            for show in shown.values():
+                self._shown.enter_context(show())
 
     def finish(self) -> None:
         """Call ``after_val`` once, however the evaluation ends."""
@@ -106,25 +115,36 @@ class EvaluationRun:
         self._finish(quietly=True)
 
     def _finish(self, quietly: bool = False) -> None:
+        self._shown.close()
         if self._has_begun:
             self._has_begun = False
             self._dispatcher.run(f"after_{self.kind}", quietly=quietly)
 
     def close(self) -> None:
         """Leave the evaluator as it was."""
+        self.runner.evaluation_options.for_script.clear()
         self._boxes.remove(f"{self.name}.before")
         self._boxes.remove(f"{self.name}.after")
         self._before = self._after = None
         self._handlers.remove_all()
 
     def _end_iteration(self) -> None:
-        """End the evaluation if a signal ends the run."""
+        """End the evaluation if a signal ends the run and a resumed run repeats it."""
         step = int(self.engine.state.iteration)
         # If not all ranks are known to reach this point, they agree at the end of the evaluation instead.
         if self.shared is not None and self._votes_after(step, self.shared):
             self._stopping.take_vote(self.runner.trainer, VotePoint.IN_EVALUATION, step)
-        if self.runner.state.aborting:
-            self.engine.terminate()
+        if self.runner.state.aborting and self.runner.evaluation_options.repeated is self.engine:
+            # The script's handlers of its end are not called with half of the metrics.
+            self.engine.terminate(skip_completed=True)
+        elif self.runner.state.aborting and not self._told:
+            self._told = True
+            self.runner.logger.info(
+                "%s: the evaluation %r goes on to its end, as the script reads its metrics; the run stops after it, "
+                "and a second signal stops it at once",
+                self.runner.state.stop_reason,
+                self.name,
+            )
 
     def _votes_after(self, step: int, shared: SharedEvaluation) -> bool:
         """Return whether the ranks vote after this step, which every rank reaches."""
@@ -156,8 +176,7 @@ class Evaluations:
 
     def __init__(self, dispatcher: Dispatcher, stopping: Stopping, boxes: IterationBoxes) -> None:
         self._dispatcher, self._stopping, self._boxes = dispatcher, stopping, boxes
-        self.count = 0
-        """The number of evaluations so far."""
+        self._left_alone = False
 
     def add(self, name: str, engine: Engine, runner: Runner) -> Callable[[], None]:
         """Treat the runs of an engine as evaluations of this name; return the function that undoes it."""
@@ -167,13 +186,22 @@ class Evaluations:
 
         def open_run(running: Engine, data: object, run: Callable[[], object]) -> AbstractContextManager[None]:
             runner = reference()
-            if runner is None:
+            if runner is None or self._left_alone:
                 return contextlib.nullcontext()
             return self.around(name, running, data, run, runner)
 
-        remove = RunWrapper.wrap(engine, open_run, f"evaluator {name!r}")
+        remove = RunWrapper.wrap(engine, open_run, f"evaluator {name!r}", runner)
         runner.evaluators[name] = engine
         return remove
+
+    @contextlib.contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """Call no hooks in the evaluations of a run that has none."""
+        self._left_alone = True
+        try:
+            yield
+        finally:
+            self._left_alone = False
 
     @contextlib.contextmanager
     def around(
@@ -183,15 +211,21 @@ class Evaluations:
         if _is_training_data(name, data, runner):
             # Scripts may run the same evaluator on the training data, which is not a validation.
             yield
+            with self._dispatcher.ready(runner):
+                self._dispatcher.run("after_training_data", {"measured": of_training_data(engine, runner)})
             measured = {f"train_{key}": value for key, value in engine.state.metrics.items()}
             runner.metrics.publish(measured, runner.global_step)
+            runner.note_once(
+                f"the evaluator {name!r} has run over training data: its metrics are train_<name>, and no validation; "
+                f"to validate on this data, pass {name}_loader=... to attach_hooks()"
+            )
             return
         shared, merging = _shared_by(engine, runner), Handlers(engine)
         if shared is not None:
             merging.add(Events.EPOCH_COMPLETED, shared.merge, HandlerOrder.FIRST)
             merging.add(Events.EPOCH_COMPLETED, shared.restore, HandlerOrder.AFTER_METRICS)
         try:
-            _run_extra_evaluations(name, engine, run, runner)
+            _run_extra_evaluations(name, engine, data, run, runner)
             with self._evaluation(name, engine, runner):
                 yield
         finally:
@@ -204,7 +238,6 @@ class Evaluations:
         state, shared = runner.state, _shared_by(engine, runner)
         with self._dispatcher.ready(runner):
             evaluation = EvaluationRun(name, engine, runner, self._dispatcher, self._stopping, self._boxes, shared)
-            self.count += 1
             outer = state.evaluating, state.in_iteration
             state.evaluating, state.in_iteration = name, False
             evaluation.open()
@@ -223,10 +256,11 @@ class Evaluations:
                 if not state.running:
                     runner.writer.close()
                     runner.checkpoints.close()
+        runner.installation.finish_detaching()
 
 
 def evaluate(name: str, runner: Runner) -> dict[str, Any]:
-    """Run the evaluation of this name now and return its metrics."""
+    """Run the evaluation of this name now and return its metrics; random generators stay as they are."""
     for hook in runner.hooks.values():
         if getattr(hook, "evaluates", None) == name:
             return dict(hook.evaluate(runner))
@@ -236,7 +270,8 @@ def evaluate(name: str, runner: Runner) -> dict[str, Any]:
         raise ConfigError(
             f"cannot evaluate {name!r}: pass {missing} to attach_hooks(), or add an EvalHook of this name"
         )
-    engine.run(loader)
+    with preserve_rng(loader):
+        engine.run(loader)
     return dict(engine.state.metrics)
 
 
@@ -246,24 +281,26 @@ def _shared_by(engine: Engine, runner: Runner) -> SharedEvaluation | None:
     return shared if shared is not None and shared.engine is engine else None
 
 
-def _run_extra_evaluations(name: str, engine: Engine, run: Callable[[], object], runner: Runner) -> None:
+def _run_extra_evaluations(name: str, engine: Engine, data: object, run: Callable[[], object], runner: Runner) -> None:
     """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the main evaluation."""
     for suffix, around in runner.evaluation_options.extra.items():
-        random_before = random_state()
-        with around():
+        with preserve_rng(data), around():
             run()
-        set_random_state(random_before)
         found = {f"{name}_{suffix}_{key}": value for key, value in engine.state.metrics.items()}
         runner.metrics.publish(found, runner.global_step)
 
 
 def _is_training_data(name: str, data: object, runner: Runner) -> bool:
-    """Return whether the data is known to be training data; False if the script passed no loaders."""
+    """Return whether an evaluation is one of training data that nobody has chosen to validate on."""
+    if any(is_training_name(evaluator) for evaluator in runner.evaluators):
+        # The script tells them apart itself.
+        return False
     services: Mapping[str, Any] = runner.services
-    train, mine = services.get("train_loader"), services.get(f"{name}_loader")
-    train = runner.trainer_state.dataloader if train is None and mine is not None else train
-    chosen = any(
-        getattr(hook, "evaluates", None) == name and getattr(hook, "loader", None) is data
-        for hook in runner.hooks.values()
-    )
-    return data is not None and data is train and data is not mine and not chosen
+    chosen = [services.get(f"{name}_loader")]
+    chosen += [
+        getattr(hook, "loader", None) for hook in runner.hooks.values() if getattr(hook, "evaluates", None) == name
+    ]
+    if any(data is one for one in chosen):
+        return False
+    trained = [services.get("train_loader"), runner.trainer_state.dataloader]
+    return any(is_training_data(data, train) for train in trained)

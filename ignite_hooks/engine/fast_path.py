@@ -68,6 +68,18 @@ class IterationBox:
         self._make_quick()
         self.next_due = 0
 
+    def leave_out(self) -> None:
+        """Leave out the hooks that have been switched off, also in an iteration that is being handled."""
+        off = self._dispatcher.disabled
+        gone = [i for i, call in enumerate(self._always) if call.slot.hook in off]
+        if not gone:
+            return
+        self.count()
+        for i in gone:
+            # In place: the iteration continues with this list.
+            self._quick[i] = (_do_nothing, self._quick[i][1]) if self._readers else _do_nothing
+        self._make_quick()
+
     def _make_quick(self) -> None:
         """Prepare an iteration in which nothing is due: functions, and the arguments each receives.
 
@@ -106,6 +118,8 @@ class IterationBox:
     def close(self) -> None:
         """Count for the last time, and break the reference cycle between the handler and this box."""
         self.count()
+        # The script may have detached in this event, which still calls the handler.
+        self.next_due, self._quick = NEVER, []
         del self.handler
 
     def count(self, unfinished: bool = False) -> None:
@@ -219,6 +233,10 @@ class IterationBox:
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))
 
 
+def _do_nothing(*_: Any) -> None:
+    """Stand for a hook that has been switched off."""
+
+
 class IterationBoxes:
     """The iteration events that are being handled, by name."""
 
@@ -252,6 +270,11 @@ class IterationBoxes:
         """Take over the calls of a plan that has changed."""
         for box in self._boxes.values():
             box.fill()
+
+    def leave_out(self) -> None:
+        """Leave out the hooks that have been switched off."""
+        for box in list(self._boxes.values()):
+            box.leave_out()
 
     def wake(self) -> None:
         """Check everything in the current iteration; any thread may call this."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 
 
@@ -21,46 +23,116 @@ class HandlerOrder(enum.Enum):
 
 
 class Handlers:
-    """Our handlers on one engine."""
+    """Our handlers on one engine.
+
+    They are known by their functions: a script that removes or profiles handlers builds the lists of Ignite anew.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ours: list[tuple[Any, Any]] = []
+        self._ours: list[tuple[Any, Callable[..., Any], HandlerOrder]] = []
+        self._waiting: dict[Any, Callable[..., Any]] = {}
 
     def add(self, event: Any, handler: Callable[..., Any], order: HandlerOrder = HandlerOrder.LAST) -> None:
         """Add a handler to an event, in an order relative to the handlers that are there now."""
         handlers = self._engine._event_handlers
         before = list(handlers.get(event, []))
         self._engine.add_event_handler(event, handler)
-        ours = handlers[event][-1]
-        at = {
-            HandlerOrder.FIRST: 0,
-            HandlerOrder.AFTER_METRICS: _after_metrics(before),
-            HandlerOrder.LAST: len(before),
-        }[order]
         # A new list: Ignite may be iterating over the old one.
-        handlers[event] = [*before[:at], ours, *before[at:]]
-        self._ours.append((event, ours))
+        handlers[event] = _seated(before, handlers[event][-1], order)
+        self._ours.append((event, handler, order))
 
-    def add_table(self, table: Iterable[tuple[Any, HandlerOrder, Callable[..., Any]]], owner: object) -> None:
-        """Add a method of an object for each row of (event, order, function of the object's class)."""
+    def add_table(
+        self,
+        table: Iterable[tuple[Any, HandlerOrder, Callable[..., Any]]],
+        owner: object,
+        guarded: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda method: method,
+    ) -> None:
+        """Add a method of an object for each row of (event, order, function of the object's class).
+
+        Args:
+            table: The rows.
+            owner: The object.
+            guarded: Returns the handler that calls a method.
+        """
         for event, order, method in table:
-            self.add(event, method.__get__(owner), order)
+            self.add(event, guarded(method.__get__(owner)), order)
+
+    def add_if_others_listen(self, event: Any, handler: Callable[..., Any]) -> None:
+        """Add a handler as the first of an event if the script has handlers there, now or when we are seated again.
+
+        Ignite swallows an exception as soon as anything listens to it.
+        """
+        if self._engine._event_handlers.get(event):
+            self.add(event, handler, HandlerOrder.FIRST)
+        else:
+            self._waiting[event] = handler
+
+    def reseat(self, firing: Any) -> None:
+        """Put our handlers in their order again, among what the script has added since.
+
+        Args:
+            firing: The event that fires now; its handlers stay as they are.
+        """
+        handlers = self._engine._event_handlers
+        for event, handler, order in self._ours:
+            if event == firing or order is HandlerOrder.FIRST:
+                continue
+            entries = handlers.get(event, [])
+            others = [entry for entry in entries if unwrapped(entry[0]) is not handler]
+            if len(others) + 1 == len(entries):
+                (ours,) = [entry for entry in entries if unwrapped(entry[0]) is handler]
+                handlers[event] = _seated(others, ours, order)
+        for event in [event for event in self._waiting if handlers.get(event)]:
+            self.add(event, self._waiting.pop(event), HandlerOrder.FIRST)
+
+    def move_last_to_end(self, firing: Any) -> None:
+        """Move our last handler of the event that fires now behind those that the script has added since."""
+        entries = self._engine._event_handlers[firing]
+        for event, handler, order in self._ours:
+            if event == firing and order is HandlerOrder.LAST and unwrapped(entries[-1][0]) is not handler:
+                at = next((i for i, entry in enumerate(entries) if unwrapped(entry[0]) is handler), None)
+                if at is not None:
+                    # In place: Ignite is iterating over this list, and has not come to this handler yet.
+                    entries.append(entries.pop(at))
 
     def remove_all(self) -> None:
         """Remove every handler that was added here."""
-        for event, ours in self._ours:
-            remove_entries(self._engine, {event: [ours]})
+        for event, handler, _ in self._ours:
+            remove_handlers(self._engine, {event: [handler]})
         self._ours.clear()
+        self._waiting.clear()
 
 
-def remove_entries(engine: Engine | None, entries: Mapping[Any, list[Any]]) -> None:
-    """Remove entries from an engine's handler lists, and the keys of empty lists, which Ignite would find."""
+def others_between(engine: Engine, event: Any, first: Callable[..., Any], last: Callable[..., Any]) -> bool:
+    """Return whether an engine has handlers of an event between two others."""
+    found = [unwrapped(entry[0]) for entry in engine._event_handlers.get(event, [])]
+    return first in found and last in found and found.index(last) - found.index(first) > 1
+
+
+def unwrapped(handler: Any) -> Any:
+    """Return the handler that a profiler of Ignite has wrapped to time it."""
+    while "_profiler_original" in getattr(handler, "__dict__", ()):
+        handler = handler._profiler_original
+    return handler
+
+
+def is_trial(trainer: Engine) -> bool:
+    """Return whether the next run only tries learning rates, for `FastaiLRFinder` of Ignite, and is undone after it."""
+    module = sys.modules.get("ignite.handlers.lr_finder")
+    started = _functions(trainer._event_handlers.get(Events.STARTED, []))
+    owners = [getattr(function, "__self__", None) for function in started]
+    return module is not None and any(isinstance(owner, module.FastaiLRFinder) for owner in owners)
+
+
+def remove_handlers(engine: Engine | None, gone: Mapping[Any, list[Any]]) -> None:
+    """Remove functions from an engine's handler lists, and the keys of empty lists, which Ignite would find."""
     if engine is None:
         return
-    for event, gone in entries.items():
-        left = [entry for entry in engine._event_handlers.get(event, []) if not any(entry is g for g in gone)]
-        if left or not gone:
+    for event, functions in gone.items():
+        entries = engine._event_handlers.get(event, [])
+        left = [entry for entry in entries if not any(unwrapped(entry[0]) is function for function in functions)]
+        if left or not functions:
             engine._event_handlers[event] = left
         else:
             engine._event_handlers.pop(event, None)
@@ -68,26 +140,57 @@ def remove_entries(engine: Engine | None, entries: Mapping[Any, list[Any]]) -> N
 
 @contextlib.contextmanager
 def tracking_new_handlers(engines: Iterable[Engine], on_detach: list[Callable[[], None]]) -> Iterator[None]:
-    """Track handlers that third-party hooks add, so that ``detach`` can remove them.
+    """Track handlers and events that third-party hooks add, so that ``detach`` can remove them.
 
     Args:
         engines: The engines to watch.
-        on_detach: Receives a function that removes the new handlers, for each engine.
+        on_detach: Receives a function that removes the new handlers and events, for each engine.
     """
     watched = list(engines)
-    before = [{event: list(handlers) for event, handlers in e._event_handlers.items()} for e in watched]
+    before = [{event: _functions(entries) for event, entries in e._event_handlers.items()} for e in watched]
+    allowed = [list(e._allowed_events) for e in watched]
     try:
         yield
     finally:
-        for engine, seen in zip(watched, before, strict=True):
+        for engine, seen, events in zip(watched, before, allowed, strict=True):
             new = {
-                event: [h for h in handlers if not any(h is old for old in seen.get(event, []))]
-                for event, handlers in engine._event_handlers.items()
+                event: [f for f in _functions(entries) if not any(f is old for old in seen.get(event, []))]
+                for event, entries in engine._event_handlers.items()
             }
-            reference = weakref.ref(engine)
-            on_detach.append(lambda new=new, reference=reference: remove_entries(reference(), new))  # type: ignore[misc]
+            registered = [event for event in engine._allowed_events if event not in events]
+            on_detach.append(partial(_take_back, weakref.ref(engine), new, registered))
 
 
-def _after_metrics(handlers: list[Any]) -> int:
-    metrics = [i for i, (handler, *_) in enumerate(handlers) if isinstance(getattr(handler, "__self__", None), Metric)]
+def remove_events(engine: Engine | None, events: Iterable[Any]) -> None:
+    """Take back the registration of events, with whatever handlers they have; leave the events of the script."""
+    if engine is None:
+        return
+    gone = list(events)
+    engine._allowed_events = [event for event in engine._allowed_events if event not in gone]
+    for event in gone:
+        engine._event_handlers.pop(event, None)
+
+
+def _take_back(engine: weakref.ref[Engine], new: Mapping[Any, list[Any]], registered: list[Any]) -> None:
+    remove_handlers(engine(), new)
+    remove_events(engine(), registered)
+
+
+def _functions(entries: list[Any]) -> list[Any]:
+    return [unwrapped(handler) for handler, *_ in entries]
+
+
+def _seated(entries: list[Any], ours: Any, order: HandlerOrder) -> list[Any]:
+    """Return the entries of an event with ours among them, in its order."""
+    at = {
+        HandlerOrder.FIRST: 0,
+        HandlerOrder.AFTER_METRICS: _after_metrics(entries),
+        HandlerOrder.LAST: len(entries),
+    }[order]
+    return [*entries[:at], ours, *entries[at:]]
+
+
+def _after_metrics(entries: list[Any]) -> int:
+    functions = _functions(entries)
+    metrics = [i for i, function in enumerate(functions) if isinstance(getattr(function, "__self__", None), Metric)]
     return max(metrics, default=-1) + 1

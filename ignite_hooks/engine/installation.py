@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 from ignite.engine import Engine
 
 from ignite_hooks.distributed.collectives import broadcast_object
+from ignite_hooks.engine.attachments import note_attached, note_detached
+from ignite_hooks.engine.continuing import has_been_done
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
-from ignite_hooks.engine.handlers import tracking_new_handlers
+from ignite_hooks.engine.handlers import is_trial, remove_events
 from ignite_hooks.engine.lifecycle import Lifecycle
+from ignite_hooks.engine.registration import add_hook, hand_runner
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.signals import Signals
 from ignite_hooks.engine.stop_vote import Stopping, StopVote
-from ignite_hooks.errors import ConfigError, Problem
-from ignite_hooks.hooks.base_hook import BaseHook
+from ignite_hooks.errors import ConfigError
 from ignite_hooks.model.loader_workers import ShieldedWorkers
 from ignite_hooks.plan.hook_events import HookEvents
-from ignite_hooks.plan.methods import default_name, method_of, own_method
+from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
-from ignite_hooks.plan.slots import problems_of
-from ignite_hooks.run.best import rule_for
-from ignite_hooks.text import did_you_mean, setting_place, shown
+from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from ignite_hooks.run.report import Report
@@ -45,6 +45,7 @@ class Installation:
     Args:
         runner: The run as hooks see it.
         trainer: The engine that trains.
+        accept: Returns the hook that an object is, or one made of it; raises an error that says what is wrong.
         now: Returns the time in seconds.
         overhead_budget: The share of the time that an observing hook may take; None for no limit.
         rank_timeout: The seconds without a heartbeat after which a rank counts as hanging; 0 for no watchdog.
@@ -54,26 +55,37 @@ class Installation:
         self,
         runner: Runner,
         trainer: Engine,
+        accept: Callable[[Any], Any],
         now: Callable[[], float] = time.monotonic,
         overhead_budget: float | None = None,
         rank_timeout: float = 30.0,
     ) -> None:
         self._runner = weakref.ref(runner)
+        self._accept = accept
         self._now, self._overhead_budget, self._rank_timeout = now, overhead_budget, rank_timeout
         runner.plan = Plan({})
         self.dispatcher = Dispatcher(_agree, now)
         self.boxes = IterationBoxes()
+        self.dispatcher.on_switched_off = self.boxes.leave_out
         self.stopping = Stopping(runner.state, StopVote(now), self.boxes)
         self.evaluations = Evaluations(self.dispatcher, self.stopping, self.boxes)
         self._run: Lifecycle | None = None
+        self._handling, self._detach_requested = 0, False
         self._on_detach: list[Callable[[], None]] = []
         self._on_detach.append(
-            RunWrapper.wrap(trainer, lambda engine, data, _run: runner.installation.training(engine, data), "trainer")
+            RunWrapper.wrap(
+                trainer,
+                lambda engine, data, _run: runner.installation.training(engine, data),
+                "trainer",
+                runner,
+                lambda limits: has_been_done(runner, limits),
+            )
         )
-        events, reference = list(trainer._allowed_events), weakref.ref(trainer)
-        trainer.register_events(*HookEvents)
-        self._on_detach.append(lambda: _restore_events(reference(), events))
+        new, reference = [event for event in HookEvents if event not in trainer._allowed_events], weakref.ref(trainer)
+        trainer.register_events(*new)
+        self._on_detach.append(lambda: remove_events(reference(), new))
         runner.installation = self
+        note_attached(runner)
 
     @property
     def runner(self) -> Runner:
@@ -90,53 +102,35 @@ class Installation:
     # -- adding and removing hooks and evaluators -------------------------------------------------------------
 
     def register(self, hook: Any, priority: object = None, name: str | None = None) -> None:
-        """Check that a hook can run here, and add it."""
-        self.register_all([(name, hook)], priority)
+        """Check that a hook, or what one can be made of, can run here, and add it."""
+        self.register_all([(name, self._accept(hook))], priority)
 
     def register_all(self, hooks: Iterable[tuple[str | None, Any]], priority: object = None) -> None:
         """Check that hooks can run here and add them, with one new plan for all of them."""
+        self._must_be_attached()
         others = self.runner.hooks.registered
         added: list[Any] = []
         try:
             for name, hook in hooks:
-                self._add(hook, name, priority)
+                add_hook(self.runner, hook, name, priority, self._on_detach)
                 added.append(hook)
             self.refresh()
+            if self._run is not None:
+                self._run.let_begin(added)
         except BaseException:
             # A run that continues after this continues without the hooks.
+            self._clean_up_later(added)
             for hook in added:
-                hook.runner = None
+                hand_runner(hook, None)
             self.runner.hooks.registered = others
             self.refresh()
             raise
 
-    def _add(self, hook: Any, name: str | None, priority: object) -> None:
-        runner = self.runner
-        if hook is None or isinstance(hook, (str, int, float, Mapping, list, tuple, type)):
-            hint = ": pass it to build_hook() first" if isinstance(hook, (str, Mapping)) else ""
-            raise ConfigError([Problem("register_hook", f"a hook is needed, not {shown(hook)}{hint}")])
-        name = name or getattr(hook, "name", None) or default_name(hook)
-        if name in runner.hooks.registered:
-            raise ConfigError([Problem(name, "there is already a hook of this name: give one of them a name")])
-        before = getattr(hook, "priority", None)
-        if priority is not None:
-            hook.priority = priority
-        problems = problems_of(hook)
-        if problems:
-            hook.priority = before
-            raise ConfigError([Problem(setting_place(name, setting), message) for setting, message in problems])
-        hook.runner = runner
-        try:
-            for metric, rule in hook.monitors().items() if isinstance(hook, BaseHook) else ():
-                runner.best.watch(metric, rule_for(metric, rule))
-            runner.hooks.registered = {**runner.hooks.registered, name: hook}
-            attached = own_method(type(hook), "attached")
-            if attached:
-                with tracking_new_handlers([runner.trainer, *runner.evaluators.values()], self._on_detach):
-                    attached(hook)
-        except BaseException:
-            hook.runner = None
-            raise
+    def _must_be_attached(self) -> None:
+        if not self._on_detach:
+            raise ConfigError(
+                "the hooks of this runner have been detached: call attach_hooks() again, or run the engine"
+            )
 
     def remove(self, name: str) -> None:
         """Remove a hook."""
@@ -145,11 +139,17 @@ class Installation:
             raise KeyError(f"no hook is called {name!r}{did_you_mean(name, runner.hooks)}")
         gone = runner.hooks[name]
         if runner.state.running:
-            # Not at once: the point being handled continues with its list, which may still hold the hook.
-            self.dispatcher.removed.append((name, gone))
-            self.wake()
+            self._clean_up_later([gone])
         runner.hooks.registered = {n: hook for n, hook in runner.hooks.registered.items() if hook is not gone}
         self.refresh()
+
+    def _clean_up_later(self, gone: Iterable[object]) -> None:
+        """Clean up hooks of a run after the point being handled, which continues with a list that may hold them."""
+        if self._run is not None and self.running:
+            hooks = {id(hook) for hook in gone}
+            slots = tuple(slot for slot in self.runner.plan.at("cleanup") if id(slot.owner) in hooks)
+            self.dispatcher.removed.append(slots)
+            self.wake()
 
     def add_evaluator(self, name: str, engine: Engine) -> None:
         """Treat the runs of an engine as evaluations of this name."""
@@ -165,7 +165,8 @@ class Installation:
             return (0, 0) if state is None else (int(state.iteration), int(state.epoch))
 
         budget = None if self._run is None else self._run.budget
-        return Plan(self.runner.hooks.registered, progress, None if budget is None else budget.factors)
+        slowed = None if budget is None else budget.factors
+        return Plan(self.runner.hooks.registered, progress, slowed, self.runner.plan)
 
     def refresh(self) -> None:
         """Make a new plan; the point that is being handled continues with the old one."""
@@ -182,6 +183,14 @@ class Installation:
     @contextlib.contextmanager
     def training(self, trainer: Engine, data: object) -> Iterator[None]:
         """Wrap ``trainer.run``: register handlers, run, and clean up, whatever ends the run."""
+        if self._run is None and is_trial(trainer):
+            message = (
+                "FastaiLRFinder tries learning rates: this run has no hooks, and a pending resume= waits for the next"
+            )
+            self.runner.logger.info(message)
+            with self.evaluations.left_alone():
+                yield
+            return
         with self._signals(data):
             run = self._run or self._open(trainer)
             try:
@@ -190,25 +199,27 @@ class Installation:
                 run.blame_dead_rank(error)
                 # Ignite keeps the generator of a failed run, which would make the next run return None at once.
                 trainer._internal_run_generator = None
-                run.fail(error)
-                self.close(failed=True)
+                with self.handling():
+                    run.fail(error)
+                    self.close(failed=True)
                 raise
             interrupted = getattr(trainer, "_internal_run_generator", None) is not None
             if not interrupted:
-                self.close()
+                with self.handling():
+                    self.close()
 
     def _open(self, trainer: Engine) -> Lifecycle:
         runner = self.runner
         self.dispatcher.bind(runner)
-        run = Lifecycle(
-            trainer, runner, self.dispatcher, self.stopping, self.boxes, self.evaluations, self.refresh, self._now
-        )
+        run = Lifecycle(trainer, runner, self.dispatcher, self.stopping, self.boxes, self.refresh, self._now)
         try:
             run.open(self.make_plan(), self._overhead_budget, self._rank_timeout)
         except BaseException:
             self.dispatcher.forget()
             raise
         self._run = run
+        if runner.claim is not None:
+            runner.claim.ended = False
         return run
 
     @contextlib.contextmanager
@@ -226,17 +237,22 @@ class Installation:
         """End the run that is in progress, if any."""
         run, self._run = self._run, None
         if run is not None:
-            run.close(failed=failed)
+            try:
+                run.close(failed=failed)
+            finally:
+                if self.runner.claim is not None:
+                    self.runner.claim.ended = True
 
     # -- calling by hand --------------------------------------------------------------------------------------
 
     def call(self, point: str, payload: Mapping[str, Any]) -> None:
         """Call the hooks of a point; checkpoint points fire their Ignite event too."""
         runner = self.runner
-        with self.dispatcher.ready(runner):
-            self.dispatcher.run(point, payload)
-        if point in CHECKPOINT_POINTS:
-            _fire(runner.trainer, HookEvents[point.upper()])
+        with self.handling():
+            with self.dispatcher.ready(runner):
+                self.dispatcher.run(point, payload)
+            if point in CHECKPOINT_POINTS:
+                _fire(runner.trainer, HookEvents[point.upper()])
 
     def hook_states(self) -> dict[str, dict[str, Any]]:
         """Return the state that each hook saves in checkpoints; hooks without one are left out."""
@@ -246,17 +262,19 @@ class Installation:
 
     def evaluate(self, name: str) -> dict[str, Any]:
         """Run the evaluation of this name now and return its metrics."""
+        self._must_be_attached()
         return evaluate(name, self.runner)
 
     def save_checkpoint(self, name: str | None) -> Path:
         """Write a checkpoint now, wait for it and return its path."""
         runner = self.runner
-        try:
-            return runner.checkpoints.save_manually(name)
-        finally:
-            if not runner.state.running:
-                runner.writer.close()
-                runner.checkpoints.close()
+        with self.handling():
+            try:
+                return runner.checkpoints.save_manually(name)
+            finally:
+                if not runner.state.running:
+                    runner.writer.close()
+                    runner.checkpoints.close()
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run after the current iteration."""
@@ -269,19 +287,51 @@ class Installation:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """Return calls, time, failures and findings so far."""
+        """Return calls, time, failures and findings so far; those until then, once the hooks are detached."""
+        if not self._on_detach:
+            return self.dispatcher.report
         if self._run is not None:
             self._run.count()
             self.dispatcher.report.seconds = self._run.seconds
         return report_with_findings(self.dispatcher, self.runner)
 
+    @contextlib.contextmanager
+    def handling(self) -> Iterator[None]:
+        """Handle an event of the trainer; a hook that detaches in it detaches at its end."""
+        self._handling += 1
+        try:
+            yield
+        finally:
+            self._handling -= 1
+            self.finish_detaching()
+
+    def finish_detaching(self) -> bool:
+        """Detach now if that was asked for; return whether it was, and nothing is left to be finished first."""
+        if self._detach_requested:
+            self.detach()
+            return not self._detach_requested
+        return False
+
     def detach(self) -> None:
-        """Remove everything from the engines, which are then as they were before."""
+        """Remove everything from the engines, which are then as they were before.
+
+        In an event that is being handled, in an iteration or an evaluation, this waits for its end.
+        """
+        state = self.runner.state
+        self._detach_requested = bool(self._handling or state.in_iteration or state.evaluating is not None)
+        if self._detach_requested:
+            self.wake()
+            return
         self.close()
+        if self.dispatcher.report.tallies:
+            self.report()
         while self._on_detach:
             self._on_detach.pop()()
         for hook in self.runner.hooks.values():
-            hook.runner = None
+            hand_runner(hook, None)
+        note_detached(self.runner)
+        if self.runner.claim is not None:
+            self.runner.claim.release()
 
 
 def _fire(trainer: Engine, event: HookEvents) -> None:
@@ -291,13 +341,6 @@ def _fire(trainer: Engine, event: HookEvents) -> None:
     finally:
         # Ignite's own handlers and many scripts read this name later.
         trainer.last_event_name = last
-
-
-def _restore_events(trainer: Engine | None, events: list[Any]) -> None:
-    if trainer is not None:
-        trainer._allowed_events = events
-        for event in HookEvents:
-            trainer._event_handlers.pop(event, None)
 
 
 def _agree(mask: int, pause: int) -> tuple[int, int]:

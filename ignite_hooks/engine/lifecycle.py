@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
 
+from ignite_hooks.checkpoint.changed_settings import optimizer_settings, scheduler_settings
+from ignite_hooks.checkpoint.rehearsal import rehearse
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
+from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import HandlerOrder, Handlers
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers, others_between
+from ignite_hooks.engine.notes import log_notes
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
@@ -24,7 +29,6 @@ from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
-    from ignite_hooks.engine.evaluation import Evaluations
     from ignite_hooks.engine.fast_path import IterationBoxes
     from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.plan.plan import Plan
@@ -40,7 +44,6 @@ class Lifecycle:
         dispatcher: Calls the hooks.
         stopping: Takes requests to end the run.
         boxes: The iteration events that are handled.
-        evaluations: Runs evaluations.
         refresh: Makes a new plan.
         now: Returns the time in seconds.
     """
@@ -52,17 +55,17 @@ class Lifecycle:
         dispatcher: Dispatcher,
         stopping: Stopping,
         boxes: IterationBoxes,
-        evaluations: Evaluations,
         refresh: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
         self.trainer, self.runner, self.state = trainer, runner, runner.state
         self.dispatcher, self.stopping, self._boxes = dispatcher, stopping, boxes
-        self._evaluations, self._refresh, self._now = evaluations, refresh, now
+        self._refresh, self._now = refresh, now
         self.checkpoints = runner.checkpoints
         self.budget: BudgetController | None = None
         self._started_at = now()
-        self._hooks_have_run = False
+        self._hooks_have_run = self.closed = False
+        self._begun: list[str] = []
         self._failed_with: BaseException | None = None
         self._handlers = Handlers(trainer)
         self._first_batch = Handlers(trainer)
@@ -74,6 +77,7 @@ class Lifecycle:
         """Prepare the hooks and register everything on the trainer, before its first event."""
         runner, dispatcher = self.runner, self.dispatcher
         self.stopping.reset()
+        runner.noted.clear()
         dispatcher.disabled.clear()
         dispatcher.report = Report()
         runner.trainer_metrics.forget_seen()
@@ -83,12 +87,12 @@ class Lifecycle:
         runner.plan = plan
         dispatcher.prepare(runner.plan)
         self._join_ranks(rank_timeout)
+        if self.state.length_offset > 0:
+            end_by_epochs(self.trainer)
         self.checkpoints.begin_run()
         self.position = self.checkpoints.position
-        self._handlers.add_table(TRAINING, self)
-        if Events.EXCEPTION_RAISED in self.trainer._event_handlers:
-            # Ignite swallows an exception as soon as anything listens, so we listen only where the script does.
-            self._handlers.add(Events.EXCEPTION_RAISED, self.fail, HandlerOrder.FIRST)
+        self._handlers.add_table(TRAINING, self, functools.partial(_guarded, self))
+        self._handlers.add_if_others_listen(Events.EXCEPTION_RAISED, self.fail)
         self.stopping.begin()
         self.handle_iterations()
 
@@ -100,8 +104,8 @@ class Lifecycle:
             return
         compare_plans(runner.plan)
         for name, hook in runner.hooks.registered.items():
-            wanted = getattr(hook, "on_error", None) or "raise"
-            if on_error_of(hook) != wanted:
+            wanted = runner.plan.settings[name].on_error
+            if on_error_of(hook, wanted) != wanted:
                 runner.logger.warning(
                     "%s: on_error %r is treated as 'raise': with several ranks, a collective hook cannot fail on one "
                     "rank alone",
@@ -109,7 +113,7 @@ class Lifecycle:
                     wanted,
                 )
         if rank_timeout:
-            self._watchdog = Watchdog(rank_timeout, runner.services["logs_dir"], runner.logger)
+            self._watchdog = Watchdog(rank_timeout, runner.services.path_of("logs_dir"), runner.logger)
             self._watchdog.begin()
 
     def blame_dead_rank(self, error: BaseException) -> None:
@@ -128,7 +132,11 @@ class Lifecycle:
         if "after_train_iter" not in boxes:
             vote = self.stopping.vote
             box = IterationBox(
-                self.dispatcher, trainer, "after_train_iter", self.end_iteration, lambda: vote.next_iteration
+                self.dispatcher,
+                trainer,
+                "after_train_iter",
+                _guarded(self, self.end_iteration),
+                lambda: vote.next_iteration,
             )
             boxes.add("after_train_iter", box)
             self._handlers.add(Events.ITERATION_COMPLETED, box.handler)
@@ -148,13 +156,25 @@ class Lifecycle:
             runner.metrics.clear()
             runner.best.load_state_dict({})
             runner.trainer_metrics.forget_seen()
+            state.length_offset = 0
+            state.first_settings = optimizer_settings(runner.optimizer)
+            state.first_schedulers = scheduler_settings(runner)
             if not state.resume_from:
                 runner.writer.began_anew()
+        state.idle_limit = None
         self.position.run_started()
+        self._begun.append("before_run")
+        if not self.position.resuming:
+            self.checkpoints.script.begin()
         self.dispatcher.run("before_run")
+        log_notes(runner)
         if state.resume_from:
             wanted, state.resume_from = state.resume_from, None
             self.checkpoints.resume(wanted)
+            if state.length_offset > 0:
+                end_by_epochs(self.trainer)
+            note_idle_run(runner)
+        rehearse(runner)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
@@ -162,12 +182,19 @@ class Lifecycle:
             self.budget.begin()
             self.budget.schedule_next()
         self._boxes.start()
-        evaluated = self._evaluations.count
+        self._begun.append("before_train")
         self.dispatcher.run("before_train")
-        if self._evaluations.count != evaluated:
-            # A hook has repeated an evaluation that a signal had interrupted.
-            self.position.redo_evaluation()
         self.stopping.stop_if_agreed(self.trainer, VotePoint.RUN_START)
+
+    def let_begin(self, hooks: Iterable[object]) -> None:
+        """Call the points at the beginning of the run of hooks that come later."""
+        new = {id(hook) for hook in hooks}
+        for point in self._begun:
+            self.dispatcher.call_alone([slot for slot in self.runner.plan.at(point) if id(slot.owner) in new])
+
+    def seat(self) -> None:
+        """Put our handlers in their order among those that the script has added at the start of the run or epoch."""
+        self._handlers.reseat(self.trainer.last_event_name)
 
     def _begin_epoch_at(self, iteration: int) -> None:
         # An epoch resumed in the middle began before this iteration.
@@ -176,6 +203,7 @@ class Lifecycle:
     def start_epoch(self) -> None:
         """Call ``before_epoch`` and ``before_train_epoch``."""
         self.close_epoch()
+        self.checkpoints.script.started()
         state, iteration = self.state, self.trainer.state.iteration
         if self.trainer._dataloader_iter is None:
             self._begin_epoch_at(iteration)
@@ -190,6 +218,7 @@ class Lifecycle:
 
     def watch_iterator(self) -> None:
         """Record the data position before Ignite makes a new iterator."""
+        self.seat()
         if self.position.iterator_due():
             self._watch_first_batch()
 
@@ -212,6 +241,7 @@ class Lifecycle:
 
     def _before_first_batch(self) -> None:
         self.position.skip_to_position()
+        self.checkpoints.script.first_batch()
         self.stopping.terminate_if_stopped(self.trainer)
 
     def _at_first_batch(self) -> None:
@@ -251,6 +281,9 @@ class Lifecycle:
     def complete_epoch(self) -> None:
         """Call ``after_train_epoch`` at the end of a complete epoch."""
         self.state.epoch_complete = True
+        self._handlers.move_last_to_end(Events.EPOCH_COMPLETED)
+        own = self.complete_epoch, self.end_epoch
+        self.state.script_to_come = others_between(self.trainer, Events.EPOCH_COMPLETED, *own)
         self._end_train_epoch()
 
     def _end_train_epoch(self) -> None:
@@ -259,6 +292,7 @@ class Lifecycle:
 
     def end_epoch(self) -> None:
         """Call ``after_epoch``, settle finished saves, vote."""
+        self.state.script_to_come = False
         self.dispatcher.run("after_epoch")
         self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
@@ -278,6 +312,10 @@ class Lifecycle:
         """
         self.position.run_ends()
 
+    def seat_last(self) -> None:
+        """Put our last handler of this event behind those that the script has added during the run."""
+        self._handlers.move_last_to_end(self.trainer.last_event_name)
+
     def complete(self) -> None:
         """Call ``after_train`` and ``after_run``; wait for every save before and after."""
         self.close_epoch()
@@ -290,7 +328,7 @@ class Lifecycle:
 
     def fail(self, error: BaseException) -> None:
         """Call ``on_exception``, once per exception."""
-        if self._failed_with is error or isinstance(error, GeneratorExit) or not self._hooks_have_run:
+        if self._failed_with is error or isinstance(error, GeneratorExit) or not self._hooks_have_run or self.closed:
             return
         self._failed_with = error
         self.position.run_fails()
@@ -315,11 +353,12 @@ class Lifecycle:
                     self._log_summary(failed)
                     self.dispatcher.run("cleanup", quietly=failed, to_the_end=True)
         finally:
-            self.state.phase, self.state.in_epoch = Phase.IDLE, False
+            self.state.phase, self.state.in_epoch, self.closed = Phase.IDLE, False, True
             self._boxes.remove_all()
             self._failed_with = None
             self.dispatcher.forget()
             self.position.close()
+            end_as_usual(self.trainer)
             self._first_batch.remove_all()
             self._handlers.remove_all()
             try:
@@ -369,8 +408,21 @@ class Lifecycle:
         runner.logger.info("; ".join([*words, *report.failure_lines()]))
 
 
+def _guarded(run: Lifecycle, method: Callable[..., None]) -> Callable[..., None]:
+    """Return the handler of an event: a hook may detach in it, and a script may have detached before it."""
+
+    @functools.wraps(method)
+    def handle(*args: Any, **kwargs: Any) -> None:
+        if not run.closed:
+            with run.runner.installation.handling():
+                method(*args, **kwargs)
+
+    return handle
+
+
 TRAINING = (
     (Events.STARTED, HandlerOrder.FIRST, Lifecycle.start),
+    (Events.STARTED, HandlerOrder.LAST, Lifecycle.seat),
     (Events.EPOCH_STARTED, HandlerOrder.FIRST, Lifecycle.start_epoch),
     (Events.EPOCH_STARTED, HandlerOrder.LAST, Lifecycle.watch_iterator),
     (Events.DATALOADER_STOP_ITERATION, HandlerOrder.LAST, Lifecycle.restart_data),
@@ -378,8 +430,10 @@ TRAINING = (
     (Events.EPOCH_COMPLETED, HandlerOrder.AFTER_METRICS, Lifecycle.complete_epoch),
     (Events.EPOCH_COMPLETED, HandlerOrder.LAST, Lifecycle.end_epoch),
     (Events.TERMINATE, HandlerOrder.FIRST, Lifecycle.note_end),
+    (Events.TERMINATE, HandlerOrder.FIRST, Lifecycle.seat_last),
     (Events.TERMINATE, HandlerOrder.LAST, Lifecycle.close_epoch),
     (Events.COMPLETED, HandlerOrder.FIRST, Lifecycle.note_end),
+    (Events.COMPLETED, HandlerOrder.FIRST, Lifecycle.seat_last),
     (Events.COMPLETED, HandlerOrder.LAST, Lifecycle.complete),
 )
 """Each row: an event of the trainer, the order among the script's handlers, and what to call.

@@ -20,7 +20,7 @@ def compare_plans(plan: Plan) -> None:
     mine = {
         "names": list(plan.hooks),
         "settings": settings_of_hooks(plan.hooks),
-        "lines": [[slot.hook, line] for slot, line in zip(plan, plan.lines(), strict=True)],
+        "lines": [[hook, line] for hook, line in plan.lines_by_hook()],
     }
     if len(set(all_gather(hashlib.sha256(json.dumps(mine).encode()).hexdigest()))) == 1:
         return

@@ -70,9 +70,24 @@ class Signals:
 
 def _deliver(number: int, handler: Any) -> None:
     """Deliver a signal to the handler that the script had."""
-    if callable(handler) and handler is not signal.default_int_handler:
+    if callable(handler) and handler is not signal.default_int_handler and not _swallows(handler, number):
         handler(number, sys._getframe(1))
     elif number == signal.SIGINT:
         raise KeyboardInterrupt
     else:
+        if callable(handler) and _swallows(handler, number):
+            # ClearML shows the task of a script as stopped if it knows of a signal, else as completed.
+            handler.__self__.signal = number
         raise SystemExit(128 + number)
+
+
+def _swallows(handler: Callable[..., Any], number: int) -> bool:
+    """Return whether a handler is not the script's and does nothing.
+
+    A ClearML task takes all signals and hands them on to the handlers from before. Where there was none, it drops them,
+    and the script would go on as if its training had ended by itself.
+    """
+    owner = getattr(handler, "__self__", None)
+    if type(owner).__module__.partition(".")[0] != "clearml":
+        return False
+    return not callable(getattr(owner, "_org_handlers", {}).get(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -84,6 +85,16 @@ def counted_messages() -> Iterator[list[int]]:
         yield sizes
 
 
+def seen_in_an_evaluation(runner: Any, model: torch.nn.Module) -> Any:
+    """Return the buffer that an evaluation of the script sees."""
+    seen: list[Any] = []
+    evaluator = Engine(lambda engine, batch: seen.append(model.get_buffer("count").tolist()))
+    runner.installation.add_evaluator("val", evaluator)
+    runner.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([1]))
+    runner.trainer.run(range(3), max_epochs=2)
+    return seen[-1]
+
+
 def everything() -> dict[str, Any]:
     found: dict[str, Any] = {}
 
@@ -135,6 +146,8 @@ def everything() -> dict[str, Any]:
         trainer.run(range(3))
         average = runner.hooks["EMAHook"].weights()["ema_state_dict"]
         found[f"ema {sync}"] = [average["0.weight"][0, 0].item(), average["1.bias"][0].item()]
+        found[f"buffers {sync}"] = [seen_in_an_evaluation(runner, model), model.get_buffer("count").tolist()]
+        runner.detach()
     return found
 
 
@@ -185,6 +198,14 @@ def test_averages_are_broadcast_averaged_or_left_as_they_are(found: list[dict[st
     assert first["ema broadcast"] == second["ema broadcast"]
     assert first["ema average"] == second["ema average"]
     assert first["ema none"] != second["ema none"]
+
+
+@pytest.mark.parametrize(("sync", "of"), [("broadcast", [0, 0]), ("average", [0, 0]), ("none", [0, 1])])
+def test_ranks_evaluate_with_the_same_buffers_and_train_with_their_own(
+    sync: str, of: list[int], found: list[dict[str, Any]]
+) -> None:
+    for number, each in enumerate(found):
+        assert each[f"buffers {sync}"] == [[3, of[number]], [3, number]]
 
 
 # -- signals ------------------------------------------------------------------------------------------------------
@@ -360,7 +381,34 @@ def test_a_failed_rank_is_named_with_its_last_message(tmp_path: Path) -> None:
         assert ranks.wait(30) == [0, 5]
         printed = ranks.printed_by(0).read_text()
         pid = ranks.processes[1].pid
-    said = (
-        "has died; its last message: HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
-    )
-    assert f"rank 1 (process {pid}) {said}" in printed
+    why = "HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
+    how = ("has left the run", "has died; its last message")
+    assert any(f"rank 1 (process {pid}) {said}: {why}" in printed for said in how), "as soon as it is known"
+
+
+def fails_and_lives_on(folder: str) -> list[str]:
+    class Fails(BaseHook):
+        def after_train_iter(self, runner: Any) -> None:
+            if rank() == 1 and runner.global_step == 2:
+                raise ValueError("boom")
+
+    trainer = Engine(lambda engine, batch: 0.5)
+    attach_hooks(trainer, {"hooks": [Fails()], "rank_timeout": 1000}, work_dir=folder)
+    try:
+        trainer.run(range(3))
+    except Exception as error:
+        # Rank 1 goes on until rank 0 has left its run.
+        with open(f"{folder}/pipe", "w" if rank() == 0 else "r", encoding="utf-8") as pipe:
+            return [str(error), *getattr(error, "__notes__", []), pipe.read() if rank() == 1 else ""]
+    return []
+
+
+def test_a_rank_does_not_wait_for_one_that_failed_and_lives_on(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with Ranks(fails_and_lives_on, str(tmp_path)) as ranks:
+        pid = ranks.processes[1].pid
+        assert ranks.wait(60) == [0, 0]
+        told, failed = (json.loads(ranks.result_of(number).read_text()) for number in range(2))
+    why = "HookError: Fails.after_train_iter failed at epoch 1, iteration 2: ValueError: boom"
+    assert f"rank 1 (process {pid}) has left the run: {why}: this rank cannot go on without it" in told
+    assert "boom" in failed[0]

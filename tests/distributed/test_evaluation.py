@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import ignite.metrics
@@ -211,6 +213,33 @@ def test_a_test_function_is_averaged_or_taken_from_rank_0(
     assert [each["seen"] for each in found] == seen
     for each_rank in found:
         assert each_rank["metrics"] == pytest.approx({"accuracy": accuracy, "count": count})
+
+
+def fails_in_a_function(gather: str, folder: str) -> str:
+    def test_fn(model: Any, loader: Any) -> dict[str, float]:
+        if rank() == 1:
+            raise ValueError("boom")
+        return {"accuracy": 1.0}
+
+    hook = {"type": "DistEvalHook", "test_fn": test_fn, "gather": gather}
+    trainer = Engine(lambda engine, batch: None)
+    loader = DataLoader(data_of(5), batch_size=1)
+    attach_hooks(trainer, [hook], work_dir=folder, model=network(), val_loader=loader)
+    try:
+        trainer.run([1, 2])
+    except Exception as error:
+        # Rank 1 lives on until rank 0 has ended its run.
+        with open(f"{folder}/pipe", "w" if rank() == 0 else "r", encoding="utf-8") as pipe:
+            return str(error) if pipe.writable() else str(error) + pipe.read()
+    return "no error"
+
+
+@pytest.mark.parametrize("gather", ["average", "first"])
+def test_a_failure_of_a_test_function_is_told_to_the_other_ranks_at_once(gather: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    told, failed = run_ranks(fails_in_a_function, gather, str(tmp_path))
+    assert "RankError: rank 1 has failed: ValueError: boom" in told
+    assert "after_train_epoch failed at epoch 1, iteration 2: ValueError: boom" in failed
 
 
 def messages(*names: str) -> dict[str, int]:

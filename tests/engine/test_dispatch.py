@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks, scheduled
+from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.testing import RecordingHook, failing_at, tiny_run
 from tests.tools import Log, echo_trainer
 
@@ -473,3 +475,83 @@ def test_hook_that_cannot_join_is_refused_and_the_run_continues(tmp_path: Path) 
     assert "needs the service 'model'" in refused[0]
     assert list(runner.hooks) == ["Adder", "recorder"]
     assert [at for _, at, *_ in log].count("after_train_iter") == 4
+
+
+class FailsLate(BaseHook):
+    """Fails at one point and answers the others."""
+
+    def __init__(self, point: str, at: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.point, self.at, self.log = point, at, list[tuple[str, int]]()
+
+    def answers(self) -> dict[str, Any]:
+        points = ("before_train_iter", "after_train_iter", "after_train_epoch", "after_epoch", "after_run", "cleanup")
+        return {point: functools.partial(self.note, point) for point in (*points, "mine")}
+
+    def note(self, point: str, runner: Any) -> None:
+        self.log.append((point, runner.global_step))
+        if point == self.point and runner.global_step >= self.at:
+            raise ValueError("boom")
+
+
+@pytest.mark.parametrize("on_error", ["disable", "warn"])
+@pytest.mark.parametrize("interval", [1, 2])
+@pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter", "after_train_epoch", "mine"])
+def test_a_hook_that_is_switched_off_is_only_cleaned_up(
+    point: str, interval: int, on_error: str, tmp_path: Path
+) -> None:
+    trainer, hook = Engine(lambda engine, batch: batch), FailsLate(point, 6, on_error=on_error, interval=interval)
+    others = FailsLate("", 0, name="others")
+    runner = attach_hooks(trainer, [others, hook], work_dir=tmp_path)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: runner.call_hook("mine"))
+    trainer.run(range(6), max_epochs=6)
+    failed = [i for i, (name, step) in enumerate(hook.log) if name == point and step >= 6]
+    assert len(failed) == (1 if on_error == "disable" else 3)
+    assert hook.log[failed[-1] + 1 :] == [("cleanup", 36)]
+    assert len(others.log) == 36 * 3 + 6 * 2 + 2
+
+
+@pytest.mark.parametrize("caller", ["before", "after"])
+def test_a_hook_switched_off_by_another_is_left_out_of_the_same_iteration(caller: str, tmp_path: Path) -> None:
+    trainer, log = Engine(lambda engine, batch: batch), list[int]()
+
+    class Failing(BaseHook):
+        on_error = "disable"
+
+        def mine(self) -> None:
+            raise ValueError("boom")
+
+        def after_train_iter(self, runner: Any) -> None:
+            log.append(runner.global_step)
+
+    def call(runner: Any) -> None:
+        if runner.global_step == 3:
+            runner.call_hook("mine")
+
+    other = LambdaHook(after_train_iter=call, priority="LOW" if caller == "before" else "HIGH")
+    attach_hooks(trainer, [Failing(), other], work_dir=tmp_path)
+    trainer.run(range(5))
+    assert log == ([1, 2] if caller == "before" else [1, 2, 3])
+
+
+class Swapping(BaseHook):
+    on_error = "disable"
+
+    def before_val(self, model: Any) -> None:
+        self.raw, model.weight = model.weight, "swapped"
+
+    def after_val_iter(self) -> None:
+        raise ValueError("boom")
+
+    def switched_off(self) -> None:
+        self.runner.model.weight = self.raw
+
+
+def test_weights_are_swapped_back_when_a_hook_is_switched_off(tmp_path: Path) -> None:
+    trainer, model, seen = Engine(lambda engine, batch: batch), torch.nn.Module(), list[str]()
+    model.weight = "raw"
+    evaluator = Engine(lambda engine, batch: seen.append(model.weight))
+    attach_hooks(trainer, [Swapping()], evaluators=evaluator, model=model, work_dir=tmp_path)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([1, 2]) and None)
+    trainer.run([1], max_epochs=2)
+    assert (seen, model.weight) == (["swapped", "raw", "raw", "raw"], "raw")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
+from ignite.handlers import BasicTimeProfiler, HandlersTimeProfiler, Timer
 from ignite.metrics import Average, Loss, RunningAverage
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.engine.handlers import HandlerOrder, Handlers, tracking_new_handlers
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers, tracking_new_handlers, unwrapped
 from ignite_hooks.testing import tiny_run
 from tests.engine.test_installation import handlers_of
 from tests.tools import Log, echo_trainer
@@ -67,15 +68,15 @@ def test_running_engines_alone_have_handlers_one_per_event_and_place(tmp_path: P
     evaluator.run(val_data)
     assert (handlers_of(trainer), handlers_of(evaluator)) == before
     assert counts == {
-        "STARTED": 1,
+        "STARTED": 2,
         "EPOCH_STARTED": 2,
         "DATALOADER_STOP_ITERATION": 1,
         "ITERATION_STARTED": 1,
         "ITERATION_COMPLETED": 1,
         "EPOCH_COMPLETED": 2,
         "TERMINATE_SINGLE_EPOCH": 1,
-        "TERMINATE": 2,
-        "COMPLETED": 2,
+        "TERMINATE": 3,
+        "COMPLETED": 3,
     }
 
 
@@ -158,3 +159,144 @@ def test_only_handlers_added_while_tracking_are_removed() -> None:
     (detach,) = on_detach
     detach()
     assert handlers_of(trainer) == {Events.STARTED: [*earlier, later]}
+
+
+class Counting(BaseHook):
+    """Counts the calls of each point."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def _count(self, point: str) -> None:
+        self.counts[point] = self.counts.get(point, 0) + 1
+
+    def before_train_iter(self) -> None:
+        self._count("before_train_iter")
+
+    def after_train_iter(self) -> None:
+        self._count("after_train_iter")
+
+    def after_train_epoch(self) -> None:
+        self._count("after_train_epoch")
+
+    def after_train(self) -> None:
+        self._count("after_train")
+
+    def after_val_iter(self) -> None:
+        self._count("after_val_iter")
+
+    def after_val_epoch(self) -> None:
+        self._count("after_val_epoch")
+
+
+def remove_one_of_its_own(engine: Engine) -> None:
+    """Do as Ignite's FastaiLRFinder does: `remove_event_handler` builds the list of the event anew."""
+    for event in (Events.ITERATION_STARTED, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED, Events.COMPLETED):
+        handle = engine.add_event_handler(event, print, "never printed")
+        engine.add_event_handler(Events.STARTED, handle.remove)
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [remove_one_of_its_own, lambda e: HandlersTimeProfiler().attach(e), lambda e: BasicTimeProfiler().attach(e)],
+    ids=["a removed handler", "HandlersTimeProfiler", "BasicTimeProfiler"],
+)
+@pytest.mark.parametrize("ending", ["complete", "skip completed"])
+def test_no_handler_of_ours_stays_or_acts_twice(disturb: Callable[[Engine], Any], ending: str, tmp_path: Path) -> None:
+    tiny, hook = tiny_run(), Counting()
+    disturb(tiny.trainer)
+    disturb(tiny.evaluator)
+    attach_hooks(tiny.trainer, [hook], evaluators=tiny.evaluator, work_dir=tmp_path)
+    if ending == "skip completed":
+        last = Events.ITERATION_COMPLETED(once=3)
+        tiny.trainer.add_event_handler(last, lambda e: e.terminate(skip_completed=True))
+    for _ in range(3):
+        hook.counts.clear()
+        tiny.trainer.run(tiny.data, max_epochs=1)
+        tiny.trainer.state.max_epochs = None
+        tiny.evaluator.run(tiny.val_data)
+        assert hook.counts["before_train_iter"] == hook.counts["after_train_iter"] == 3
+        assert hook.counts["after_train_epoch"] == hook.counts["after_val_epoch"] == 1
+        assert hook.counts["after_val_iter"] == len(tiny.val_data)
+        ours = [
+            entry
+            for engine in (tiny.trainer, tiny.evaluator)
+            for entries in engine._event_handlers.values()
+            for entry in entries
+            if "ignite_hooks" in getattr(unwrapped(entry[0]), "__module__", "")
+        ]
+        assert ours == []
+
+
+def test_what_a_handler_object_added_comes_off_after_a_profiler(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    mean = RunningAverage(output_transform=lambda loss: loss)
+    HandlersTimeProfiler().attach(tiny.trainer)
+    profiler_alone = [entry[0] for entry in tiny.trainer._event_handlers[Events.STARTED]]
+    timer = Timer()
+    runner = attach_hooks(tiny.trainer, [timer], work_dir=tmp_path)
+    del mean
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    runner.detach()
+    left = [h for entries in tiny.trainer._event_handlers.values() for h, *_ in entries]
+    assert [h for h in left if getattr(unwrapped(h), "__self__", None) is timer] == []
+    assert profiler_alone[0] in left
+
+
+def test_handlers_added_at_the_start_of_a_run_fall_between_the_hooks(tmp_path: Path) -> None:
+    log: list[str] = []
+
+    class Around(BaseHook):
+        def after_train_iter(self, metrics: Any) -> None:
+            log.append(f"after_train_iter {'running' in metrics}")
+
+        def after_train_epoch(self, metrics: Any) -> None:
+            log.append(f"after_train_epoch {'mean' in metrics}")
+
+        def after_epoch(self) -> None:
+            log.append("after_epoch")
+
+        def after_run(self) -> None:
+            log.append("after_run")
+
+    trainer = echo_trainer()
+
+    @trainer.on(Events.STARTED)
+    def begin() -> None:
+        RunningAverage(output_transform=float).attach(trainer, "running")
+        Average().attach(trainer, "mean")
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: log.append("script, from STARTED"))
+        trainer.add_event_handler(Events.COMPLETED, lambda: log.append("script at the end"))
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=1))
+    def later() -> None:
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: log.append("script, from an iteration"))
+
+    attach_hooks(trainer, [Around()], work_dir=tmp_path)
+    trainer.run([1.0])
+    assert log == [
+        "after_train_iter True",
+        "after_train_epoch True",
+        "script, from STARTED",
+        "script, from an iteration",
+        "after_epoch",
+        "script at the end",
+        "after_run",
+    ]
+
+
+def test_handlers_added_at_the_start_of_an_evaluation_run_before_its_end(tmp_path: Path) -> None:
+    tiny, log = tiny_run(), []
+
+    class Around(BaseHook):
+        def after_val_epoch(self, metrics: Any) -> None:
+            log.append(f"after_val_epoch {'val_size' in metrics}")
+
+    def begin() -> None:
+        Average(output_transform=lambda output: float(len(output[1]))).attach(tiny.evaluator, "size")
+        tiny.evaluator.add_event_handler(Events.EPOCH_COMPLETED, lambda: log.append("script"))
+
+    tiny.evaluator.add_event_handler(Events.STARTED, begin)
+    attach_hooks(tiny.trainer, [Around()], evaluators=tiny.evaluator, work_dir=tmp_path)
+    tiny.evaluator.run(tiny.val_data)
+    assert log == ["script", "after_val_epoch True"]

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine, Events
+from ignite.engine import Engine, EventEnum, Events
+from ignite.handlers import Checkpoint, DiskSaver, FastaiLRFinder
 from ignite.metrics import Average, Loss, RunningAverage
 
-from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, attach_hooks
+from ignite_hooks import BaseHook, ConfigError, HookEvents, Priority, Runner, attach_hooks
 from ignite_hooks.testing import RecordingHook, tiny_run
 from tests.tools import Log, echo_trainer
 
@@ -272,12 +273,12 @@ def test_a_hook_can_be_added_and_removed_at_any_point(point: str, tmp_path: Path
     attach_hooks(trainer, [actor], evaluators=evaluator, work_dir=tmp_path)
     trainer.run(data, max_epochs=4)
     added, removed = log.index(("added",)), log.index(("removed",))
-    assert added == 0
+    assert [at for _, at, *_ in log[:added]] == ["before_run", "before_train"]
     *rest, last = [at for _, at, *_ in log[removed + 1 :]]
     assert all(at == point for at in rest), "only the point that was being handled is finished"
     assert last == "cleanup"
     assert log[-1][2] == 3, "and not at the end of the run"
-    during = [at for _, at, *_ in log[1:removed]]
+    during = [at for _, at, *_ in log[added + 1 : removed]]
     assert during.count("before_train_epoch") >= 2
     assert "cleanup" not in during
 
@@ -296,3 +297,117 @@ def test_a_service_registered_during_a_run_reaches_later_calls(tmp_path: Path) -
     attach_hooks(trainer, [User()], work_dir=tmp_path)
     trainer.run([1])
     assert seen == [("new",)]
+
+
+class ScriptEvents(EventEnum):
+    """An event of the script."""
+
+    MINE_DONE = "mine_done"
+
+
+def test_detach_leaves_events_that_the_script_registered_later(tmp_path: Path) -> None:
+    trainer, seen = echo_trainer(), []
+    before = list(trainer._allowed_events)
+    runner = attach_hooks(trainer, [Checkpoint({"trainer": trainer}, DiskSaver(tmp_path / "own"))], work_dir=tmp_path)
+    trainer.register_events(*ScriptEvents, event_to_attr={ScriptEvents.MINE_DONE: "epoch"})
+    trainer.add_event_handler(ScriptEvents.MINE_DONE, lambda: seen.append("mine"))
+    runner.detach()
+    trainer.fire_event(ScriptEvents.MINE_DONE)
+    assert seen == ["mine"]
+    assert trainer._allowed_events == [*before, ScriptEvents.MINE_DONE]
+
+
+EVENTS_OF_HOOKS = [
+    *("before_run", "before_train", "before_epoch", "before_train_iter", "after_train_iter", "after_train_epoch"),
+    *("before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch", "after_val"),
+    *("after_epoch", "before_save_checkpoint", "after_save_checkpoint", "after_train", "after_run", "cleanup"),
+]
+
+
+class Detaches(BaseHook):
+    """Detaches at one point."""
+
+    def __init__(self, point: str, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.point = point
+
+    def answers(self) -> Any:
+        return {self.point: self.detach}
+
+    def detach(self, runner: Any) -> None:
+        runner.detach()
+
+
+@pytest.mark.parametrize("point", EVENTS_OF_HOOKS)
+def test_a_hook_may_detach_at_any_point(point: str, tmp_path: Path) -> None:
+    tiny, log = tiny_run(), []
+    trainer, evaluator = tiny.trainer, tiny.evaluator
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(tiny.val_data))
+    before = [(handlers_of(engine), sorted(vars(engine))) for engine in (trainer, evaluator)]
+    recorders = [RecordingHook(log=log, name=name, priority=at) for name, at in (("first", 1), ("last", 99))]
+    hooks = [*recorders, Detaches(point, priority=50), {"type": "CheckpointHook", "save_best": False}]
+    runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, model=tiny.model)
+    assert trainer.run(tiny.data, max_epochs=2).iteration == 6
+    assert [(handlers_of(engine), sorted(vars(engine))) for engine in (trainer, evaluator)] == before
+    calls = [(hook, at) for hook, at, *_ in log]
+    assert [call for call in calls if call[1] == "cleanup"] == [("last", "cleanup"), ("first", "cleanup")]
+    assert calls[-2:] == [("last", "cleanup"), ("first", "cleanup")]
+    # Neither of the others was called once more than the other.
+    assert {at: calls.count(("first", at)) for _, at in calls} == {at: calls.count(("last", at)) for _, at in calls}
+    assert ("first", point) in calls
+    assert getattr(recorders[0], "_runner", None) is None
+    assert not runner.state.running
+
+
+def test_a_hook_may_detach_from_a_run_that_fails(tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: 1 / 0)
+    attach_hooks(trainer, [Detaches("on_exception")], work_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        trainer.run([1])
+    assert handlers_of(trainer) == {}
+    with pytest.raises(ZeroDivisionError):
+        trainer.run([1])
+
+
+@pytest.mark.parametrize("of", ["trainer", "evaluator"])
+@pytest.mark.parametrize("event", ["STARTED", "EPOCH_STARTED", "ITERATION_COMPLETED", "EPOCH_COMPLETED", "COMPLETED"])
+def test_a_script_may_detach_in_any_event(event: str, of: str, tmp_path: Path) -> None:
+    tiny, log = tiny_run(), []
+    engine = getattr(tiny, of)
+    engine.add_event_handler(Events[event], lambda: runner.detach())
+    tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: tiny.evaluator.run(tiny.val_data))
+    before = [handlers_of(each) for each in (tiny.trainer, tiny.evaluator)]
+    hooks = [RecordingHook(log=log, name="recorder")]
+    runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, work_dir=tmp_path)
+    assert tiny.trainer.run(tiny.data, max_epochs=2).iteration == 6
+    assert [at for _, at, *_ in log][-1] == "cleanup"
+    assert [handlers_of(each) for each in (tiny.trainer, tiny.evaluator)] == before
+
+
+def test_a_trial_of_learning_rates_has_no_hooks_and_resumes_nothing(tmp_path: Path) -> None:
+    def train(*, find: bool, resume: Any, work_dir: Path) -> tuple[Any, Runner, Log]:
+        tiny, log = tiny_run(), []
+        tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: tiny.evaluator.run(tiny.val_data))
+        optimizer = tiny.services["optimizer"]
+        hooks = [RecordingHook(log=log, name="recorder"), "CheckpointHook", "EMAHook"]
+        options = {"work_dir": work_dir, "resume": resume, "model": tiny.model, "optimizer": optimizer}
+        runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, **options)
+        if find:
+            to_save = {"model": tiny.model, "optimizer": optimizer}
+            with (
+                FastaiLRFinder().attach(tiny.trainer, to_save=to_save, num_iter=4, end_lr=1.0, diverge_th=1e9) as trial,
+                pytest.warns(UserWarning, match="without loss diverging"),
+            ):
+                trial.run(tiny.data)
+            assert log == []
+            assert not list(runner.work_dir.glob("*.pth")) or resume
+        tiny.trainer.run(tiny.data, max_epochs=3)
+        return tiny.model.state_dict(), runner, log
+
+    alone, _, calls = train(find=False, resume=None, work_dir=tmp_path / "alone")
+    found, runner, same_calls = train(find=True, resume=None, work_dir=tmp_path / "found")
+    assert [call[:2] for call in same_calls] == [call[:2] for call in calls]
+    assert all(torch.equal(alone[name], found[name]) for name in alone)
+    _, resumed, _ = train(find=True, resume=tmp_path / "found" / "epoch_2.pth", work_dir=tmp_path / "resumed")
+    assert resumed.resumed_from == tmp_path / "found" / "epoch_2.pth"
+    assert runner.resumed_from is None

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from ignite.engine import Engine, Events
+from torch import nn
 
-from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks, build_hook
+from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.testing import RecordingHook, tiny_run
 from ignite_hooks.writers.jsonl import read_jsonl
 from tests.engine.test_installation import handlers_of
@@ -190,3 +193,148 @@ def test_numbers_of_a_new_run_exclude_those_of_earlier_runs(resume: str | None, 
         trainer.run([0.5] * 3)
     steps = {path.name: [row["step"] for row in read_jsonl(path)] for path in tmp_path.glob("metrics*")}
     assert steps == {"metrics.jsonl": [1, 2, 3], "metrics.earlier-1.jsonl": [1, 2, 3]}
+
+
+def test_an_exception_handler_added_at_the_start_finds_the_hooks_told_first(tmp_path: Path) -> None:
+    log: list[str] = []
+
+    class Told(BaseHook):
+        def on_exception(self, exception: BaseException) -> None:
+            log.append(f"hook: {exception}")
+
+    def step(engine: Engine, batch: int) -> None:
+        raise RuntimeError("broken step")
+
+    trainer = Engine(step)
+
+    @trainer.on(Events.STARTED)
+    def begin() -> None:
+        trainer.add_event_handler(Events.EXCEPTION_RAISED, lambda error: log.append(f"script: {error}"))
+
+    attach_hooks(trainer, [Told()], work_dir=tmp_path)
+    trainer.run([1])
+    assert log == ["hook: broken step", "script: broken step"]
+
+
+class Late(BaseHook):
+    """Needs its beginning: it fails at any other point without it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.log: list[str] | None = None
+
+    def before_run(self) -> None:
+        self.log = ["before_run"]
+
+    def before_train(self) -> None:
+        assert self.log is not None
+        self.log.append("before_train")
+
+    def after_train_iter(self, runner: Any) -> None:
+        assert self.log is not None
+        self.log.append(f"iteration {runner.global_step}")
+
+    def cleanup(self) -> None:
+        assert self.log is not None
+        self.log.append("cleanup")
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ("before_run", ["before_run", "before_train", "iteration 1", "iteration 2", "iteration 3", "cleanup"]),
+        ("before_train", ["before_run", "before_train", "iteration 1", "iteration 2", "iteration 3", "cleanup"]),
+        ("before_epoch", ["before_run", "before_train", "iteration 1", "iteration 2", "iteration 3", "cleanup"]),
+        ("after_train_iter", ["before_run", "before_train", "iteration 2", "iteration 3", "cleanup"]),
+        ("after_run", ["before_run", "before_train", "cleanup"]),
+    ],
+)
+def test_a_hook_that_comes_late_gets_its_beginning_first(point: str, expected: list[str], tmp_path: Path) -> None:
+    late = Late()
+
+    def bring(runner: Any) -> None:
+        if "Late" not in runner.hooks:
+            runner.register_hook(late)
+
+    trainer = Engine(lambda engine, batch: batch)
+    attach_hooks(trainer, [LambdaHook(**{point: bring})], work_dir=tmp_path)
+    trainer.run([1, 2, 3])
+    assert late.log == expected
+
+
+def test_a_late_hook_that_fails_to_begin_is_gone_and_cleaned_up(tmp_path: Path) -> None:
+    class Fails(Late):
+        def before_train(self) -> None:
+            raise ValueError("boom")
+
+    trainer, late, caught = Engine(lambda engine, batch: batch), Fails(), list[BaseException]()
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=2))
+    def bring() -> None:
+        try:
+            runner.register_hook(late)
+        except HookError as error:
+            caught.append(error)
+
+    trainer.run([1, 2, 3])
+    assert (late.log, len(runner.hooks), len(caught)) == (["before_run", "cleanup"], 0, 1)
+
+
+def test_a_hook_that_must_begin_with_the_run_cannot_come_later(tmp_path: Path) -> None:
+    class First(Late):
+        begins_with_run = True
+
+    trainer = Engine(lambda engine, batch: batch)
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=2))
+    def bring() -> None:
+        with pytest.raises(ConfigError, match="First: must be there when the run begins: register it before"):
+            runner.register_hook(First())
+
+    trainer.run([1, 2, 3])
+    runner.register_hook(First())
+    assert list(runner.hooks) == ["First"]
+
+
+def test_a_late_hook_with_a_schedule_in_seconds_acts(tmp_path: Path) -> None:
+    trainer, late = Engine(lambda engine, batch: batch), Late(every="1 s")
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    clock = [0.0]
+    for one in runner.installation.dispatcher._clocks.values():
+        one._now = lambda: clock[0]
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=2), lambda: runner.register_hook(late))
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=4), lambda: runner.register_service("more", 1))
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: clock.__setitem__(0, clock[0] + 0.5))
+    trainer.run(range(8))
+    assert late.log == ["before_run", "before_train", "iteration 3", "iteration 5", "iteration 7", "cleanup"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "written"),
+    [
+        ({"type": "ReportHook"}, "report.html"),
+        ({"type": "TensorBoardHook", "interval": 1}, "**/events.out.tfevents*"),
+    ],
+)
+def test_a_hook_that_comes_late_leaves_its_files(entry: dict[str, Any], written: str, tmp_path: Path) -> None:
+    tiny = tiny_run()
+    runner = attach_hooks(tiny.trainer, [], work_dir=tmp_path, model=tiny.model)
+    tiny.trainer.add_event_handler(
+        Events.ITERATION_COMPLETED(once=2), lambda: runner.register_hook(build_hook(entry, runner.services))
+    )
+    tiny.trainer.run(tiny.data, max_epochs=3)
+    assert list(tmp_path.glob(written))
+
+
+def test_a_teacher_can_come_late(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"student": nn.Linear(1, 1), "teacher": nn.Linear(1, 1)})
+    optimizer = torch.optim.SGD(model["student"].parameters(), lr=0.1)
+    trainer = Engine(lambda engine, batch: batch)
+    runner = attach_hooks(trainer, [], work_dir=tmp_path, model=model, optimizer=optimizer)
+    trainer.add_event_handler(
+        Events.ITERATION_COMPLETED(once=2), lambda: runner.register_hook(build_hook("MeanTeacherHook"))
+    )
+    trainer.run([1.0, 2.0, 3.0, 4.0])
+    assert runner.report().tallies["MeanTeacherHook", "after_train_iter"].calls == 2

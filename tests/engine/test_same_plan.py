@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ignite_hooks.engine.same_plan import differences
+from ignite_hooks import BaseHook
+from ignite_hooks.engine.same_plan import compare_plans, differences
+from ignite_hooks.plan.plan import Plan
 
 PLAN = {"names": ["a", "b"], "settings": {"a": {"x": 1}, "b": {}}, "lines": [["a", "one"], ["b", "two"]]}
 
@@ -21,3 +23,9 @@ PLAN = {"names": ["a", "b"], "settings": {"a": {"x": 1}, "b": {}}, "lines": [["a
 )
 def test_what_differs_is_named(other: dict[str, object], wanted: str) -> None:
     assert list(differences(PLAN, {**PLAN, **other}, 3)) == [wanted]
+
+
+def test_a_hook_that_answers_no_point_is_compared_too() -> None:
+    plan = Plan({"silent": BaseHook()})
+    compare_plans(plan)
+    assert [hook for hook, _ in plan.lines_by_hook()] == ["silent"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,21 +86,79 @@ def test_a_signal_finishes_the_iteration_saves_and_leaves_run(
 
 
 @pytest.mark.parametrize(("number", "error", "code"), SIGNALS)
-def test_a_signal_during_an_evaluation_ends_it_too(
-    number: int, error: type[BaseException], code: int | None, tmp_path: Path
+@pytest.mark.parametrize("moment", ["in the last iteration", "in the evaluation"])
+def test_an_evaluation_of_the_script_goes_on_to_its_end(
+    moment: str, number: int, error: type[BaseException], code: int | None, tmp_path: Path
 ) -> None:
     tiny = tiny_run()
     trainer, evaluator, data, val_data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.val_data, tiny.model
     log: Log = []
+    read: list[float] = []
+
+    class Sender(BaseHook):
+        def after_train_iter(self, batch_idx: int) -> None:
+            if moment == "in the last iteration" and batch_idx == len(data) - 1:
+                send(number)
+
+        def after_val_iter(self, batch_idx: int) -> None:
+            if moment == "in the evaluation" and batch_idx == 1:
+                send(number)
+
+    hooks = [RecordingHook(log=log, name="recorder"), Sender(), {"type": "CheckpointHook"}]
+    runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, model=model)
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def validate() -> None:
+        evaluator.run(val_data * 3)
+        read.append(evaluator.state.metrics["accuracy"])
+
+    with pytest.raises(error):
+        trainer.run(data, max_epochs=3)
+    points = [at for _, at, *_ in log]
+    assert points.count("after_val_iter") == 3 * len(val_data)
+    assert points.count("before_val") == points.count("after_val") == points.count("cleanup") == 1
+    assert "on_exception" not in points
+    assert runner.metrics["val_accuracy"] == read[0]
+    assert torch.load(tmp_path / "last.pth", weights_only=True)["meta"]["epoch"] == 1
+
+
+def test_validate_of_the_script_goes_on_to_its_end(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    trainer, data = tiny.trainer, tiny.data
+    runner = attach_hooks(
+        trainer,
+        [{"type": "EvalHook", "interval": 100}],
+        evaluators=tiny.evaluator,
+        val_loader=tiny.val_data,
+        work_dir=tmp_path,
+        model=tiny.model,
+    )
+    read: list[float] = []
+    tiny.evaluator.add_event_handler(Events.ITERATION_COMPLETED(once=1), lambda: send(signal.SIGTERM))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: read.append(runner.validate()["accuracy"]))
+    with pytest.raises(SystemExit):
+        trainer.run(data, max_epochs=3)
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize(("number", "error", "code"), SIGNALS)
+def test_an_evaluation_of_ours_is_cut_short_unseen_by_the_script(
+    number: int, error: type[BaseException], code: int | None, tmp_path: Path
+) -> None:
+    tiny = tiny_run()
+    trainer, evaluator, data, model = tiny.trainer, tiny.evaluator, tiny.data, tiny.model
+    log: Log = []
+    read: list[float] = []
 
     class Sender(BaseHook):
         def after_val_iter(self, batch_idx: int) -> None:
             if batch_idx == 1:
                 send(number)
 
-    hooks = [RecordingHook(log=log, name="recorder"), Sender(), {"type": "CheckpointHook"}]
-    runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, model=model)
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(val_data * 3))
+    hooks = [RecordingHook(log=log, name="recorder"), Sender(), "EvalHook", {"type": "CheckpointHook"}]
+    services = {"model": model, "val_loader": tiny.val_data * 3}
+    runner = attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tmp_path, **services)
+    evaluator.add_event_handler(Events.COMPLETED, lambda: read.append(evaluator.state.metrics["accuracy"]))
     with pytest.raises(error):
         trainer.run(data, max_epochs=3)
     points = [at for _, at, *_ in log]
@@ -107,6 +166,7 @@ def test_a_signal_during_an_evaluation_ends_it_too(
     assert "after_val_epoch" not in points, "half an evaluation has no metrics"
     assert points.count("before_val") == points.count("after_val") == points.count("cleanup") == 1
     assert "val_accuracy" not in runner.metrics
+    assert not read
     assert (tmp_path / "last.pth").exists()
 
 
@@ -143,6 +203,38 @@ def test_the_handler_of_the_script_is_called_instead(tmp_path: Path) -> None:
     assert trainer.run([1, 2, 3]).iteration == 2
     assert seen == [signal.SIGTERM]
     assert runner.stop_reason == "SIGTERM received"
+
+
+@pytest.fixture
+def clearml_hooks() -> Iterator[Any]:
+    """What a ClearML task puts in the place of signal handlers."""
+    exit_hooks = pytest.importorskip("clearml.utilities.process.exit_hooks")
+    hooks, excepthook = exit_hooks.ExitHooks(lambda: None), sys.excepthook
+    yield hooks
+    hooks.remove_signal_hooks()
+    sys.excepthook = excepthook
+
+
+def test_a_clearml_task_does_not_keep_sigterm_from_ending_the_script(clearml_hooks: Any, tmp_path: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    clearml_hooks.register_signal_and_exception_hooks()
+    trainer = Engine(lambda engine, batch: send(signal.SIGTERM))
+    attach_hooks(trainer, [], work_dir=tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        trainer.run([1, 2, 3])
+    assert caught.value.code == 143
+    assert trainer.state.iteration == 1
+    assert clearml_hooks.signal == signal.SIGTERM, "or the task would be shown as completed"
+
+
+def test_below_a_clearml_task_the_handler_of_the_script_is_called(clearml_hooks: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    clearml_hooks.register_signal_and_exception_hooks()
+    trainer = Engine(lambda engine, batch: send(signal.SIGTERM))
+    attach_hooks(trainer, [], work_dir=tmp_path)
+    assert trainer.run([1, 2, 3]).iteration == 1
+    assert set(seen) == {signal.SIGTERM}
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:

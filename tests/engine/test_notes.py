@@ -1,0 +1,118 @@
+"""Lines at the start say what the script may not have meant."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ignite.engine import Engine, Events
+
+from ignite_hooks import attach_hooks
+from ignite_hooks.testing import TinyRun, tiny_run
+
+
+def closure(tiny: TinyRun) -> Any:
+    evaluator, data = tiny.evaluator, tiny.val_data
+
+    def validate() -> None:
+        evaluator.run(data)
+
+    return validate
+
+
+def nested(tiny: TinyRun) -> Any:
+    validate = closure(tiny)
+    return lambda: validate()
+
+
+def method(tiny: TinyRun) -> Any:
+    class Script:
+        def __init__(self) -> None:
+            self.evaluator, self.data = tiny.evaluator, tiny.val_data
+
+        def at_end(self) -> None:
+            self.validate()
+
+        def validate(self) -> None:
+            self.evaluator.run(self.data)
+
+    return Script().at_end
+
+
+def run_it(evaluator: Any, data: Any) -> None:
+    evaluator.run(data)
+
+
+def partial(tiny: TinyRun) -> Any:
+    return functools.partial(run_it, tiny.evaluator, tiny.val_data)
+
+
+def other_work(tiny: TinyRun) -> Any:
+    evaluator = tiny.evaluator
+    return lambda: str(evaluator)
+
+
+@pytest.mark.parametrize("event", [Events.EPOCH_COMPLETED, Events.EPOCH_COMPLETED(every=1)])
+@pytest.mark.parametrize(
+    ("script", "passed", "lines"),
+    [
+        (closure, False, 1),
+        (closure, True, 1),
+        (nested, False, 1),
+        (method, False, 1),
+        (partial, True, 1),
+        (other_work, True, 0),
+    ],
+)
+def test_evaluating_twice_per_epoch_is_said_once(
+    script: Callable[[TinyRun], Any],
+    passed: bool,
+    lines: int,
+    event: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    tiny = tiny_run()
+    tiny.trainer.add_event_handler(event, script(tiny))
+    engines = {"evaluators": tiny.evaluator} if passed else {}
+    attach_hooks(tiny.trainer, None, model=tiny.model, val_loader=tiny.val_data, work_dir=tmp_path, **engines)
+    tiny.trainer.run(tiny.data, max_epochs=2)
+    said = [line for line in caplog.messages if "of the script evaluates after an epoch, and so does" in line]
+    assert len(said) == lines
+
+
+def test_without_a_hook_that_evaluates_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    tiny = tiny_run()
+    tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, closure(tiny))
+    attach_hooks(tiny.trainer, None, model=tiny.model, evaluators=tiny.evaluator, work_dir=tmp_path)
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    assert "of the script evaluates" not in caplog.text
+
+
+def test_another_evaluation_beside_the_hook_is_not_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    tiny, other = tiny_run(), tiny_run()
+    tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, closure(other))
+    engines = {"evaluators": {"val": tiny.evaluator, "hard": other.evaluator}}
+    attach_hooks(tiny.trainer, None, model=tiny.model, val_loader=tiny.val_data, work_dir=tmp_path, **engines)
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    assert "of the script evaluates" not in caplog.text
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_without_a_model_the_hooks_that_do_without_it_are_named(
+    given: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    model = {"model": tiny_run().model} if given else {}
+    trainer = Engine(lambda engine, batch: 0.5)
+    attach_hooks(trainer, ["CheckpointHook", "LoggerHook"], work_dir=tmp_path, **model)
+    trainer.run([1], max_epochs=1)
+    line = "no model was found in the trainer: CheckpointHook does without it; pass model=... to attach_hooks()"
+    assert caplog.messages.count(line) == (not given)
+    assert caplog.text.count("pass model=...") == (not given)
