@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import os
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
-from ignite_hooks.plan.methods import answers_of, class_answers, mark_defaults, schedule_of
+from ignite_hooks.plan.hook_settings import give, schedule_of
+from ignite_hooks.plan.methods import answers_of, class_answers, mark_defaults
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When
+from ignite_hooks.plan.settings_digest import hide_fields, show_fields
+from ignite_hooks.text import plain_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +46,8 @@ class Situation:
     hooks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     complete: bool = True
     """False if only a file is known, so that a script may still supply what is missing."""
+    several: frozenset[str] = frozenset()
+    """The services that are a list or a mapping of objects."""
 
     @property
     def evaluates(self) -> bool:
@@ -75,14 +82,32 @@ class BaseHook:
     point_priority: ClassVar[Mapping[str, int]] = {}
     """Priorities at single points, if they differ from ``priority``."""
 
+    custom_points: ClassVar[Sequence[str]] = ()
+    """Methods that ``runner.call_hook`` calls, where their names look like a misspelt point or another framework's."""
+
     may_end_a_run: ClassVar[bool | None] = None
     """Whether the hook may end a run, or acts when one ends early, so that the ranks of a run vote on its end.
     By default true of all hooks except those that only observe (``on_error`` is ``warn``)."""
+    also_paced_by: ClassVar[tuple[str, ...]] = ()
+    """The words of the schedule, besides its own settings, that a hook with its own ``when`` reads there."""
     collective: ClassVar[bool] = False
     """Whether its methods use collectives, so that it must run on every rank."""
+    one_model: ClassVar[str] = ""
+    """Where several models cannot be used: the remedy, in words."""
+    saves_checkpoints: ClassVar[bool] = False
+    """Whether its ``out_dir`` is the service ``checkpoints_dir``."""
+
+    begins_with_run: ClassVar[bool] = False
+    """Whether the hook has no effect unless it is there from the beginning of a run, so that it cannot come later."""
+
+    derived_settings: ClassVar[Sequence[str]] = ()
+    """Settings that follow from something else: a resumed run does not tell that they have changed."""
 
     changes_training: ClassVar[bool] = False
     """Whether the hook changes the weights that a run ends with; ``check_hook`` expects the same weights otherwise."""
+
+    reads_schedule: ClassVar[bool] = False
+    """Whether the hook reads its schedule in a way of its own, so that it may have one that no method obeys."""
 
     evaluates: str | None = None
     """The name under which the hook evaluates, such as ``val``; None if it does not evaluate."""
@@ -96,11 +121,15 @@ class BaseHook:
     given: frozenset[str] = frozenset()
     """The names of the settings that were given rather than left at their defaults."""
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        show_fields(cls)
+
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
-        self.config = {**(config or {}), **settings}
+        self.config = {name: plain_number(value) for name, value in {**(config or {}), **settings}.items()}
         for word in COMMON_SETTINGS:
             if word in self.config:
-                setattr(self, word, self.config[word])
+                give(self, word, self.config[word])
 
     # -- the points, in the order of a run --------------------------------------------------------------------
 
@@ -199,12 +228,16 @@ class BaseHook:
     @runner.setter
     def runner(self, runner: Runner | None) -> None:
         # Weak, because engine -> hook -> runner -> engine would keep each other alive.
-        self._runner = None if runner is None else weakref.ref(runner)
+        # Not by assignment, because a hook may be a frozen dataclass.
+        object.__setattr__(self, "_runner", None if runner is None else weakref.ref(runner))
 
     # -- the protocol between a run and its hooks -------------------------------------------------------------
 
     def attached(self) -> None:
         """Prepare for runs; called once, when the hook is added to a runner."""
+
+    def switched_off(self) -> None:
+        """Take out what the hook has put into the model; called when ``on_error`` switches it off in a run."""
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         """Yield the problems of the settings in this situation, as (setting, message)."""
@@ -213,6 +246,10 @@ class BaseHook:
     def answers(self) -> Mapping[str, Callable[..., Any]]:
         """Return the methods that answer points, by name."""
         return {answer.method: getattr(self, answer.method) for answer in class_answers(type(self))}
+
+    def acts_by_itself(self) -> str:
+        """Return in words for the plan when a hook acts that answers no point, because it is attached in other ways."""
+        return ""
 
     def how_often(self, method: str) -> str | None:
         """Return the frequency, in words for the plan, of a method without ``@scheduled`` that does not always act."""
@@ -299,7 +336,14 @@ class BaseHook:
         if dataclasses.is_dataclass(mine) and not isinstance(mine, type):
             known = {field.name for field in dataclasses.fields(mine)}
             for name in known & set(state):
-                setattr(mine, name, copy.deepcopy(state[name]))
+                setattr(mine, name, _as_before(copy.deepcopy(state[name]), getattr(mine, name, None)))
+
+
+def _as_before(saved: Any, now: Any) -> Any:
+    """Return a value of a checkpoint as the collection that it was, of which a file holds only the content."""
+    if isinstance(now, deque) and isinstance(saved, list):
+        return deque(saved, now.maxlen)
+    return OrderedDict(saved) if isinstance(now, OrderedDict) and isinstance(saved, dict) else saved
 
 
 Hook = BaseHook
@@ -325,22 +369,31 @@ def settings(cls: type[Made]) -> type[Made]:
             setattr(cls, name, dataclasses.field())
     made: Any = dataclasses.dataclass(kw_only=True, eq=False)(cls)
     fields = {field.name for field in dataclasses.fields(made) if field.init}
+    paths = {field.name for field in dataclasses.fields(made) if field.init and "Path" in str(field.type)}
+    hide_fields(made)
     construct: Callable[..., None] = made.__init__
 
     @functools.wraps(construct)
     def __init__(self: BaseHook, config: Mapping[str, Any] | None = None, /, **given: Any) -> None:
-        values = {**(config or {}), **given}
+        values = {name: plain_number(value) for name, value in {**(config or {}), **given}.items()}
         for word, other in SPELLINGS.items():
             if word in values and word not in fields and other in fields:
                 values.setdefault(other, values.pop(word))
+        for name in paths & values.keys():
+            values[name] = _expanded(values[name])
         own = {key: value for key, value in values.items() if key in fields or key not in COMMON_SETTINGS}
         self.given = frozenset(values)
         for word in values.keys() - own.keys():
-            setattr(self, word, values[word])
+            give(self, word, values[word])
         construct(self, **own)
 
     made.__init__ = __init__
     return cls
+
+
+def _expanded(path: Any) -> Any:
+    """Return a path with the home directory in place of ``~``; anything else as it is."""
+    return type(path)(os.path.expanduser(path)) if isinstance(path, (str, Path)) else path
 
 
 SPELLINGS = {"frequency": "interval", "interval": "frequency", "begin": "start", "start": "begin"}

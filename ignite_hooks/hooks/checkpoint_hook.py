@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -18,9 +17,11 @@ from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import among_best, fresh_score, is_better, rule_for
+from ignite_hooks.run.best import among_best, is_better, rule_for
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
-from ignite_hooks.store.manifest import check_name
+from ignite_hooks.run.ranking import fresh_score
+from ignite_hooks.run.save_outcomes import SaveOutcomes
+from ignite_hooks.store.names import check_name, file_word
 
 if TYPE_CHECKING:
     from ignite_hooks.checkpoint.save import OnEnd
@@ -63,6 +64,9 @@ class CheckpointHook(BaseHook):
         published_keys: Entries to keep in small copies of the last and best checkpoints, made at the end of the run;
             null makes none.
         async_save: Whether the training continues while a checkpoint is written.
+        when_busy: What a periodic checkpoint does that is due while earlier ones are still being written, so that it
+            would hold the training: wait for them, or skip (it is left out, and the report lists it). The best and
+            the last always wait.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
 
@@ -81,16 +85,18 @@ class CheckpointHook(BaseHook):
     save_best: bool | str | list[str] = True
     keep_best: Annotated[int, Ge(1)] = 1
     best_metric: str = "accuracy"
-    rule: Literal["greater", "less", "max", "min", "auto"] = "greater"
+    rule: Literal["greater", "less", "max", "min", "auto"] = "auto"
     save_on_exception: bool = True
     published_keys: str | list[str] | None = None
     async_save: bool = True
-    out_dir: str | None = None
+    when_busy: Literal["wait", "skip"] = "wait"
+    out_dir: Path | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
     state: CheckpointState = field(init=False, default_factory=CheckpointState)
 
     collective: ClassVar[bool] = True
+    saves_checkpoints: ClassVar[bool] = True
 
     # Saved last: a resume needs what every other hook did in this iteration or epoch.
     point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 0, "after_epoch": 0}
@@ -98,17 +104,18 @@ class CheckpointHook(BaseHook):
     def __post_init__(self) -> None:
         if self.max_keep_ckpts == 0:
             raise SettingError("max_keep_ckpts", "0 would keep nothing: give 1 or more, or -1 to keep all")
-        if "rule" not in self.given and ("best_metric" in self.given or not isinstance(self.save_best, bool)):
-            self.rule = "auto"
         if self.save_best == []:
             raise SettingError("save_best", "name at least one metric, or say false")
         if "filename_tmpl" not in self.given and not self.counts_epochs:
             self.filename_tmpl = "iter_{}.pth"
         check_template(self.filename_tmpl)
-        if self.out_dir is not None and ".." in Path(self.out_dir).parts:
-            raise SettingError("out_dir", f"{self.out_dir!r} leaves the work directory")
+        if self.out_dir is not None:
+            self.out_dir = Path(self.out_dir).expanduser()
+            if ".." in self.out_dir.parts:
+                raise SettingError("out_dir", f"{str(self.out_dir)!r} leaves the work directory")
         self._active_metrics = self.ranked_metrics
         self._save_deferred_to_epoch_end = False
+        self._outcomes = SaveOutcomes()
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if "save_best" in self.given and self.save_best and situation.complete and not situation.evaluates:
@@ -137,16 +144,15 @@ class CheckpointHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._save_deferred_to_epoch_end = False
+        self._outcomes = SaveOutcomes()
         is_new_run = runner.global_step == 0
         if is_new_run:
             self.state = CheckpointState()
         if is_main_process():
             # Here, so that an unwritable folder is found before training.
             runner.checkpoints.open_folder(self._folder(runner), is_new_run=is_new_run and not runner.state.resume_from)
-        if runner.model is None:
-            runner.logger.warning("checkpoints will hold no weights: pass model=... to attach_hooks()")
-        if self.async_save or self.save_on_exception:
-            runner.checkpoints.watch_steps()
+        # Also for the gradients that several iterations gather for one step.
+        runner.checkpoints.watch_steps()
         self._active_metrics = self.ranked_metrics if runner.evaluators else []
         if self.save_best and not self._active_metrics:
             runner.logger.info("save_best is off: nothing evaluates")
@@ -162,15 +168,15 @@ class CheckpointHook(BaseHook):
     def after_val_epoch(self, runner: Runner) -> None:
         for metric in list(self._active_metrics):
             try:
-                score = fresh_score(runner, metric)
+                ranked = fresh_score(runner, metric)
             except MetricError as error:
                 if "save_best" in self.given or "best_metric" in self.given:
                     raise
                 runner.logger.info("save_best is off: %s", error)
                 self._active_metrics = []
                 return
-            if score is not None:
-                self._save_if_best(runner, metric, score)
+            if ranked is not None:
+                self._save_if_best(runner, ranked.name, ranked.score)
 
     # Not after_train_epoch: a script steps its scheduler and evaluates when the epoch completes, between the two.
     def after_epoch(self, runner: Runner) -> None:
@@ -181,11 +187,13 @@ class CheckpointHook(BaseHook):
             self._save_periodic(runner, epoch)
 
     def after_train(self, runner: Runner) -> None:
-        if self.state.failed:
-            runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.save_last:
-            self.state.saved_at = runner.global_step
-            runner.checkpoints.save(self._save_request(runner, "last.pth", "last", DropFailures()))
+            self._save_last(runner)
+        elif runner.stop_reason is None and is_main_process():
+            # A run that was stopped continues, perhaps from a file that a failure has left.
+            runner.checkpoints.retire(self._folder(runner), self._outlived(runner))
+        if self.state.failed and not self._outcomes.ended_without_last:
+            runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.published_keys is not None and is_main_process():
             best = {file["name"] for files in self.state.best.values() for file in files}
             names = {*best, runner.checkpoints.name_for("last.pth")}
@@ -203,6 +211,9 @@ class CheckpointHook(BaseHook):
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
         self._try_to_save(runner, f"exception_iter_{done}.pth", "exception", Replace("exception"))
+
+    def findings(self) -> list[str]:
+        return self._outcomes.sentences()
 
     def how_often(self, method: str) -> str | None:
         if method != "after_epoch":
@@ -231,7 +242,7 @@ class CheckpointHook(BaseHook):
         # Another hook may have offered the same score before.
         runner.best.offer(metric, score, step=step, epoch=epoch, rule=rule)
         count = f"epoch_{epoch}" if self.counts_epochs else f"iter_{step}"
-        file_name = f"best_{re.sub(r'[^A-Za-z0-9._=+@-]', '_', metric)}_{count}.pth"
+        file_name = f"best_{self._file_word(runner, metric)}_{count}.pth"
         name = runner.checkpoints.name_for(file_name)
         # An epoch has one file: an evaluation in its middle may have made it.
         same = [file for file in self.state.best.get(metric, []) if file["name"] == name]
@@ -254,16 +265,40 @@ class CheckpointHook(BaseHook):
                 if runner.best[metric].step == step:
                     runner.best.name_file(metric, None)
 
-        keep = KeepBest(tuple(file["name"] for file in ranking), self.keep_best)
-        self._try_to_save(runner, file_name, "best", keep, on_end=on_end)
+        self._try_to_save(runner, file_name, "best", dropped=[file["name"] for file in dropped], on_end=on_end)
 
     def _save_periodic(self, runner: Runner, number: int) -> None:
         # What another hook saves in this folder is for that hook to delete.
         keep = KeepLast(self.max_keep_ckpts, self.filename_tmpl, by_epoch=self.counts_epochs)
-        self._try_to_save(runner, self.filename_tmpl.format(number), "periodic", keep, DropFailures())
+        name = self.filename_tmpl.format(number)
+        if self.when_busy == "skip" and self.async_save and runner.checkpoints.would_wait(self._folder(runner)):
+            self._outcomes.leave_out(name, runner.logger)
+            return
+        self._try_to_save(runner, name, "periodic", keep)
+
+    def _outlived(self, runner: Runner, dropped: Collection[str] = ()) -> list[RetentionRule]:
+        """Return the rules for what the run has passed: failures, and best files that are not the best any more."""
+        folder = self._folder(runner)
+        # Another hook may rank the same metric in this folder, and keep more.
+        here = [hook for hook in runner.hooks.values() if isinstance(hook, CheckpointHook)]
+        here = [hook for hook in here if hook._folder(runner) == folder]
+        kept = frozenset(file["name"] for hook in here for files in hook.state.best.values() for file in files)
+        reached, gone = finished_iterations(runner), frozenset(dropped)
+        words = [self._file_word(runner, metric) for metric in self.state.best]
+        return [DropFailures(reached), *(KeepBest(word, kept, reached, gone) for word in words)]
+
+    def _file_word(self, runner: Runner, metric: str) -> str:
+        hooks = [hook for hook in runner.hooks.values() if isinstance(hook, CheckpointHook)]
+        return file_word(metric, [other for hook in hooks for other in hook.ranked_metrics])
 
     def _try_to_save(
-        self, runner: Runner, name: str, kind: Kind, *rules: RetentionRule, on_end: OnEnd | None = None
+        self,
+        runner: Runner,
+        name: str,
+        kind: Kind,
+        *rules: RetentionRule,
+        dropped: Collection[str] = (),
+        on_end: OnEnd | None = None,
     ) -> None:
         """Save without stopping the run if that fails: a failure is logged, and the end says how many there were."""
         saved_before = self.state.saved_at
@@ -271,14 +306,37 @@ class CheckpointHook(BaseHook):
         def report(error: CheckpointError | None) -> None:
             if on_end is not None:
                 on_end(error)
-            if error is not None:
+            if error is None:
+                self._outcomes.succeeded(name, runner.logger)
+            else:
                 self.state.failed += 1
                 self.state.saved_at = saved_before
-                runner.logger.error("%s; the run continues without it", error)
+                self._outcomes.failed_with(name, error, runner.logger)
 
         if kind != "best":
             self.state.saved_at = finished_iterations(runner)
-        runner.checkpoints.save(self._save_request(runner, name, kind, *rules, on_end=report))
+        outlived = [] if kind == "exception" else self._outlived(runner, dropped)
+        runner.checkpoints.save(self._save_request(runner, name, kind, *rules, *outlived, on_end=report))
+
+    def _save_last(self, runner: Runner) -> None:
+        """Save the last state; a run that has saved others ends without it if that fails, and says so."""
+        saved_before, self.state.saved_at = self.state.saved_at, runner.global_step
+
+        def report(error: CheckpointError | None) -> None:
+            resumed_from = runner.state.resumed_from
+            newest = self._outcomes.saved or (None if resumed_from is None else resumed_from.name)
+            if error is None:
+                self._outcomes.succeeded("last.pth", runner.logger)
+            elif newest is None:
+                # Nothing of the run would be left: its end must not look like a success.
+                raise error
+            else:
+                self.state.failed += 1
+                self.state.saved_at = saved_before
+                self._outcomes.ended_without("last.pth", error, newest, runner.logger)
+
+        request = self._save_request(runner, "last.pth", "last", *self._outlived(runner), on_end=report)
+        runner.checkpoints.save(request)
 
     def _save_request(
         self, runner: Runner, name: str, kind: Kind, *rules: RetentionRule, on_end: OnEnd | None = None
@@ -293,6 +351,7 @@ class CheckpointHook(BaseHook):
             background=self.async_save and kind in ("periodic", "best"),
             rules=rules,
             on_end=on_end,
+            on_wait=lambda seconds: self._outcomes.waited(name, seconds, runner.logger),
         )
 
 

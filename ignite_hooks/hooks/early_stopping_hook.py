@@ -16,7 +16,8 @@ from ignite_hooks.checkpoint.restore import load_weights
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.run.best import Rule, fresh_score, is_better, rule_for
+from ignite_hooks.run.best import Rule, is_better, rule_for
+from ignite_hooks.run.ranking import best_record, fresh_score
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
@@ -135,11 +136,12 @@ class EarlyStoppingHook(BaseHook):
 
     def after_val_epoch(self, runner: Runner) -> None:
         state, step, epoch = self.state, runner.global_step, int(runner.trainer_state.epoch)
-        score = fresh_score(runner, self.monitor)
-        if score is None or state.judged_step == step:
+        ranked = fresh_score(runner, self.monitor)
+        if ranked is None or state.judged_step == step:
             return
         state.judged_step = step
-        runner.best.offer(self.monitor, score, step=step, epoch=epoch, rule=self.rule)
+        score = ranked.score
+        runner.best.offer(ranked.name, score, step=step, epoch=epoch, rule=self.rule)
         improved, reason = self.judge(score, epoch)
         if improved:
             state.best_step = step
@@ -215,7 +217,7 @@ class EarlyStoppingHook(BaseHook):
 
     def _best_file(self, runner: Runner) -> Path | None:
         """Return the checkpoint of the best evaluation, or None."""
-        record = runner.best.get(self.monitor)
+        record = best_record(runner, self.monitor)
         if record is None or record.file is None or record.step != self.state.best_step:
             return None
         return runner.work_dir / record.file

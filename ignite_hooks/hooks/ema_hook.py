@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.distributed.collectives import all_gather, world_size
-from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
+from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.model.averaging_thread import AveragingThread, why_no_thread
-from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.model.optimizers import StepHooks
+from ignite_hooks.model.parts import chosen, flat, names_of, nested, problem_of_models, why_no_fit
+from ignite_hooks.model.wrapping import is_same_model, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 
@@ -64,30 +66,6 @@ class RunMemory:
         return found
 
 
-class StepHooks:
-    """Functions that are called before the steps of an optimizer, by name."""
-
-    def __init__(self) -> None:
-        self.optimizer: Any = None
-        self._handles: dict[str, Any] = {}
-
-    def add(self, name: str, function: Callable[..., None]) -> None:
-        """Register a function, if the optimizer has hooks."""
-        register = getattr(self.optimizer, "register_step_pre_hook", None)
-        if register is not None:
-            self._handles[name] = register(function)
-
-    def remove(self, name: str) -> None:
-        """Remove a function, if it is registered."""
-        if name in self._handles:
-            self._handles.pop(name).remove()
-
-    def clear(self) -> None:
-        """Remove all functions."""
-        for name in list(self._handles):
-            self.remove(name)
-
-
 class RankSync:
     """Keeps the averages of all ranks equal.
 
@@ -107,6 +85,11 @@ class RankSync:
     def is_due(self, step: int) -> bool:
         """Return whether there are several ranks, and averages that may differ since the last time."""
         return world_size() > 1 and self._step != step
+
+    def share_buffers(self, averages: Averages) -> None:
+        """Evaluate with the same buffers on all ranks; those that the ranks train with stay as they are."""
+        if self._mode != "none" and world_size() > 1:
+            broadcast_tensors(averages.copies.tensors())
 
     def synchronise(self, runner: Runner, averages: Averages, updates: int) -> None:
         """Make the averages of all ranks equal, and warn of ranks that have drifted."""
@@ -137,7 +120,8 @@ class EMAHook(BaseHook):
         warm_up: The time constant of the rise of the momentum, in optimizer steps; 0 for the full momentum at once.
         resume_from: A checkpoint, relative to the work directory, with the averages that a fresh run begins with,
             without a warm-up. If it has no averages, its weights are used.
-        update_buffers: Whether floating-point buffers are averaged too; otherwise those of the model are used.
+        update_buffers: Whether floating-point buffers are averaged too; otherwise an evaluation or a checkpoint gets
+            copies of those that the model has at that time.
         begin_iter: The number of iterations before the average begins, as a copy of the weights.
         begin_epoch: The number of epochs before the average begins.
         accumulate: The number of iterations per optimizer step; the average is updated at multiples of it.
@@ -145,6 +129,7 @@ class EMAHook(BaseHook):
         sync: Whether the ranks use the averages of rank 0, the mean of all averages, or each its own.
         sync_interval: The iterations between two synchronisations, besides evaluations and checkpoints.
         overlap: Whether updates run beside the next forward and backward pass, on the CPU; needs a spare core.
+        models: The names of the models that are averaged, where there are several; all of them by default.
 
     Reads: model, optimizer.
     Writes: val_raw_<metric> where both are evaluated.
@@ -163,6 +148,7 @@ class EMAHook(BaseHook):
     sync: Literal["broadcast", "average", "none"] = "broadcast"
     sync_interval: Annotated[int, Ge(0)] = 0
     overlap: bool = False
+    models: tuple[str, ...] | None = None
     priority: PriorityLike = Priority.ABOVE_NORMAL
     state: EMAState = field(init=False, default_factory=EMAState)
 
@@ -174,6 +160,8 @@ class EMAHook(BaseHook):
         "after_train_iter": 95,
         "after_val_epoch": 95,
         "after_test_epoch": 95,
+        "after_val": 95,
+        "after_test": 95,
     }
 
     def __post_init__(self) -> None:
@@ -197,11 +185,15 @@ class EMAHook(BaseHook):
 
     # -- a run ------------------------------------------------------------------------------------------------
 
+    def attached(self) -> None:
+        check_models(self.models, names_of(self.runner.model), f"{self.name or type(self).__name__}.models")
+
     def before_run(self, runner: Runner, model: Any) -> None:
         if self._averages is not None and self._averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training begins")
         self._step_hooks.optimizer, self._run.warned = runner.optimizer, False
-        if runner.global_step == 0 or (self._averages is not None and self._averages.model is not unwrapped(model)):
+        averages, now = self._averages, unwrapped(chosen(model, self.models))
+        if runner.global_step == 0 or (averages is not None and not is_same_model(averages.model, now)):
             self.state, self._averages = EMAState(), None
         if self.evaluate == "both":
             runner.evaluation_options.extra["raw"] = contextlib.nullcontext
@@ -212,7 +204,7 @@ class EMAHook(BaseHook):
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
             self._begin_from(runner, runner.work_dir / self.resume_from)
         if self.overlap and self._thread is None:
-            self._thread = thread_beside(runner, self._step_hooks.optimizer)
+            self._thread = thread_beside(runner, self._model, self._step_hooks.optimizer)
             if self._thread is not None:
                 self._step_hooks.add("overlap", lambda *_: self._catch_up(runner))
 
@@ -257,11 +249,17 @@ class EMAHook(BaseHook):
         self._synchronise(runner)
         if self.evaluate != "raw" and self.state_now(runner).differs and self._swap_in():
             self._run.evaluation = runner.state.evaluating
+            assert self._averages is not None
+            self._ranks.share_buffers(self._averages)
 
     def after_val_epoch(self, runner: Runner) -> None:
-        """Swap the raw weights back in, unless the averages were in the model before this evaluation."""
+        """Swap the raw weights back in, unless the averages were in the model before this evaluation.
+
+        The script's own handlers see the averages until the evaluation has ended: they save what was scored.
+        """
         if self._run.evaluation is not None and self._run.evaluation == runner.state.evaluating:
             self._swap_out()
+            runner.evaluation_options.for_script["averages"] = self.swap
 
     before_test_epoch = before_val_epoch
     after_val = after_test = after_test_epoch = after_val_epoch
@@ -270,7 +268,8 @@ class EMAHook(BaseHook):
         """Add the averages; the weights are the raw ones, even while the averages are in the model."""
         self._synchronise(runner)
         if self._averages is not None and self._averages.swapped and "state_dict" in checkpoint:
-            checkpoint["state_dict"] = self._averages.raw_state_dict()
+            raw = nested(self._averages.raw_state_dict(), self._names)
+            checkpoint["state_dict"] = raw if self.models is None else {**checkpoint["state_dict"], **raw}
         checkpoint |= self.weights()
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
@@ -289,11 +288,11 @@ class EMAHook(BaseHook):
             if self._may_begin(runner):
                 self._begin(runner)
         elif not restored:
-            self._begin(runner, found)
+            self._begin(runner, flat_averages(found, self._names))
             self.state = EMAState(began_at=runner.global_step, warmed_up=True)
         elif self.state.began_at is not None:
             began_at = self.state.began_at
-            self._begin(runner, found if began_with is None else began_with)
+            self._begin(runner, flat_averages(found, self._names) if began_with is None else began_with)
             self.state.began_at = began_at
         if swapped and self._swap_in():
             self._run.evaluation = evaluation
@@ -301,9 +300,12 @@ class EMAHook(BaseHook):
     def on_exception(self) -> None:
         self._swap_out()
 
-    def cleanup(self, runner: Runner) -> None:
+    def switched_off(self) -> None:
         self._swap_out()
-        runner.evaluation_options.extra.pop("raw", None)
+        self.runner.evaluation_options.extra.pop("raw", None)
+
+    def cleanup(self, runner: Runner) -> None:
+        self.switched_off()
         try:
             self._catch_up(runner)
         finally:
@@ -337,16 +339,16 @@ class EMAHook(BaseHook):
         from ignite_hooks.model.averages import state_of
 
         self._catch_up(None)
-        if self._averages is not None and self.state.differs:
-            return {"ema_state_dict": self._averages.state_dict()}
-        return {"ema_state_dict": state_of(unwrapped(self.runner.model))}
+        differs = self._averages is not None and self.state.differs
+        found = self._averages.state_dict() if self._averages and differs else state_of(self._model)
+        return {"ema_state_dict": nested(found, self._names)}
 
     def load_weights(self, found: Mapping[str, Any]) -> None:
         """Load what `weights` has returned."""
         self._catch_up(None)
         self.runner.checkpoints.wait_for_staging()
         if self._averages is not None:
-            self._averages.load_state_dict(found["ema_state_dict"])
+            self._averages.load_state_dict(flat_averages(found["ema_state_dict"], self._names))
 
     def steady_tensors(self) -> list[Tensor]:
         """Return the tensors that change only after `runner.checkpoints.wait_for_staging`."""
@@ -375,17 +377,25 @@ class EMAHook(BaseHook):
 
     # -- how --------------------------------------------------------------------------------------------------
 
+    @property
+    def _model(self) -> Any:
+        return unwrapped(chosen(self.runner.model, self.models))
+
+    @property
+    def _names(self) -> list[str] | None:
+        return names_of(chosen(self.runner.model, self.models))
+
     def _may_begin(self, runner: Runner) -> bool:
         from ignite_hooks.model.wrapping import is_lazy_model
 
         is_time = runner.global_step >= self.begin_iter and runner.epoch >= self.begin_epoch
-        return is_time and not is_lazy_model(unwrapped(runner.model))
+        return is_time and not is_lazy_model(self._model)
 
     def _begin(self, runner: Runner, found: Mapping[str, Any] | None = None) -> None:
         """Begin with given averages, or as the weights of the model."""
         from ignite_hooks.model.averages import Averages
 
-        averages = Averages(unwrapped(runner.model), buffers=self.update_buffers, deferrable=self._thread is None)
+        averages = Averages(self._model, buffers=self.update_buffers, deferrable=self._thread is None)
         if found is not None:
             averages.load_state_dict(found)
         self._ranks.begin(averages)
@@ -398,7 +408,7 @@ class EMAHook(BaseHook):
         if weights is None:
             raise CheckpointError(f"resume_from: {path} has neither 'ema_state_dict' nor 'state_dict'")
         try:
-            self._begin(runner, weights)
+            self._begin(runner, flat_averages(weights, self._names))
         except CheckpointError as error:
             raise CheckpointError(f"resume_from: {path}: {error}") from None
         self.state.warmed_up = "ema_state_dict" in found
@@ -444,9 +454,33 @@ class EMAHook(BaseHook):
             self._count(runner, made, len(left_out), left_out[0] if left_out else None)
 
 
-def thread_beside(runner: Runner, optimizer: Any) -> AveragingThread | None:
+def check_models(wanted: tuple[str, ...] | None, known: list[str] | None, place: str) -> None:
+    """Raise `ConfigError` if there are no models with these names."""
+    if problem := problem_of_models(wanted, known):
+        raise ConfigError([Problem(place, problem)])
+
+
+def flat_averages(found: Mapping[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """Return averages, or weights, of a checkpoint as one state; they have to be those of the models with these names.
+
+    Example:
+        >>> flat_averages({"g": {"weight": 1}, "d": {"weight": 2}}, ["g"])
+        {'g.weight': 1}
+    """
+    saved = list(found) if found and all(isinstance(part, Mapping) for part in found.values()) else None
+    if saved is not None and names is not None and not set(names) <= set(saved):
+        raise CheckpointError(
+            f"it holds averages of {', '.join(saved)}, and EMAHook averages {', '.join(names)}: "
+            f"set its models to {saved}"
+        )
+    if (saved is None) != (names is None):
+        raise CheckpointError(f"the averages do not fit: {why_no_fit('model', saved, names)}")
+    return flat(found, names)
+
+
+def thread_beside(runner: Runner, model: Any, optimizer: Any) -> AveragingThread | None:
     """Return a thread for updates beside the training, or None if the optimizer cannot wait for them."""
-    reason = why_no_thread(runner.model, optimizer)
+    reason = why_no_thread(model, optimizer)
     if reason is None:
         return AveragingThread()
     runner.logger.info("overlap is off: %s", reason)

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
-from ignite_hooks.distributed.collectives import all_gather, broadcast_object, broadcast_tensors, rank, world_size
+from ignite_hooks.checkpoint.rng_state import preserve_rng
+from ignite_hooks.distributed.collectives import (
+    all_gather,
+    broadcast_object,
+    broadcast_tensors,
+    fail_on_all_ranks,
+    rank,
+    world_size,
+)
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import fresh_score, rule_for
+from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.ranking import fresh_score, is_training_name, main_evaluator
 from ignite_hooks.run.services import KNOWN_SERVICES
 from ignite_hooks.text import did_you_mean, shown
 
@@ -64,7 +73,7 @@ class EvalHook(BaseHook):
     start: Annotated[int, Ge(0)] = 0
     save_best: bool = True
     metric: str = "accuracy"
-    rule: Literal["greater", "less", "max", "min", "auto"] = "greater"
+    rule: Literal["greater", "less", "max", "min", "auto"] = "auto"
     efficient_test: bool = False
     test_fn: Callable[..., Mapping[str, Any]] | None = None
     metrics: Mapping[str, Any] | None = None
@@ -80,8 +89,6 @@ class EvalHook(BaseHook):
     def __post_init__(self) -> None:
         self._sharded: SharedLoader | None = None
         self._has_noted_sharing = False
-        if "rule" not in self.given and "metric" in self.given:
-            self.rule = "auto"
         if self.name is not None and not str(self.name).isidentifier():
             raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
 
@@ -118,6 +125,16 @@ class EvalHook(BaseHook):
             yield "dataloader", f"must be data or the name of a service, not {shown(self.dataloader)}"
         if "model" not in situation.services and self.evaluates not in situation.evaluators:
             yield "", "needs the model, which was not found in the trainer: pass model=... to attach_hooks()"
+        if "model" in situation.several and self.test_fn is None and self.evaluates not in situation.evaluators:
+            yield (
+                "",
+                (
+                    "cannot tell which of several models to evaluate: pass evaluators={'"
+                    + self.evaluates
+                    + "': ...} to "
+                    "attach_hooks(), or set test_fn to a function of the models and the data"
+                ),
+            )
 
     def monitors(self) -> Mapping[str, str]:
         return {self.metric: self.rule} if self.save_best else {}
@@ -139,42 +156,45 @@ class EvalHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         """Run the evaluation that a signal prevented before the run was resumed."""
         if self.evaluate_at_start and runner.global_step == 0:
-            self.evaluate(runner)
+            self._evaluate_when_due(runner)
             return
         step, length, unit = runner.global_step, runner.trainer_state.epoch_length, self.when.unit
         done = runner.trainer_state.epoch if unit == "epoch" else step
-        between_epochs = length is not None and step % length == 0
+        between_epochs = length is not None and (step - runner.state.length_offset) % length == 0
         possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))
         if possible and self.when.due(done) and self.state.evaluated_at != step:
-            self.evaluate(runner)
+            self._evaluate_when_due(runner)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self.evaluate(runner)
+        self._evaluate_when_due(runner)
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
         if runner.state.epoch_complete and not runner.state.aborting:
-            self.evaluate(runner)
+            self._evaluate_when_due(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
         if runner.state.evaluating != self.evaluates or not self.save_best:
             return
+        if is_training_name(self.evaluates) and self.given.isdisjoint(("metric", "save_best")):
+            # Nothing is ranked by training data unless it was asked for.
+            return
         metric = self._published_metric(runner)
         try:
-            score = fresh_score(runner, metric)
+            ranked = fresh_score(runner, metric)
         except MetricError:
             if "metric" in self.given or "save_best" in self.given:
                 raise
             return
-        if score is not None:
+        if ranked is not None:
             epoch, rule = int(runner.trainer_state.epoch), rule_for(self.metric, self.rule)
-            runner.best.offer(metric, score, step=runner.global_step, epoch=epoch, rule=rule)
+            runner.best.offer(ranked.name, ranked.score, step=runner.global_step, epoch=epoch, rule=rule)
 
     def after_train(self, runner: Runner) -> None:
         done = runner.trainer_state.epoch if self.when.unit == "epoch" else runner.global_step
         if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.state.aborting:
-            self.evaluate(runner)
+            self._evaluate_when_due(runner)
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
         """Return what a call of this method leads to in a simulated run."""
@@ -186,7 +206,7 @@ class EvalHook(BaseHook):
         return (kind,) if at_end else ()
 
     def evaluate(self, runner: Runner) -> dict[str, Any]:
-        """Run the evaluation now, and restore the modes of the modules of the model."""
+        """Run the evaluation now; leave modules in their modes and random generators in their states."""
         import torch
 
         # Set first: a checkpoint of this step may be saved at the end of the evaluation.
@@ -194,24 +214,30 @@ class EvalHook(BaseHook):
         engine, loader = runner.evaluators[self.evaluates], self.loader
         if loader is None:
             raise ConfigError([Problem("dataloader", f"there is no service {self._loader_name!r}")])
-        modules = list(runner.model.modules()) if isinstance(runner.model, torch.nn.Module) else []
+        modules = [part for one in each(runner.model) if isinstance(one, torch.nn.Module) for part in one.modules()]
         modes = [module.training for module in modules]
-        random_before = random_state()
         try:
             # FSDP2 needs version counters of gathered tensors, which tensors in inference mode lack.
             without_gradients = torch.no_grad() if is_sharded(runner.model) else torch.inference_mode()
-            with without_gradients, self._shared(runner, engine, loader) as data:
+            with preserve_rng(loader), without_gradients, self._shared(runner, engine, loader) as data:
                 engine.run([data] if self.test_fn else data)
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-        if runner.state.aborting:
-            # It may be incomplete: when the run is resumed, it is repeated with the same random numbers.
-            self.state.evaluated_at = -1
-            set_random_state(random_before)
         if self.efficient_test:
             engine.state.batch = engine.state.output = None
         return dict(engine.state.metrics)
+
+    def _evaluate_when_due(self, runner: Runner) -> None:
+        """Run an evaluation that a signal may cut short: a resumed run repeats it, with the same random numbers."""
+        options = runner.evaluation_options
+        before, options.repeated = options.repeated, runner.evaluators[self.evaluates]
+        try:
+            self.evaluate(runner)
+        finally:
+            options.repeated = before
+        if runner.state.aborting:
+            self.state.evaluated_at = -1
 
     @contextlib.contextmanager
     def _shared(self, runner: Runner, engine: Any, loader: Any) -> Iterator[Any]:
@@ -237,7 +263,9 @@ class EvalHook(BaseHook):
             runner.logger.info("metrics that synchronise themselves: %s", ", ".join(shared.not_merged))
         runner.evaluation_options.shared = shared
         try:
-            with without_syncs(runner.model):
+            with contextlib.ExitStack() as stack:
+                for model in each(runner.model):
+                    stack.enter_context(without_syncs(model))
                 yield data
         finally:
             runner.evaluation_options.shared = before
@@ -257,23 +285,23 @@ class EvalHook(BaseHook):
         return self._sharded
 
     def _run_test_fn(self, model: Any, loader: Any) -> dict[str, Any]:
-        """Return the metrics of ``test_fn``, gathered from all ranks."""
-        assert self.test_fn is not None
+        """Return the metrics of ``test_fn``, gathered from all ranks; if it fails on one, raise on all."""
+        test_fn, sharded = self.test_fn, self._sharded
+        assert test_fn is not None
         if world_size() == 1:
-            return dict(self.test_fn(model, loader))
-        sharded = self._sharded
+            return dict(test_fn(model, loader))
         if self.gather == "first" or sharded is None or sharded.loader is not loader:
             # All ranks call it, as a sharded model needs all of them; the result of rank 0 counts.
-            return dict(broadcast_object(dict(self.test_fn(model, loader))))
+            return dict(broadcast_object(fail_on_all_ranks(lambda: dict(test_fn(model, loader)))))
         samples = sharded.shard.samples
-        found = dict(self.test_fn(model, loader)) if samples else {}
+        found = fail_on_all_ranks(lambda: dict(test_fn(model, loader)) if samples else {})
         return weighted_means(all_gather([found, samples]))
 
     def _published_metric(self, runner: Runner) -> str:
         """Return the name under which this evaluation publishes the metric, such as ``val_hard_accuracy``."""
-        first = next(name for name in runner.evaluators if name != "test")
         own = f"{self.evaluates}_{self.metric}"
-        return own if self.evaluates != first and own in runner.metrics else self.metric
+        is_main = self.evaluates == main_evaluator(runner.evaluators)
+        return own if not is_main and own in runner.metrics else self.metric
 
     @property
     def _loader_name(self) -> str | None:
@@ -287,7 +315,8 @@ class EvalHook(BaseHook):
         if self.test_fn is not None:
 
             def step(engine: Engine, loader: Any) -> None:
-                runner.model.eval()
+                for model in each(runner.model):
+                    model.eval()
                 engine.state.metrics = self._run_test_fn(runner.model, loader)
 
             return Engine(step)

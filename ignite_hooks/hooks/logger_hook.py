@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -15,11 +15,14 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import LossReporter
+from ignite_hooks.measure.pace import Pace, iterations_left
+from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
-from ignite_hooks.run.logger import LOGGER_NAME
-from ignite_hooks.run.metrics import evaluated
+from ignite_hooks.run.logger import LOGGER_NAME, SHARED, OwnLines
+from ignite_hooks.run.metrics import Evaluated, evaluated
+from ignite_hooks.terminal import ColouredLines, takes_colour
 from ignite_hooks.text import clock, columns, counted, number, padded
 from ignite_hooks.writers.console import evaluation_line, training_line
 
@@ -35,6 +38,9 @@ LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
 class LoggerHook(BaseHook):
     """Log losses, learning rates, speed and the results of evaluations.
 
+    Times and the time left are those of the service ``timer``; without an IterTimerHook the hook measures the mean time
+    of an iteration itself, evaluations left out.
+
     Lines go to stderr if the script has not set up logging; rank 0 also keeps them in ``logs`` of the work directory.
 
     Args:
@@ -42,6 +48,7 @@ class LoggerHook(BaseHook):
         by_epoch: Whether iterations are counted and losses averaged within their epoch, or throughout the run.
         log_metric_by_epoch: Whether the results of an evaluation are shown with the epoch, or with the iteration.
         ignore_last: Whether a rest of an epoch that is shorter than the interval gets no line.
+        loss: Where the loss is in what a step returns: an index, a key or a function of it; as attach_hooks(loss=...).
 
     Reads: outputs, optimizer, metrics, best, timer.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -51,9 +58,12 @@ class LoggerHook(BaseHook):
     by_epoch: bool = True
     log_metric_by_epoch: bool = True
     ignore_last: bool = True
+    loss: int | str | Callable[[Any], Any] | None = None
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.monotonic)
+
+    also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
 
     # The log is open for the lines of all other hooks; the line of an epoch comes before that of its evaluation.
     point_priority: ClassVar[Mapping[str, int]] = {
@@ -63,18 +73,23 @@ class LoggerHook(BaseHook):
         "cleanup": 0,
     }
 
+    custom_points: ClassVar[Sequence[str]] = ("after_training_data",)
+
     def __post_init__(self) -> None:
-        self._losses = LossReporter(self.interval)
-        self._handlers: list[logging.Handler] = []
-        self._undo_level: Callable[[], None] | None = None
+        self._losses = LossReporter(self.when.iterations)
+        self._pace, self._in_epoch = Pace(lambda: self.clock()), False
+        self._opened = contextlib.ExitStack()
         self._began = 0.0
         self._began_at_time = 0.0
         self._is_main = True
 
     @property
     def when(self) -> When:
-        """By iterations, even if ``by_epoch`` is set, which is about the averages."""
-        return When(self.interval, "iter")
+        """Its interval counts iterations, even if ``by_epoch`` is set, which is about the averages."""
+        return schedule_of(self, by_epoch=False)
+
+    def attached(self) -> None:
+        self.runner.loss_source.choose(self.loss)
 
     def before_run(self, runner: Runner) -> None:
         self._losses.begin(runner)
@@ -83,9 +98,14 @@ class LoggerHook(BaseHook):
         if self._is_main:
             self._open(runner)
 
-    def before_train_epoch(self) -> None:
+    def before_train(self, runner: Runner) -> None:
+        self._pace.begin(runner.global_step)
+
+    def before_train_epoch(self, runner: Runner) -> None:
         if self.by_epoch:
             self._losses.restart()
+            self._pace.restart(runner.global_step)
+        self._pace.resume()
 
     def after_train_iter(self, outputs: Any) -> None:
         self._losses.add(outputs)
@@ -97,9 +117,20 @@ class LoggerHook(BaseHook):
 
     def after_train_epoch(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
         # Nothing else is logged in an epoch that is shorter than the interval.
-        if self.by_epoch and (not self.ignore_last or runner.batch_idx + 1 < self.interval):
+        rest = self.by_epoch and (not self.ignore_last or self._losses.is_overdue(runner, self.when.unit == "iter"))
+        if self.when.due(runner.epoch + 1) if self.when.unit == "epoch" else rest:
             self._log(runner, optimizer, timer)
+        self._pace.pause()
         self._report(runner, "train")
+
+    def before_val(self) -> None:
+        self._in_epoch = self._pace.pause()
+
+    def after_val(self) -> None:
+        if self._in_epoch:
+            self._pace.resume()
+
+    before_test, after_test = before_val, after_val
 
     def after_val_epoch(self, runner: Runner) -> None:
         self._report(runner, "val")
@@ -107,8 +138,12 @@ class LoggerHook(BaseHook):
     def after_test_epoch(self, runner: Runner) -> None:
         self._report(runner, "test")
 
+    def after_training_data(self, runner: Runner, measured: Evaluated) -> None:
+        """Log the metrics of an evaluator that the script has run over the training data."""
+        self._write(runner, measured, "train")
+
     def after_train(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
-        if not self.by_epoch and (not self.ignore_last or runner.global_step < self.interval):
+        if not self.by_epoch and (not self.ignore_last or runner.global_step < self.when.iterations):
             self._log(runner, optimizer, timer)
 
     def after_run(self, runner: Runner) -> None:
@@ -119,24 +154,19 @@ class LoggerHook(BaseHook):
 
     def cleanup(self, runner: Runner) -> None:
         self._losses.end()
-        logger = logger_of(runner)
-        for handler in self._handlers:
-            logger.removeHandler(handler)
-            handler.close()
-        self._handlers.clear()
-        if self._undo_level is not None:
-            self._undo_level()
-            self._undo_level = None
+        self._opened.close()
 
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
         """Log what was measured since the last line."""
         if not self._is_main:
             self._losses.restart()
             return
+        remaining = iterations_left(runner.trainer_state, runner.state.length_offset)
+        measured = self._pace.figures(runner.global_step, remaining)
         found = self._losses.report(runner, optimizer)
         if found is None:
             return
-        figures = timer.figures() if hasattr(timer, "figures") else {}
+        figures = timer.figures() if hasattr(timer, "figures") else measured
         if found.scalars:
             runner.writer.write_measured(found.scalars, found.step, kind="train", epoch=found.epoch)
         if self.by_epoch:
@@ -148,7 +178,11 @@ class LoggerHook(BaseHook):
 
     def _report(self, runner: Runner, kind: str) -> None:
         """Log the metrics of an engine at the end of its epoch."""
-        if not is_main_process() or not (found := evaluated(runner, kind)).metrics:
+        if is_main_process():
+            self._write(runner, evaluated(runner, kind), kind)
+
+    def _write(self, runner: Runner, found: Evaluated, kind: str) -> None:
+        if not self._is_main or not found.metrics:
             return
         runner.writer.write_measured(found.scalars, found.step, kind=kind, epoch=found.epoch)
         epoch, iteration = padded(found.epoch, runner.max_epochs), padded(found.step, runner.max_iters)
@@ -163,20 +197,22 @@ class LoggerHook(BaseHook):
     def _open(self, runner: Runner) -> None:
         logger = logger_of(runner)
         if logger.name == LOGGER_NAME:
-            if not is_heard(logger):
-                self._add(logger, logging.StreamHandler())
-            if logger.level == logging.NOTSET:
-                logger.setLevel(logging.INFO)
-                self._undo_level = lambda: logger.setLevel(logging.NOTSET)
+            self._opened.enter_context(SHARED.heard(lambda: _formatted(logging.StreamHandler())))
         folder = runner.work_dir / "logs"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log"
-        self._add(logger, LogFile(path, encoding="utf-8", delay=True))
+        file = LogFile(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log", encoding="utf-8", delay=True)
+        own = OwnLines(getattr(runner.logger, "number", None))
+        self._opened.enter_context(own.opened())
+        file.addFilter(own)
+        logger.addHandler(_formatted(file))
+        self._opened.callback(file.close)
+        self._opened.callback(logger.removeHandler, file)
 
-    def _add(self, logger: logging.Logger, handler: logging.Handler) -> None:
-        handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%d %H:%M:%S"))
-        logger.addHandler(handler)
-        self._handlers.append(handler)
+
+def _formatted(handler: logging.Handler) -> logging.Handler:
+    lines = ColouredLines if takes_colour(getattr(handler, "stream", None)) else logging.Formatter
+    handler.setFormatter(lines(LINE, "%Y-%m-%d %H:%M:%S"))
+    return handler
 
 
 class LogFile(logging.FileHandler):
@@ -202,16 +238,6 @@ def logger_of(runner: Runner) -> logging.Logger:
     logger = runner.logger
     behind = logger.parent if isinstance(logger, logging.Logger) else None
     return behind or logging.getLogger(LOGGER_NAME)
-
-
-def is_heard(logger: logging.Logger) -> bool:
-    """Return whether the script has set up logging for a logger."""
-    current: logging.Logger | None = logger
-    while current is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
-            return True
-        current = current.parent if current.propagate else None
-    return False
 
 
 def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:

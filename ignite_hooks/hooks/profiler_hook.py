@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Ge
 
-from ignite_hooks.distributed.collectives import is_main_process
+from ignite_hooks.distributed.collectives import is_main_process, world_size
 from ignite_hooks.drawing.profile import draw_profile, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import profile_findings
+from ignite_hooks.measure.known_causes import circumstances_of
 from ignite_hooks.measure.machine import trim_memory
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.measure.profile import Cycles, Profile, as_markdown, read_events, sections
+from ignite_hooks.model.parts import each
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import NEVER, When
@@ -244,6 +246,9 @@ class ProfilerHook(BaseHook):
         # Without an epoch to warm up, the first iteration of the epoch is the warm-up.
         self._recording = stage == "active" and not (self.by_epoch and self._cycles.warmup == 0)
         self._recorded_iterations = 0
+        loader = runner.trainer.state.dataloader
+        self._profile.circumstances = circumstances_of(runner.data_batch, each(runner.optimizer), loader)
+        self._profile.ranks = world_size()
         self._torch = profile(
             activities=supported_activities(),  # type: ignore[no-untyped-call]
             schedule=lambda _: ProfilerAction.RECORD if self._recording else ProfilerAction.WARMUP,

@@ -11,7 +11,8 @@ from annotated_types import Ge, Le
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import SettingError
-from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
+from ignite_hooks.model.parts import is_several
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 
@@ -93,10 +94,12 @@ class _Pictures(BaseHook):
     def _start_thread(self, runner: Runner) -> DrawingThread:
         from ignite_hooks.drawing.thread import DrawingThread
 
-        folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
+        folder = None
+        if self.save:  # asking for the service makes its folder
+            folder = runner.get_service("visualization_dir") if self.out_dir is None else runner.work_dir / self.out_dir
         return DrawingThread(
             self.name or type(self).__name__,
-            folder=folder if self.save else None,
+            folder=folder,
             sink=runner.writer,
             show=self.show,
             backend=self.backend,
@@ -149,7 +152,8 @@ class VisualizationHook(_Pictures):
         mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
         std: Standard deviation the images were divided by, by channel.
         extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
-        contents: Pictures to draw: predictions, feature_map, attention, cam, gradient.
+        contents: Pictures to draw: predictions, feature_map, attention, cam, gradient; what a model cannot have is left
+            out, with one warning.
         class_names: Names of the classes.
         order: Samples of the batch to draw: the first, the worst or the most uncertain.
         cam: Method of class activation maps: grad_cam, or layer_cam for finer maps.
@@ -172,6 +176,21 @@ class VisualizationHook(_Pictures):
     max_features: Annotated[int, Ge(1)] = 16
     smooth: Annotated[int, Ge(1)] = 8
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._left_out: set[str] = set()
+        """Contents that the model cannot have."""
+
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if "model" in situation.several and (asked := [one for one in self.contents if one != "predictions"]):
+            yield (
+                "contents",
+                f"{', '.join(asked)}: one model is explained, and this run has several: draw predictions only",
+            )
+
+    def before_run(self) -> None:
+        self._left_out.clear()
+
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
         from ignite_hooks.drawing.samples import copy_of, ranked
 
@@ -183,7 +202,7 @@ class VisualizationHook(_Pictures):
         note = "" if isinstance(chosen, int) else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
         if "predictions" in self.contents:
             yield "predictions", partial(self._paint_predictions, own, title, note)
-        if explanations := [content for content in self.contents if content != "predictions"]:
+        if explanations := [one for one in self.contents if one != "predictions" and one not in self._left_out]:
             inputs = copy_of(samples.images if samples.inputs is None else samples.inputs, chosen)
             painters: Mapping[Content, Callable[[Any, Any, Samples, str], Iterator[Painting]]] = {
                 "cam": self._cam,
@@ -192,7 +211,18 @@ class VisualizationHook(_Pictures):
                 "feature_map": self._feature_map,
             }
             for content in explanations:
-                yield from painters[content](model_of(runner), inputs, own, title)
+                yield from self._possible(content, painters[content](model_of(runner), inputs, own, title))
+
+    def _possible(self, content: str, pictures: Iterator[Painting]) -> Iterator[Painting]:
+        """Yield the pictures of a content; leave it out from now on, and say so, if the model cannot have it."""
+        from ignite_hooks.drawing.explain import ImpossibleError
+
+        try:
+            yield from pictures
+        except ImpossibleError as error:
+            self._left_out.add(content)
+            name = self.name or type(self).__name__
+            self.runner.logger.warning("%s: contents: no %s from now on: %s", name, content, error)
 
     def _paint_predictions(self, own: Samples, title: str, note: str) -> Any:
         from ignite_hooks.drawing.figures import classification
@@ -233,10 +263,12 @@ class VisualizationHook(_Pictures):
         return heats(self._images(own), maps, captions=captions, title=title, note=note)
 
     def _attention(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
-        from ignite_hooks.drawing.explain import attention_maps, rollout
+        from ignite_hooks.drawing.explain import ImpossibleError, attention_maps, rollout
         from ignite_hooks.drawing.figures import attentions
 
         maps = {name: values.cpu() for name, values in attention_maps(model, inputs[:4]).items()}
+        if not maps:
+            raise ImpossibleError("the model has no attention: leave this content out of the settings")
 
         def paint() -> Any:
             alike = len({tuple(values.shape[2:]) for values in maps.values()}) == 1
@@ -405,6 +437,10 @@ def model_of(runner: Runner) -> Any:
         raise ValueError(
             "the outputs hold no predictions, and there is no model to predict: "
             "let the step return (y_pred, y), or pass model=... to attach_hooks()"
+        )
+    if is_several(runner.model):
+        raise ValueError(
+            "the outputs hold no predictions, and there are several models: let the step return (y_pred, y)"
         )
     return runner.model
 

@@ -12,7 +12,9 @@ from ignite_hooks import BaseHook, Hook, attach_hooks
 from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.plan.methods import class_answers
 from ignite_hooks.plan.points import POINTS
+from ignite_hooks.plan.settings_digest import fields_of
 from ignite_hooks.plan.simulate import PlanSimulation
+from ignite_hooks.registry import HOOKS
 from tests.tools import echo_trainer
 
 
@@ -50,6 +52,24 @@ def test_settings_come_by_name_or_as_one_mapping(made: Any, interval: int, given
     hook = made()
     assert hook.interval == interval
     assert hook.given == given
+
+
+def hooks_with_paths() -> list[tuple[str, str]]:
+    found = []
+    for name in sorted(HOOKS):
+        settings = fields_of(HOOKS.get(name)) or ()
+        found += [(name, setting.name) for setting in settings if setting.init and "Path" in str(setting.type)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "setting"), hooks_with_paths())
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_home_directory_is_known_in_objects_too(
+    name: str, setting: str, kind: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hook = HOOKS.get(name)(**{setting: kind("~/mine")})
+    assert Path(getattr(hook, setting)) == tmp_path / "mine"
 
 
 def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:

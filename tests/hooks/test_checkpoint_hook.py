@@ -5,6 +5,7 @@ import hashlib
 import logging
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,24 +19,21 @@ from torch import nn
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
 from ignite_hooks.store import FolderStore
+from ignite_hooks.store import folder as store_folder
+from ignite_hooks.store.buffers import Buffers
 from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.files import HashingFile
 from ignite_hooks.testing import tiny_run
+from tests.ranks import run_ranks
 
 NAN, INF = math.nan, math.inf
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+loss = nn.CrossEntropyLoss()
 BATCHES = [(X[i : i + 4], (X[i : i + 4].sum(1) > 0).long()) for i in range(0, 12, 4)]
 """Three iterations an epoch."""
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Skip fsync and threads: no file here must survive a crash, and threads slow down models as small as these."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def trained(
@@ -91,6 +89,7 @@ def opened(path: Path) -> Any:
         ({"every": "4 iter"}, 3, ["iter_4", "iter_8"]),
         ({"by_epoch": False, "interval": 4, "filename_tmpl": "model-{:05d}.pth"}, 3, ["model-00004", "model-00008"]),
         ({"filename_tmpl": "{}"}, 2, []),
+        ({"filename_tmpl": "第{}轮.pth", "max_keep_ckpts": 1}, 2, ["第2轮"]),
     ],
 )
 def test_periodic_files_come_in_their_interval_and_the_newest_stay(
@@ -108,11 +107,18 @@ def test_without_save_last_there_is_none(tmp_path: Path) -> None:
     assert names(tmp_path) == ["epoch_1.pth"]
 
 
-@pytest.mark.parametrize("out_dir", ["checkpoints", "a/b", "absolute"])
-def test_out_dir_takes_all_files(out_dir: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("out_dir", ["checkpoints", "a/b", "absolute", Path("a"), Path("~/b"), "~/b"])
+@pytest.mark.parametrize("ready", [False, True])
+def test_out_dir_takes_all_files(
+    out_dir: str | Path, ready: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "elsewhere" if out_dir == "absolute" else tmp_path / "work" / out_dir
+    if str(out_dir).startswith("~"):
+        folder = tmp_path / "b"
     given = str(folder) if out_dir == "absolute" else out_dir
-    runner, _ = trained(tmp_path / "work", {"type": "CheckpointHook", "out_dir": given}, scores=[1, 2])
+    hook = CheckpointHook(out_dir=given) if ready else {"type": "CheckpointHook", "out_dir": given}
+    runner, _ = trained(tmp_path / "work", hook, scores=[1, 2])
     assert names(folder) == ["last.pth", "epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
     assert names(tmp_path / "work") == []
     assert runner.work_dir / runner.best["accuracy"].file == folder / "best_accuracy_epoch_2.pth"
@@ -219,7 +225,7 @@ def test_an_epoch_file_includes_the_scripts_epoch_end_handlers(tmp_path: Path) -
 def test_without_a_model_missing_weights_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     attach_hooks(trainer := Engine(lambda engine, batch: 0.5), ["CheckpointHook"], work_dir=tmp_path)
     trainer.run([1])
-    assert "checkpoints will hold no weights: pass model=... to attach_hooks()" in caplog.text
+    assert "CheckpointHook does without it; pass model=... to attach_hooks()" in caplog.text
     assert "state_dict" not in opened(tmp_path / "last.pth")
 
 
@@ -277,7 +283,7 @@ def test_the_weights_in_the_best_file_give_its_metric(own_evaluator: bool, tmp_p
     runner.detach()
     record = runner.best["val/loss"]
     assert record.epoch < 6
-    assert record.file == f"best_val_loss_epoch_{record.epoch}.pth"
+    assert record.file == f"best_val%2Floss_epoch_{record.epoch}.pth"
     model.load_state_dict(opened(tmp_path / record.file)["state_dict"])
     assert create_supervised_evaluator(model, metrics).run(BATCHES).metrics["loss"] == record.score
 
@@ -285,14 +291,16 @@ def test_the_weights_in_the_best_file_give_its_metric(own_evaluator: bool, tmp_p
 @pytest.mark.parametrize(
     ("metric", "name"),
     [
-        ("val/acc", "best_val_acc_epoch_1.pth"),
-        ("top 5 acc", "best_top_5_acc_epoch_1.pth"),
+        ("val/acc", "best_val%2Facc_epoch_1.pth"),
+        ("top 5 acc", "best_top%205%20acc_epoch_1.pth"),
         ("AP@50", "best_AP@50_epoch_1.pth"),
+        ("精度", "best_精度_epoch_1.pth"),
     ],
 )
 def test_metric_names_become_file_names(metric: str, name: str, tmp_path: Path) -> None:
     published = metric.removeprefix("val/")
-    runner, _ = trained(tmp_path, {"type": "CheckpointHook", "best_metric": metric}, scores=[1], metric=published)
+    hook = {"type": "CheckpointHook", "best_metric": metric, "rule": "greater"}
+    runner, _ = trained(tmp_path, hook, scores=[1], metric=published)
     assert runner.best[metric].file == name
     assert (tmp_path / name).exists()
 
@@ -402,7 +410,7 @@ def test_a_worse_score_in_the_same_epoch_replaces_nothing(keep: int, expected: l
     [
         (["accuracy", "val_loss"], ["best_accuracy_epoch_2", "best_val_loss_epoch_3"]),
         ("val_loss", ["best_val_loss_epoch_3"]),
-        (["val/loss"], ["best_val_loss_epoch_3"]),
+        (["val/loss"], ["best_val%2Floss_epoch_3"]),
     ],
 )
 def test_several_metrics_have_a_best_each(save_best: Any, kept: list[str], tmp_path: Path) -> None:
@@ -423,6 +431,55 @@ def test_a_resumed_run_keeps_the_same_best_files(tmp_path: Path) -> None:
     trained(tmp_path / "parts", hook, scores=scores[:2])
     trained(tmp_path / "parts", hook, scores=scores[2:], epochs=5, resume="auto")
     assert names(tmp_path / "parts") == names(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "metrics", [("精度", "召回"), ("Acc", "acc"), ("a b", "a_b")], ids=["two scripts", "case", "punctuation"]
+)
+def test_each_metric_has_a_best_file_of_its_own(metrics: tuple[str, str], tmp_path: Path) -> None:
+    one, other = metrics
+    coming = iter([{one: 9, other: 1}, {one: 1, other: 2}, {one: 2, other: 3}])
+    trainer = create_supervised_trainer(model := nn.Linear(3, 2), torch.optim.SGD(model.parameters(), lr=0.1), loss)
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(next(coming)))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
+    hook = {"type": "CheckpointHook", "save_best": [one, other], "rule": "greater"}
+    runner = attach_hooks(trainer, [hook], work_dir=tmp_path, evaluators=evaluator)
+    trainer.run(BATCHES, max_epochs=3)
+    for metric, epoch in ((one, 1), (other, 3)):
+        assert opened(tmp_path / runner.best[metric].file)["meta"]["epoch"] == epoch
+    assert len([name for name in names(tmp_path) if name.startswith("best")]) == 2
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("by_new_best", [True, False])
+def test_best_files_do_not_pile_up_over_preemptions(keep: int, by_new_best: bool, tmp_path: Path) -> None:
+    """Each time the run is killed right after its best file, and continues from that."""
+    hook = {"type": "CheckpointHook", "keep_best": keep, "save_last": False, "interval": 1 if by_new_best else 100}
+    for session in range(6):
+        trained(tmp_path, hook, scores=[session], epochs=session + 1, resume="auto")
+        for path in tmp_path.glob("epoch_*.pth"):
+            path.unlink()
+        assert len([name for name in names(tmp_path) if name.startswith("best")]) <= keep + 1
+    trained(tmp_path, hook, scores=[0], epochs=7, resume="auto")
+    assert f"best_accuracy_epoch_{session + 1}.pth" in names(tmp_path)
+
+
+def test_a_run_resumed_from_earlier_keeps_best_files_it_has_not_reached(tmp_path: Path) -> None:
+    hook = {"type": "CheckpointHook", "max_keep_ckpts": -1}
+    trained(tmp_path, hook, scores=[1, 2, 3, 4])
+    trained(tmp_path, hook, scores=[5], epochs=2, resume="epoch_1.pth")
+    assert [name for name in names(tmp_path) if "best" in name] == [
+        "best_accuracy_epoch_2.pth",
+        "best_accuracy_epoch_4.pth",
+    ]
+    trained(tmp_path, hook, scores=[4, 4, 4], epochs=5, resume="epoch_2.pth")
+    assert [name for name in names(tmp_path) if "best" in name] == ["best_accuracy_epoch_2.pth"]
+
+
+def test_two_hooks_that_rank_one_metric_share_their_files(tmp_path: Path) -> None:
+    hooks = [{"type": "CheckpointHook", "name": f"keep{n}", "keep_best": n, "interval": 100} for n in (1, 3)]
+    trained(tmp_path, *hooks, scores=[1, 2, 3, 4])
+    assert [name for name in names(tmp_path) if "best" in name] == [f"best_accuracy_epoch_{n}.pth" for n in (2, 3, 4)]
 
 
 # -- slim files for release --------------------------------------------------------------------------------------
@@ -457,6 +514,23 @@ def test_missing_published_keys_are_reported_and_published_files_never_resumed(
 
 class Broken(Exception):
     """What the runs here fail with."""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_files_of_failures_go_with_the_end_of_a_run_that_saves_no_last(stopped: bool, tmp_path: Path) -> None:
+    class At:
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 5 and not runner.resumed_from:
+                raise Broken
+            if runner.global_step == 8 and stopped:
+                runner.stop("for a test")
+
+    hook = {"type": "CheckpointHook", "by_epoch": False, "interval": 100, "start": 3, "save_last": False}
+    with pytest.raises(HookError):
+        trained(tmp_path, hook, At(), epochs=3)
+    assert names(tmp_path) == ["iter_3.pth", "exception_iter_5.pth"]
+    trained(tmp_path, hook, At(), epochs=3, resume="auto")
+    assert names(tmp_path) == ["iter_3.pth", *(["exception_iter_5.pth"] if stopped else [])]
 
 
 def failing_run(folder: Path, where: str, **settings: Any) -> tuple[Any, nn.Module, list[dict[str, Any]]]:
@@ -680,7 +754,7 @@ def test_wrong_settings_are_refused_with_their_place(settings: dict[str, Any], m
         *["../{}.pth", "a/{}.pth", "/tmp/{}.pth", "..\\{}.pth", ".{}.pth", "\0{}.pth", "{:/>5}.pth"],
         *["last.pth", "epoch.pth", "{}_{}.pth", "{{}}.pth", ""],
         *["{0}.pth", "{epoch}.pth", "{0.__class__}.pth", "{.real}.pth", "{[0]}.pth", "{:{}}.pth", "{", "}", "{!x}"],
-        *["epoch {}.pth", "epoch_{}.pth\n", "épo_{}.pth", "{:5d}.pth", "{:0300d}.pth", "manifest.json{}"],
+        *["epoch {}.pth", "epoch_{}.pth\n", "épo\u200b_{}.pth", "{:5d}.pth", "{:0300d}.pth", "manifest.json{}"],
     ],
 )
 def test_a_template_without_valid_names_is_refused(template: str, tmp_path: Path) -> None:
@@ -740,11 +814,36 @@ def test_a_failed_best_save_keeps_the_former_best(
     assert names(tmp_path) == ["last.pth", "epoch_3.pth", "best_accuracy_epoch_3.pth"]
 
 
-def test_a_last_save_that_fails_is_an_error(full_disk: Callable[..., None], tmp_path: Path) -> None:
+def test_a_last_save_that_fails_ends_no_run_that_has_saved(
+    full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     full_disk("last")
+    runner, _ = trained(tmp_path, "CheckpointHook")
+    assert names(tmp_path) == ["epoch_1.pth"]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("cannot save last.pth: disk full")
+    assert "the run ends without its last state (saves that failed: 1): its newest checkpoint is epoch_1.pth" in line
+    assert (
+        runner.report()
+        .findings["CheckpointHook"][0]
+        .startswith("1 save failed: last.pth; the last: cannot save last.pth")
+    )
+
+
+def test_a_run_of_which_nothing_is_saved_fails(full_disk: Callable[..., None], tmp_path: Path) -> None:
+    full_disk("last", "epoch")
     with pytest.raises(HookError, match=r"CheckpointHook\.after_train failed .* cannot save last\.pth: disk full"):
         trained(tmp_path, "CheckpointHook")
-    assert names(tmp_path) == ["epoch_1.pth"]
+    assert names(tmp_path) == []
+
+
+def test_a_resumed_run_that_saves_nothing_has_what_it_resumed_from(
+    full_disk: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained(tmp_path, "CheckpointHook")
+    full_disk("last", "epoch")
+    trained(tmp_path, "CheckpointHook", resume="auto", epochs=2)
+    assert "its newest checkpoint is last.pth" in caplog.text
 
 
 def test_a_failed_deletion_is_reported_and_the_run_continues(
@@ -761,6 +860,88 @@ def test_a_failed_deletion_is_reported_and_the_run_continues(
     trained(tmp_path, {"type": "CheckpointHook", "max_keep_ckpts": 1}, scores=[1, 2])
     assert "cannot delete checkpoints: Permission denied" in caplog.text
     assert (tmp_path / "last.pth").exists()
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Return an event before which no file is written."""
+    opened, original = threading.Event(), store_folder.write_state
+
+    def wait_and_write(*arguments: Any) -> tuple[int, str]:
+        assert opened.wait(60)
+        return original(*arguments)
+
+    monkeypatch.setattr(store_folder, "write_state", wait_and_write)
+    yield opened
+    opened.set()
+
+
+def many_saves(folder: Path, disk: threading.Event, **settings: Any) -> Any:
+    """Return the runner of five iterations, each saved, on a disk that is slow until before the last."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss())
+    hook = {"type": "CheckpointHook", "by_epoch": False, "max_keep_ckpts": -1, "save_best": False, **settings}
+    runner = attach_hooks(trainer, [hook], work_dir=folder, model=model, optimizer=optimizer)
+
+    def free() -> None:
+        disk.set()
+        runner.checkpoints.wait_until_finished()
+
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=5), free)
+    trainer.run([BATCHES[0]] * 5, max_epochs=1)
+    return runner
+
+
+def test_with_skip_what_would_wait_is_left_out_and_listed(
+    slow_disk: threading.Event, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = many_saves(tmp_path, slow_disk, when_busy="skip")
+    assert sorted(names(tmp_path)) == ["iter_1.pth", "iter_2.pth", "iter_5.pth", "last.pth"]
+    assert caplog.text.count("is left out") == 1
+    (line,) = runner.report().findings["CheckpointHook"]
+    assert line.startswith("2 saves left out (when_busy: skip)")
+    assert line.endswith("iter_3.pth, iter_4.pth")
+
+
+def skip_together(work_dir: str) -> list[str]:
+    """Return what the report of a rank lists, after a run in which rank 0 alone knows that a save would wait."""
+    opened, original = threading.Event(), store_folder.write_state
+
+    def wait_and_write(*arguments: Any) -> tuple[int, str]:
+        assert opened.wait(60)
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_folder, "write_state", wait_and_write)
+        return list(many_saves(Path(work_dir), opened, when_busy="skip").report().findings["CheckpointHook"])
+
+
+@pytest.mark.slow
+def test_ranks_leave_out_the_same_saves(tmp_path: Path) -> None:
+    first, second = run_ranks(skip_together, str(tmp_path))
+    assert first == second
+    assert first[0].endswith("iter_2.pth, iter_3.pth, iter_4.pth")
+    assert sorted(names(tmp_path)) == ["iter_1.pth", "iter_5.pth", "last.pth"]
+
+
+def test_by_default_every_save_waits_and_a_long_wait_is_said_once(
+    slow_disk: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = Buffers.acquire
+
+    def acquire(self: Buffers, *arguments: Any, **more: Any) -> Any:
+        self.waited += 7.2
+        return original(self, *arguments, **more)
+
+    slow_disk.set()
+    monkeypatch.setattr(Buffers, "acquire", acquire)
+    runner = many_saves(tmp_path, slow_disk)
+    assert len(names(tmp_path)) == 6
+    assert caplog.text.count("iter_1.pth waited 7.2 s for the checkpoint before it to be written") == 1
+    assert caplog.text.count("to be written") == 1
+    (line,) = runner.report().findings["CheckpointHook"]
+    assert line.startswith("training waited 36.0 s in 5 saves")
 
 
 def test_an_unwritable_folder_fails_before_the_training(tmp_path: Path) -> None:
@@ -806,14 +987,13 @@ def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_its_configuration_file_says_every_default_and_runs(tmp_path: Path) -> None:
-    import dataclasses
-
     from ignite_hooks import load_config
+    from ignite_hooks.plan.settings_digest import fields_of
 
     path = Path(__file__).parents[2] / "configs/checkpoint_hook.yaml"
     assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
     entry: Any = load_config(path)["hooks"][-1]
-    fields = {f.name: f.default for f in dataclasses.fields(CheckpointHook) if f.init and f.name != "priority"}
+    fields = {f.name: f.default for f in fields_of(CheckpointHook) or () if f.init and f.name != "priority"}
     assert {"type": "CheckpointHook", **fields} == dict(entry)
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

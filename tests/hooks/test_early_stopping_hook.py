@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,7 @@ BATCHES = [(X[:4], (X[:4].sum(1) > 0).long()), (X[4:], (X[4:].sum(1) > 0).long()
 """Two iterations an epoch."""
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use one thread, which is fastest for models as small as these, and skip syncing files to the disk."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 class Scored:
@@ -250,7 +242,7 @@ SCORES = [1, 5, 4, 6, 3, 5, 4, 2, 9, 9]
 """The best is the fourth."""
 
 
-@pytest.mark.parametrize("best_metric", ["val_accuracy", "loss"], ids=["in the best file", "in no other file"])
+@pytest.mark.parametrize("best_metric", ["val_accuracy", "train_loss"], ids=["in the best file", "in no other file"])
 @pytest.mark.parametrize("interrupted_after", range(1, 8))
 def test_a_resumed_run_stops_at_the_same_epoch_and_weights(
     interrupted_after: int, best_metric: str, tmp_path: Path
@@ -369,14 +361,13 @@ def test_weights_to_restore_need_a_model(tmp_path: Path) -> None:
 
 
 def test_its_configuration_file_has_all_defaults_and_runs(tmp_path: Path) -> None:
-    import dataclasses
-
     from ignite_hooks import load_config
+    from ignite_hooks.plan.settings_digest import fields_of
 
     path = Path(__file__).parents[2] / "configs/early_stopping_hook.yaml"
     assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
     entry: Any = load_config(path)["hooks"][-1]
-    fields = {f.name: f.default for f in dataclasses.fields(EarlyStoppingHook) if f.init and f.name != "priority"}
+    fields = {f.name: f.default for f in fields_of(EarlyStoppingHook) or () if f.init and f.name != "priority"}
     assert {"type": "EarlyStoppingHook", **fields} == dict(entry)
     model, criterion = nn.Linear(3, 2), nn.CrossEntropyLoss()
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), criterion)

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,14 @@ from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, atta
 from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at
 from ignite_hooks.model.averaging_kernels import TOGETHER
 from ignite_hooks.testing import failing_at
+from tests.gan import gan
 from tests.ranks import run_ranks
 
 NAN = math.nan
 Weights = dict[str, Tensor]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Skip fsync and threads: no file here must survive a crash, and threads slow down models as small as these."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def copies(tensors: Any) -> Weights:
@@ -227,6 +220,20 @@ def test_training_goes_as_without_it(tmp_path: Path) -> None:
     for settings in ({}, {"overlap": True}, {"evaluate": "both", "update_buffers": True}):
         training = Training(tmp_path / str(settings), {"type": "EvalHook"}, ema=settings).run()
         assert all(same(training.steps[n], plain.steps[n]) for n in plain.steps)
+
+
+@pytest.mark.parametrize("ema", [{}, {"update_buffers": True}])
+def test_evaluating_in_training_mode_changes_no_statistics_of_the_training(ema: dict[str, Any], tmp_path: Path) -> None:
+    """A script may forget `model.eval()`, or want the statistics of the batch."""
+    plain = Training(tmp_path / "plain", ema=ema).run()
+    training = Training(tmp_path / "evaluated", ema=ema)
+    evaluator = Engine(lambda engine, batch: training.model.train()(batch[0] + 100))
+    runner = training.runner
+    runner.installation.add_evaluator("far", evaluator)
+    training.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(training.data))
+    training.run()
+    assert same(training.shown(), plain.shown())
+    assert same(training.average(), plain.average())
 
 
 def test_without_a_model_it_cannot_run(tmp_path: Path) -> None:
@@ -868,3 +875,84 @@ def test_sharded_weights_are_averaged_shard_by_shard(poisoned: int, tmp_path: Pa
     found = run_ranks(in_each_process, str(tmp_path), poisoned)
     good = {"sharded": True, "averages": True, "evaluated": True, "raw again": True, "skipped": skipped}
     assert found == [good, good]
+
+
+# -- several models -----------------------------------------------------------------------------------------------
+
+EMA_OF_GAN = {"type": "EMAHook", "momentum": 0.8, "warm_up": 0}
+SAVE_EACH = {"type": "CheckpointHook", "by_epoch": False, "interval": 3, "max_keep_ckpts": -1}
+
+
+@pytest.mark.parametrize(
+    ("form", "models", "averaged"),
+    [("mapping", None, ["g", "d"]), ("mapping", ["g"], ["g"]), ("list", None, ["0", "1"]), ("list", ["1"], ["1"])],
+)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_or_all_of_several_models_are_averaged(
+    form: Any, models: Any, averaged: list[str], overlap: bool, tmp_path: Path
+) -> None:
+    ema = {**EMA_OF_GAN, "models": models, "overlap": overlap}
+    run = gan(tmp_path, [SAVE_EACH, ema], form)
+    by_name = dict(zip(["g", "d"] if form == "mapping" else ["0", "1"], (run.g, run.d), strict=True))
+    wanted = {name: copies(dict(by_name[name].named_parameters())) for name in averaged}
+
+    def update() -> None:
+        for name, values in wanted.items():
+            for key, weight in by_name[name].named_parameters():
+                values[key] = 0.8 * values[key] + 0.2 * weight.detach()
+
+    run.trainer.add_event_handler(Events.ITERATION_COMPLETED, update)
+    run.run(1)
+    saved = torch.load(tmp_path / "iter_3.pth", weights_only=True)
+    assert list(saved["ema_state_dict"]) == averaged
+    final = torch.load(tmp_path / "last.pth", weights_only=True)["ema_state_dict"]
+    for name in averaged:
+        assert final[name].keys() == by_name[name].state_dict().keys()
+        for key, _ in by_name[name].named_parameters():
+            torch.testing.assert_close(final[name][key], wanted[name][key])
+        assert not same(final[name], by_name[name].state_dict())
+
+
+def test_averages_of_several_models_resume_with_the_same_bits(tmp_path: Path) -> None:
+    hooks = [SAVE_EACH, {**EMA_OF_GAN, "models": ["g"]}]
+    gan(tmp_path / "whole", hooks).run(3)
+    first = gan(tmp_path / "cut", hooks, fail_at=8)
+    with pytest.raises(ZeroDivisionError):
+        first.run(3)
+    gan(tmp_path / "cut", hooks, resume="iter_3.pth").run(3)
+    whole, cut = (torch.load(tmp_path / name / "last.pth", weights_only=True) for name in ("whole", "cut"))
+    assert same(whole["ema_state_dict"]["g"], cut["ema_state_dict"]["g"])
+
+
+def test_a_checkpoint_holds_raw_weights_of_several_while_averages_are_in_them(tmp_path: Path) -> None:
+    run = gan(tmp_path, [{**EMA_OF_GAN, "models": ["g"]}])
+    run.run(1)
+    raw = copies(run.g.state_dict())
+    with run.runner.hooks["EMAHook"].swap():
+        assert not torch.equal(run.g[0].weight, raw["0.weight"])
+        saved = torch.load(run.runner.save_checkpoint("now.pth"), weights_only=True)
+    assert same(saved["state_dict"]["g"], raw)
+    assert same(saved["state_dict"]["d"], run.d.state_dict())
+    assert torch.equal(run.g[0].weight, raw["0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("models", "given", "message"),
+    [
+        (["gen"], {}, r"EMAHook\.models: there is no model 'gen': the models are g, d"),
+        (["g"], {"model": nn.Linear(2, 2)}, r"EMAHook\.models: names models, and this run has one model: remove it"),
+        ([], {}, r"EMAHook\.models: is empty: name at least one model, or remove it"),
+    ],
+)
+def test_models_that_are_not_there_are_refused_before_the_run(
+    models: list[str], given: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gan(tmp_path, [{**EMA_OF_GAN, "models": models}], **given)
+
+
+def test_averages_of_other_models_are_an_error_that_names_both(tmp_path: Path) -> None:
+    gan(tmp_path, [SAVE_EACH, {**EMA_OF_GAN, "models": ["g"]}]).run(1)
+    message = r"it holds averages of g, and EMAHook averages g, d: set its models to \['g'\]"
+    with pytest.raises(HookError, match=message):
+        gan(tmp_path, [SAVE_EACH, EMA_OF_GAN], resume="auto").run(2)

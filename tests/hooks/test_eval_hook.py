@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
 from ignite.metrics import Accuracy, Loss
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.eval_hook import EvalHook
@@ -26,15 +28,6 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 DATA, VAL, HARD, TEST = batches(3), batches(2), batches(4), batches(5)
 """Three iterations an epoch."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread: more only slow down models as small as these."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Log(BaseHook):
@@ -349,6 +342,92 @@ def test_evaluating_does_not_change_what_is_trained(tmp_path: Path) -> None:
     assert all(torch.equal(weights[0][name], other[name]) for other in weights[1:] for name in other)
 
 
+class Noisy:
+    """Data that draws from every global generator."""
+
+    def __init__(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        self.pairs = [(x, y) for xs, ys in pairs for x, y in zip(xs, ys, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = self.pairs[index]
+        return x + random.random() + float(numpy.random.rand()) + torch.rand(3), y
+
+
+def noisy(generator: torch.Generator | None = None, **options: Any) -> DataLoader[Any]:
+    data: Any = Noisy(VAL)
+    return DataLoader(data, 4, shuffle=True, generator=generator, **options)
+
+
+def own_batches(generator: torch.Generator) -> DataLoader[Any]:
+    data: Any = Noisy(VAL)
+    return DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data, generator=generator), 4, False))
+
+
+LOADERS: dict[str, Callable[[torch.Generator], Any]] = {
+    "in order": lambda generator: DataLoader(Noisy(VAL), 4),  # type: ignore[arg-type]
+    "shuffled": lambda generator: noisy(),
+    "workers": lambda generator: noisy(num_workers=1),
+    "the generator of training": noisy,
+    "a batch sampler with the generator of training": own_batches,
+}
+
+
+def weights_with(folder: Path, hooks: Any, make: Callable[[torch.Generator], Any], ours: bool) -> dict[str, Any]:
+    """Return what a script trains that evaluates on a loader with our hooks, or does not."""
+    random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
+    generator, data = torch.Generator().manual_seed(1), Noisy(DATA)
+    train: Any = DataLoader(data, 4, shuffle=True, generator=generator)  # type: ignore[arg-type]
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    loss = nn.CrossEntropyLoss()
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.5), loss)
+    evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy(), "loss": Loss(loss)})
+    loader = make(generator)
+    if ours:
+        attach_hooks(trainer, hooks, model=model, evaluators=evaluator, val_loader=loader, work_dir=folder)
+    trainer.run(train, max_epochs=3)
+    return dict(model.state_dict())
+
+
+class Validates(BaseHook):
+    """A hook of a user that evaluates by hand."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.validate()
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize(
+    "make_hooks",
+    [lambda: None, lambda: [{"type": "EvalHook", "every": "2 iter", "evaluate_at_start": True}], lambda: [Validates()]],
+    ids=["default hooks", "at the start and in mid-epoch", "validate in a hook"],
+)
+def test_with_our_evaluations_and_without_weights_are_equal(make_hooks: Any, loader: str, tmp_path: Path) -> None:
+    alone = weights_with(tmp_path, make_hooks(), LOADERS[loader], ours=False)
+    evaluated = weights_with(tmp_path, make_hooks(), LOADERS[loader], ours=True)
+    assert all(torch.equal(alone[name], evaluated[name]) for name in alone)
+
+
+def drawn_beside_an_evaluation_of_the_script(folder: Path, ours: bool) -> list[float]:
+    torch.manual_seed(0)
+    model, loader, drawn = nn.Linear(3, 2), noisy(), []
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.5), nn.CrossEntropyLoss())
+    evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy()})
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(loader))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: drawn.append(float(torch.rand(()))))
+    if ours:
+        attach_hooks(trainer, [Log()], model=model, evaluators=evaluator, val_loader=loader, work_dir=folder)
+    trainer.run(DATA, max_epochs=2)
+    return drawn
+
+
+def test_an_evaluation_of_the_script_draws_as_without_us(tmp_path: Path) -> None:
+    alone, watched = (drawn_beside_an_evaluation_of_the_script(tmp_path, ours) for ours in (False, True))
+    assert alone == watched
+
+
 def test_evaluations_use_inference_and_evaluation_mode(tmp_path: Path) -> None:
     seen: list[Any] = []
     runner, trainer, model = attached(tmp_path, "EvalHook")
@@ -524,14 +603,13 @@ def test_two_hooks_cannot_evaluate_under_one_name(tmp_path: Path) -> None:
 
 
 def test_its_configuration_file_has_all_defaults_and_runs(tmp_path: Path) -> None:
-    import dataclasses
-
     from ignite_hooks import load_config
+    from ignite_hooks.plan.settings_digest import fields_of
 
     path = Path(__file__).parents[2] / "configs/eval_hook.yaml"
     assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
     entry: Any = load_config(path)["hooks"][0]
-    fields = {f.name: f.default for f in dataclasses.fields(EvalHook) if f.init and f.name != "priority"}
+    fields = {f.name: f.default for f in fields_of(EvalHook) or () if f.init and f.name != "priority"}
     assert {"type": "EvalHook", **fields, "dataloader": "val_loader"} == dict(entry)
     model = nn.Linear(3, 2)
     trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss())

@@ -23,6 +23,8 @@ from tests.tools import echo_trainer
 
 OURS = logging.getLogger("ignite_hooks")
 LINE_OF_TRAINING = re.compile(r"(Epoch|Iter) +\d")
+MEASURED = re.compile(r"  time +[\d.]+ m?s(?=  eta|$)(  eta [\d:]+)?")
+"""The figures that the hook measures itself, which differ from run to run."""
 
 
 def attach(trainer: Engine, tmp_path: Path, *hooks: Any, **more: Any) -> tuple[Runner, MemoryWriter]:
@@ -31,7 +33,7 @@ def attach(trainer: Engine, tmp_path: Path, *hooks: Any, **more: Any) -> tuple[R
 
 
 def training_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [message for message in caplog.messages if LINE_OF_TRAINING.match(message)]
+    return [MEASURED.sub("", message) for message in caplog.messages if LINE_OF_TRAINING.match(message)]
 
 
 def lines_of(
@@ -153,6 +155,39 @@ def test_the_figures_of_the_timer_are_shown(caplog: pytest.LogCaptureFixture, tm
     ]
 
 
+def test_without_a_timer_time_and_time_left_are_measured(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    hands = [0.0]
+    logger = LoggerHook(interval=2)
+    logger.clock = lambda: hands[0]
+
+    def take(seconds: float) -> float:
+        hands[0] += seconds
+        return 1.0
+
+    trainer = Engine(lambda engine, batch: take(0.5))
+    evaluator = Engine(lambda engine, batch: take(100.0))
+    evaluation = {"type": "EvalHook", "every": "3 iter", "save_best": False}
+    services = {"evaluators": evaluator, "val_loader": [1]}
+    attach(trainer, tmp_path, evaluation, logger, LambdaHook(after_epoch=lambda: take(50.0) and None), **services)
+    trainer.run([1.0] * 4, max_epochs=2)
+    lines = [line for line in caplog.messages if LINE_OF_TRAINING.match(line)]
+    assert [line.partition("  time ")[2] for line in lines] == [
+        "500.0 ms  eta 0:00:03",
+        "500.0 ms  eta 0:00:02",
+        "500.0 ms  eta 0:00:01",
+        "500.0 ms  eta 0:00:00",
+    ], "neither evaluations nor the time between epochs count"
+
+
+def test_a_timer_without_log_eta_decides_that_no_time_left_is_shown(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    trainer = echo_trainer()
+    attach(trainer, tmp_path, IterTimerHook(log_eta=False), LoggerHook(interval=2))
+    trainer.run([1.0] * 2, max_epochs=2)
+    assert not [line for line in caplog.messages if " eta " in line]
+
+
 # -- evaluations -----------------------------------------------------------------------------------------------
 
 
@@ -247,8 +282,9 @@ def test_an_evaluation_outside_of_a_run_is_written(tmp_path: Path) -> None:
 
 def test_the_summary_has_best_scores_time_and_folder(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     trainer, hook = echo_trainer(), LoggerHook()
-    hands = iter([10.0, 93.0])
-    hook.clock = lambda: next(hands)
+    hands = [10.0]
+    hook.clock = lambda: hands[0]
+    trainer.add_event_handler(Events.COMPLETED, lambda: hands.append(hands.pop() + 83.0))
     attach(trainer, tmp_path, hook, best_so_far("accuracy", 0.971, "best_accuracy_epoch_2.pth"))
     trainer.run([1.0])
     [said] = [message for message in caplog.messages if message.startswith("summary")]
@@ -302,7 +338,9 @@ def test_lines_go_to_stderr_if_logging_is_not_set_up(capsys: pytest.CaptureFixtu
         trainer.run([1.0, 2.0])
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  INFO     Epoch 1/1 \[2/2\]  loss 1.5000$", shown.err, re.M)
+    assert re.search(
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  INFO     Epoch 1/1 \[2/2\]  loss 1.5000  time ", shown.err, re.M
+    )
     assert shown.err.rstrip().endswith("run ended after 1 epoch, 2 iterations")
 
 
@@ -357,7 +395,7 @@ def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
     (file,) = (tmp_path / "logs").iterdir()
     assert re.fullmatch(r"\d{8}_\d{6}\.log", file.name)
     lines = file.read_text().splitlines()
-    assert lines[0].endswith("  INFO     Epoch 1/1 [2/2]  loss 1.5000")
+    assert MEASURED.sub("", lines[0]).endswith("  INFO     Epoch 1/1 [2/2]  loss 1.5000")
     assert lines[-1].endswith("  INFO     run ended after 1 epoch, 2 iterations")
 
 
@@ -370,7 +408,7 @@ def test_the_scripts_logger_gets_lines_and_keeps_its_level(tmp_path: Path) -> No
     trainer = echo_trainer()
     attach(trainer, tmp_path, LoggerHook(interval=2), logger=logger)
     trainer.run([1.0, 2.0])
-    assert "Epoch 1/1 [2/2]  loss 1.5000" in heard
+    assert MEASURED.sub("", heard[0]) == "Epoch 1/1 [2/2]  loss 1.5000"
     assert (logger.level, logger.handlers) == (logging.INFO, [handler])
 
 
@@ -409,3 +447,22 @@ def test_an_unwritable_work_dir_does_not_end_the_run(caplog: pytest.LogCaptureFi
 
 def test_it_is_also_called_log_hook() -> None:
     assert HOOKS.get("LogHook") is LoggerHook
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"every": "2 iter"}, [2, 4, 6, 8]),
+        ({"every": "2 epoch"}, [6]),
+        ({"every": "1 epoch", "by_epoch": False}, [3, 6, 9]),
+        ({"every": "1000 h"}, [3, 6, 9]),
+        ({"interval": 2, "start": 5}, [5, 7, 9]),
+    ],
+)
+def test_lines_come_as_often_as_every_says(settings: dict[str, Any], steps: list[int], tmp_path: Path) -> None:
+    tiny, writer = tiny_run(), MemoryWriter()
+    config = {"hooks": [{"type": "LoggerHook", **settings}], "writers": [writer], "work_dir": tmp_path}
+    runner = attach_hooks(tiny.trainer, config)
+    tiny.trainer.run(tiny.data, max_epochs=3)
+    assert [step for name, _, step in writer.scalars if name == "loss"] == steps
+    runner.detach()

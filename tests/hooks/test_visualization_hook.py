@@ -163,14 +163,66 @@ def test_defaults_are_those_of_the_specification() -> None:
 CONTENTS = ["predictions", "feature_map", "attention", "cam", "gradient"]
 
 
+class Attending(nn.Module):
+    """A network with convolutions behind attention between the rows of the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(12, 2, batch_first=True)
+        self.layers = cnn()
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = images[:, 0]
+        seen: Tensor = self.layers(self.attention(rows, rows, rows)[0][:, None])
+        return seen
+
+
 def test_every_content_is_drawn_in_training_and_evaluation(tmp_path: Path) -> None:
-    run = Run(tmp_path, VisualizationHook(interval=4, contents=CONTENTS, smooth=2)).train(epochs=1)
-    names = ["predictions", "feature_map/0", "feature_map/4", "attention", "cam", "gradient"]
+    model, pictures = Attending(), VisualizationHook(interval=4, contents=CONTENTS, smooth=2)
+    run = Run(tmp_path, pictures, model=model).train(epochs=1)
+    names = ["predictions", "feature_map/layers.0", "feature_map/layers.4", "attention", "cam", "gradient"]
     assert {name for name, _ in run.drawn} == {f"{where}/{name}" for where in ("train", "val") for name in names}
     for content in CONTENTS:
-        one = Run(tmp_path / content, VisualizationHook(interval=4, contents=[content], smooth=2)).train(epochs=1)
+        alone = VisualizationHook(interval=4, contents=[content], smooth=2)
+        one = Run(tmp_path / content, alone, model=model).train(epochs=1)
         seen = {name for name, _ in one.drawn}
         assert seen == {f"{where}/{n}" for where in ("train", "val") for n in names if n.startswith(content)}
+
+
+class Rounded(nn.Module):
+    """A network whose scores have no gradient."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :3].round().detach()
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted", "impossible"),
+    [
+        (cnn, ["attention", "cam"], {"attention": "no attention"}),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 3)),
+            ["cam", "feature_map", "attention", "gradient"],
+            {"cam": "no convolution", "feature_map": "no convolution", "attention": "no attention"},
+        ),
+        (Rounded, ["gradient", "predictions"], {"gradient": "have no gradient"}),
+    ],
+)
+def test_an_impossible_content_is_left_out_and_said_once(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    model: Callable[[], nn.Module],
+    wanted: list[str],
+    impossible: dict[str, str],
+) -> None:
+    run = Run(tmp_path, VisualizationHook(interval=1, contents=wanted), model=model())  # type: ignore[arg-type]
+    run.train()
+    drawn = {name.split("/")[1] for name, step in run.drawn if name.startswith("train/") and step == 8}
+    assert drawn == set(wanted) - set(impossible), "the others are drawn to the end"
+    for content, reason in impossible.items():
+        said = [message for message in caplog.messages if f"contents: no {content} " in message]
+        assert len(said) == 1
+        assert reason in said[0]
 
 
 @pytest.mark.parametrize("content", ["cam", "gradient"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -50,6 +50,8 @@ class FeatureMapHook(BaseHook):
     out_dir: Path | None = None
     extract: Callable[..., Mapping[str, Any]] | None = None
     on_error: OnError = "warn"
+
+    one_model: ClassVar[str] = "remove the hook, or draw the layers of one in a run that is given this model alone"
 
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None

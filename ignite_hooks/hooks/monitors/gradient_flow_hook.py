@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
@@ -14,9 +14,10 @@ from ignite_hooks.drawing.profile import draw_gradient_flow, png
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.eager_hook import EagerHook
-from ignite_hooks.measure.findings import gradient_findings, some_of
+from ignite_hooks.measure.findings import some_of
+from ignite_hooks.measure.gradient_findings import gradient_findings
 from ignite_hooks.measure.gradients import GradientFlow, GradientSample, trained_parameters
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -31,7 +32,9 @@ PICTURE = "gradient_flow.png"
 class GradientFlowHook(BaseHook):
     """Measure the gradient of each layer, and the size of an update relative to the weights it changes.
 
-    If an optimizer is known, gradients are those it uses, after unscaling and clipping.
+    If an optimizer is known, gradients are those it uses, after unscaling and clipping. Relative to its weights, the
+    gradient of a layer stands out where it is 1000 times the median of the layers of its class or a thousandth of it,
+    or 100 times its own median of the last 100 samples.
 
     Args:
         interval: Number of iterations between two measurements.
@@ -99,7 +102,7 @@ class GradientFlowHook(BaseHook):
             found = sample.fetch()
             if not found:
                 continue
-            self._flow.add(found)
+            self._flow.add(found, kinds_of(runner.model, found))
             scalars = {f"grad_norm/{layer}": one.gradient for layer, one in found.items()}
             scalars |= {f"update_ratio/{layer}": one.ratio for layer, one in found.items() if one.ratio is not None}
             scalars["grad_norm/all"] = math.sqrt(sum(one.gradient**2 for one in found.values()))
@@ -144,6 +147,12 @@ class GradientFlowHook(BaseHook):
         if step not in self._samples:
             self._samples[step] = GradientSample(by_layer(self.runner.model, self.layers), step)
         return self._samples[step]
+
+
+def kinds_of(model: Any, layers: Iterable[str]) -> dict[str, str]:
+    """Return the names of the classes of layers; a parameter without a module of its own has none."""
+    modules = dict(unwrapped(model).named_modules())
+    return {layer: type(modules[layer]).__name__ for layer in layers if layer in modules}
 
 
 def by_layer(model: Any, patterns: Sequence[str] | None, *, trained: bool = True) -> dict[str, list[Any]]:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
+from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.batches import batch_size
 from ignite_hooks.measure.findings import phase_findings
-from ignite_hooks.measure.losses import batch_size
+from ignite_hooks.measure.pace import eta, iterations_left
 from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
-    from ignite.engine import State
-
     from ignite_hooks.run.runner import Runner
 
 
@@ -124,7 +124,7 @@ class IterTimerHook(BaseHook):
 
     def findings(self) -> list[str]:
         """Return what stands out in the phases of the iterations."""
-        return phase_findings(self.seconds(), self._workers)
+        return phase_findings(self.seconds(), self._workers, self._iterations, world_size())
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""
@@ -137,10 +137,10 @@ class IterTimerHook(BaseHook):
             "time/data": passed.host[DATA] / passed.iterations,
             "iters_per_s": passed.iterations / passed.total,
         }
-        state = self.runner.trainer_state
+        state, offset = self.runner.trainer_state, self.runner.state.length_offset
         if samples := self._batch_size(state.batch):
             found["samples_per_s"] = samples * passed.iterations / passed.total
-        if self.log_eta and (remaining := iterations_left(state)) is not None:
+        if self.log_eta and (remaining := iterations_left(state, offset)) is not None:
             # Only iterations of this process count: before a resume, the machine may have been another.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
         parts = passed.phases(known)
@@ -172,18 +172,6 @@ class IterTimerHook(BaseHook):
         return self._largest * int(idist.get_world_size())
 
 
-def iterations_left(state: State) -> int | None:
-    """Return the number of iterations until the end of the run, where it is known.
-
-    Example:
-        >>> from ignite.engine import State
-        >>> iterations_left(State(iteration=3, max_epochs=2, epoch_length=5)), iterations_left(State())
-        (7, None)
-    """
-    last = state.max_iters or (state.max_epochs or 0) * (state.epoch_length or 0)
-    return max(0, last - state.iteration) if last else None
-
-
 @dataclass
 class TimeSpan:
     """A number of iterations and their time, by phase."""
@@ -212,13 +200,3 @@ class TimeSpan:
             seconds |= {NAMES[phase]: self.device[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)}
         found = {name: seconds[name] for name in NAMES if name in known and name != "other"}
         return found | {"other": max(0.0, self.total - sum(found.values()))}
-
-
-def eta(done: int, total: int, seconds: float) -> float:
-    """Return the remaining seconds, given those of the iterations done so far.
-
-    Example:
-        >>> eta(10, 100, seconds=20.0)
-        180.0
-    """
-    return (total - done) * seconds / done

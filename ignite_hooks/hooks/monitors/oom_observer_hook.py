@@ -13,7 +13,7 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import unwrapped
 
 if TYPE_CHECKING:
@@ -101,13 +101,14 @@ def needs_of(runner: Runner) -> list[str]:
     """Return the memory of weights, buffers, gradients and the optimizer."""
     import torch
 
-    if not isinstance(runner.model, torch.nn.Module):
+    model = unwrapped(runner.model)
+    if not isinstance(model, torch.nn.Module):
         return []
-    weights = list(unwrapped(runner.model).parameters())
+    weights = list(model.parameters())
     states = [value for one in each(runner.optimizer) for state in one.state.values() for value in state.values()]
-    found = {
+    found: dict[str, list[Any]] = {
         "weights": weights,
-        "buffers": list(unwrapped(runner.model).buffers()),
+        "buffers": list(model.buffers()),
         "gradients": [weight.grad for weight in weights if weight.grad is not None],
         "optimizer": [value for value in states if isinstance(value, torch.Tensor)],
     }

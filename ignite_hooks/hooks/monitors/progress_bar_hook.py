@@ -13,7 +13,6 @@ from annotated_types import Gt
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
-from ignite_hooks.measure.losses import losses_of
 from ignite_hooks.model.optimizers import learning_rates
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.writers.interface import missing
@@ -209,7 +208,7 @@ def _epoch(runner: Runner) -> str:
 
 
 def _losses_and_rate(runner: Runner, optimizer: Any) -> str:
-    words = [f"{name} {float(value):.4g}" for name, value in losses_of(runner.trainer_state.output, "loss").items()]
+    words = [f"{name} {float(value):.4g}" for name, value in runner.loss_dict.items() if name == "loss"]
     words += [f"{name} {rate:.2e}" for name, rate in list(learning_rates(optimizer).items())[:1]]
     return "  ".join(words)
 

@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Le
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import environment_facts
+from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import History
@@ -30,7 +31,7 @@ from ignite_hooks.report.data import (
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.run.logger import LOGGER_NAME
-from ignite_hooks.store.files import write_whole
+from ignite_hooks.store.files import explain, write_whole
 from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class ReportHook(BaseHook):
     on_error: OnError = "warn"
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
+    also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
+
     # After other hooks have closed their files, before the log is closed.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train": 100, "cleanup": 1}
 
@@ -89,12 +92,13 @@ class ReportHook(BaseHook):
         self._pictures = PictureFinder()
         self._collector: WarningCollector | None = None
         self._warnings: tuple[LoggedWarning, ...] = ()
+        self._is_behind = False
         self._environment: dict[str, str] = {}
 
     @property
     def when(self) -> When:
-        """The schedule, in iterations."""
-        return When(self.interval, "iter")
+        """Its interval counts iterations; the page is checked after every epoch besides."""
+        return schedule_of(self, by_epoch=False)
 
     # -- a run ------------------------------------------------------------------------------------------------
 
@@ -186,8 +190,15 @@ class ReportHook(BaseHook):
         began = self.clock()
         text = render(self._page(runner))
         path = runner.work_dir / FILE_NAME
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode("utf-8", "replace"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text.encode("utf-8", "replace"))
+            self._is_behind = False
+        except OSError as error:
+            # A disk that is full may have room later: the next page is written as usual.
+            if not self._is_behind:
+                runner.logger.warning("%s cannot be written: %s; it is tried again", path, explain(error, path.parent))
+            self._is_behind = True
         ended = self.clock()
         self._next = ended + (ended - began) / self.max_share
 
@@ -245,7 +256,7 @@ class ReportHook(BaseHook):
         if not self.pictures:
             return [], 0
         others = (getattr(hook, "out_dir", None) for hook in runner.hooks.values())
-        folders = [runner.services["visualization_dir"], *((runner.work_dir / (path or "")) for path in others if path)]
+        folders = [runner.work_dir / "visualization", *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
         return self._pictures.newest(folders, runner.work_dir, self.pictures, self._history.since - 1)
 

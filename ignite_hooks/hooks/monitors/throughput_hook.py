@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
-from ignite_hooks.measure.losses import batch_size
+from ignite_hooks.measure.batches import batch_size
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 

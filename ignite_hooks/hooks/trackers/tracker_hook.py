@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import LossReporter
+from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
-from ignite_hooks.run.metrics import evaluated
+from ignite_hooks.run.metrics import Evaluated, evaluated
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -44,8 +45,12 @@ class TrackerHook(BaseHook):
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
 
+    custom_points: ClassVar[Sequence[str]] = ("after_training_data",)
+    also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
+
     def __post_init__(self) -> None:
-        self._losses = LossReporter(self.interval)
+        self._losses = LossReporter(self.when.iterations)
+        self._sent_at = 0
         self._place: ManyWriters | None = None
         self._writer: Any = None
         self._saved: Path | None = None
@@ -56,12 +61,12 @@ class TrackerHook(BaseHook):
 
     @property
     def when(self) -> When:
-        """By iterations."""
-        return When(self.interval, "iter")
+        """Its interval counts iterations."""
+        return schedule_of(self, by_epoch=False)
 
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._losses.begin(runner)
-        self._saved = None
+        self._saved, self._sent_at = None, runner.global_step
         if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
@@ -84,14 +89,19 @@ class TrackerHook(BaseHook):
     def log_iteration(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
         """Send what was measured since the last time."""
         self._log(runner, optimizer)
+        step, before = runner.global_step, self._sent_at
+        self._sent_at = step
         if self.log_histograms and self._place is not None:
-            step = runner.global_step
-            if crossed(step, self.interval, self.histogram_interval):
+            interval = self.interval if self.when.unit == "iter" else step - before
+            if crossed(step, interval, self.histogram_interval):
                 write_histograms(self._place, model, step)
 
-    def after_train_epoch(self, runner: Runner, optimizer: Any = None) -> None:
-        # As in LoggerHook: nothing else is logged in an epoch that is shorter than the interval.
-        if runner.batch_idx + 1 < self.interval:
+    def after_train_epoch(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:
+        when = self.when
+        if when.unit == "epoch" and when.due(runner.epoch + 1):
+            self.log_iteration(runner, optimizer, model)
+        elif when.unit != "epoch" and self._losses.is_overdue(runner, when.unit == "iter"):
+            # Nothing else is logged in an epoch that is shorter than the interval.
             self._log(runner, optimizer)
         self._report(runner, "train")
 
@@ -100,6 +110,10 @@ class TrackerHook(BaseHook):
 
     def after_test_epoch(self, runner: Runner) -> None:
         self._report(runner, "test")
+
+    def after_training_data(self, measured: Evaluated) -> None:
+        """Write the metrics of an evaluator that the script has run over the training data."""
+        self._write(measured, "train")
 
     def after_save_checkpoint(self, path: Path | None = None) -> None:
         self._saved = path
@@ -128,10 +142,11 @@ class TrackerHook(BaseHook):
 
     def _report(self, runner: Runner, kind: str) -> None:
         """Write the metrics of an engine at the end of its epoch."""
-        if self._place is None:
-            return
-        found = evaluated(runner, kind)
-        if found.scalars:
+        if self._place is not None:
+            self._write(evaluated(runner, kind), kind)
+
+    def _write(self, found: Evaluated, kind: str) -> None:
+        if self._place is not None and found.scalars:
             self._place.write_scalars(found.scalars, found.step, kind=kind, epoch=found.epoch)
 
     def _models(self, runner: Runner) -> list[Path]:

@@ -14,7 +14,8 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, rank, world_size
 from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
-from ignite_hooks.model.optimizers import each, param_groups
+from ignite_hooks.model.optimizers import param_groups
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.rollback import Rollback
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.schedule import scheduled
@@ -50,7 +51,8 @@ class CheckInvalidLossHook(BaseHook):
 
     Args:
         interval: The number of iterations between two checks; 1 for ``skip``.
-        keys: The losses; by default all that the step returns with "loss" in their names, else all numbers.
+        keys: The losses; by default those at ``loss=`` of attach_hooks, else all that the step returns with "loss" in
+            their names, else all numbers.
         action: What happens: the run fails (raise), it ends in order (stop), or the batch is left out (skip).
         save_batch: Whether the first bad batch is saved as bad_batch.pt, for ``torch.load(weights_only=True)``.
 
@@ -101,7 +103,7 @@ class CheckInvalidLossHook(BaseHook):
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        losses = losses_in(runner.trainer.state.output, self.keys)
+        losses = self._losses(runner)
         is_bad = not all_finite(losses.values())
         if not (any(all_reduce_max([int(is_bad)])) if world_size() > 1 else is_bad):
             self.state.in_a_row = 0
@@ -117,6 +119,14 @@ class CheckInvalidLossHook(BaseHook):
         """Return what stands out, in words."""
         count = self.state.skipped
         return [f"{count} {'batch' if count == 1 else 'batches'} left out, as the loss was not finite"] if count else []
+
+    def _losses(self, runner: Runner) -> dict[str, Any]:
+        output, source = runner.trainer.state.output, runner.loss_source
+        if self.keys is not None or source.where is None:
+            return losses_in(output, self.keys)
+        if not (losses := source.of(output)):
+            raise ValueError(source.remedy(output))
+        return losses
 
     def _described(self, runner: Runner, losses: Mapping[str, Any], is_bad: bool) -> str:
         """Return what is wrong on the first rank where something is; each rank saves its own batch."""

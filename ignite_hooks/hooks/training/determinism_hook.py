@@ -35,6 +35,7 @@ class DeterminismHook(BaseHook):
         seed: What all random numbers begin with, on each rank others; None leaves them alone.
         deterministic: Whether operations that are not deterministic are errors.
         warn_only: Whether these are warnings instead.
+        threads: The number of threads with which torch computes; another number gives other bits. None leaves it alone.
         interval: How many iterations lie between two digests.
         compare_with: The work directory of another run.
 
@@ -45,12 +46,14 @@ class DeterminismHook(BaseHook):
     seed: Annotated[int, Ge(0)] | None = 0
     deterministic: bool = True
     warn_only: bool = False
+    threads: Annotated[int, Ge(1)] | None = None
     interval: Annotated[int, Ge(1)] = 100
     compare_with: Path | None = None
     # Before any random number is drawn.
     priority: PriorityLike = Priority.HIGHEST
 
     may_end_a_run: ClassVar[bool] = False
+    begins_with_run: ClassVar[bool] = True
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
     # After all other hooks have changed the weights.
@@ -58,12 +61,14 @@ class DeterminismHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._before: dict[str, Any] = {}
+        self._threads_before: int | None = None
         self._others: dict[int, dict[str, str]] = {}
         self._differs = self._warned_about_ranks = False
 
     def before_run(self, runner: Runner) -> None:
         self._differs = self._warned_about_ranks = False
         self._others = {} if self.compare_with is None else read_digests(self.compare_with / FILE)
+        self._set_threads()
         self._set_flags()
         # The random numbers of a resumed run are restored after this.
         if self.seed is not None and runner.global_step == 0:
@@ -105,6 +110,19 @@ class DeterminismHook(BaseHook):
             if before["workspace"] is None:
                 os.environ.pop(WORKSPACE, None)
 
+        if self._threads_before is not None:
+            import torch
+
+            torch.set_num_threads(self._threads_before)
+            self._threads_before = None
+
+    def _set_threads(self) -> None:
+        if self.threads is not None:
+            import torch
+
+            self._threads_before = self._threads_before or torch.get_num_threads()
+            torch.set_num_threads(self.threads)
+
     def _set_flags(self) -> None:
         if not self.deterministic or self._before:
             return
@@ -128,9 +146,9 @@ class DeterminismHook(BaseHook):
         from ignite_hooks.model.wrapping import is_lazy_model
 
         # Lazy parameters have no size before their first forward pass.
-        if not isinstance(runner.model, torch.nn.Module) or is_lazy_model(runner.model):
-            return
         module, step = unwrapped(runner.model), runner.global_step
+        if not isinstance(module, torch.nn.Module) or is_lazy_model(module):
+            return
         found = digests_of(module.state_dict())
         if world_size() > 1 and not is_sharded(runner.model):
             # Buffers are not compared: between two synchronisations each rank has the statistics of its batches.

@@ -10,7 +10,8 @@ from annotated_types import Ge, MinLen
 
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.model.optimizers import each, param_groups
+from ignite_hooks.model.optimizers import param_groups
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.text import did_you_mean

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import parts_of
 from ignite_hooks.plan.schedule import scheduled
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class GradClipHook(BaseHook):
     """Scale the gradients down right before each optimizer step whose gradients are larger than they may be.
 
     This needs no change to the step, whatever it does: it happens within ``optimizer.step()``, of gradients that are
-    complete, and without the scale of an AMP scaler. Several optimizers are clipped each for itself.
+    complete, and without the scale of an AMP scaler. Several optimizers are clipped each for itself; the names of what
+    is written then end with theirs, as ``grad_norm/g``.
 
     Args:
         max_norm: The largest norm that is left alone.
@@ -44,16 +46,18 @@ class GradClipHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._watches: list[Any] = []
-        self._norms: list[Tensor] = []
+        self._norms: dict[str, list[Tensor]] = {}
 
     def before_run(self, optimizer: Any) -> None:
-        optimizers = list(each(optimizer))
-        for one in optimizers:
+        optimizers = parts_of(optimizer)
+        for one in optimizers.values():
             if not hasattr(one, "register_step_pre_hook"):
                 message = f"a torch optimizer is needed, which calls hooks at its steps, not {type(one).__name__}"
                 raise ConfigError([Problem("optimizer", message)])
         self._leave()
-        self._watches = [one.register_step_pre_hook(self._before_step) for one in optimizers]
+        self._watches = [
+            one.register_step_pre_hook(partial(self._before_step, name)) for name, one in optimizers.items()
+        ]
 
     def before_train(self) -> None:
         self._norms.clear()
@@ -70,30 +74,34 @@ class GradClipHook(BaseHook):
         self._leave()
         self._norms.clear()
 
-    def _before_step(self, optimizer: Any, arguments: Any, named: Any) -> Any:
+    def _before_step(self, name: str, optimizer: Any, arguments: Any, named: Any) -> Any:
         # The first argument is the optimizer itself.
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         if not callable(closure):
-            self._clip(optimizer)
+            self._clip(name, optimizer)
             return None
 
         def clipped() -> Any:
             # A step with a closure computes the gradients itself, perhaps several times.
             loss = closure()
-            self._clip(optimizer)
+            self._clip(name, optimizer)
             return loss
 
         return arguments[:1], {"closure": clipped}
 
-    def _clip(self, optimizer: Any) -> None:
+    def _clip(self, name: str, optimizer: Any) -> None:
         norm = clip(optimizer, self.max_norm, float(self.norm_type))
         if norm is not None:
-            self._norms.append(norm)
+            self._norms.setdefault(name, []).append(norm)
 
     def _write(self, runner: Runner) -> None:
-        norms, self._norms = self._norms, []
+        norms, self._norms = self._norms, {}
         if norms:
-            found = norm_summary(norms_as_floats(norms), self.max_norm)
+            found = {
+                f"{key}/{name}" if name else key: value
+                for name, mine in norms.items()
+                for key, value in norm_summary(norms_as_floats(mine), self.max_norm).items()
+            }
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(found, runner.global_step, kind="train", epoch=epoch)
 

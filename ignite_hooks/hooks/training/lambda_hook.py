@@ -7,7 +7,8 @@ from typing import Any
 
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, BaseHook
-from ignite_hooks.plan.points import ALIASES, POINTS, misspelt_points
+from ignite_hooks.plan.hook_problems import misnamed_point, never_runs
+from ignite_hooks.plan.points import ALIASES, POINTS
 from ignite_hooks.text import did_you_mean
 
 
@@ -46,12 +47,12 @@ def _is_service(function: object) -> bool:
 
 
 def _check(name: str, function: object) -> None:
-    """Refuse what cannot be a function at a point: any name can be one, but not a known name misspelt."""
+    """Refuse what cannot be a function at a point: any name can be one, but not that of a point misspelt."""
     points = (*POINTS, *ALIASES, "should_trigger")
     if name not in points and hasattr(BaseHook, name):
         raise SettingError(name, "a word of every hook cannot be a point")
     if not callable(function) and not _is_service(function):
         near = did_you_mean(name, (*points, *COMMON_SETTINGS))
         raise SettingError(name, f"a function is needed, not {function!r}{near}")
-    if meant := misspelt_points([name]):
-        raise SettingError(name, f"not a point, did you mean {meant[name]!r}?")
+    if wrong := misnamed_point(name) or never_runs(function):
+        raise SettingError(name, wrong)

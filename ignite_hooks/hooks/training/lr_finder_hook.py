@@ -17,11 +17,13 @@ from ignite_hooks.distributed.collectives import all_gather, is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.measure.trend import line_through
-from ignite_hooks.model.optimizers import each, param_groups, set_rate
+from ignite_hooks.model.optimizers import param_groups, set_rate
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
 
 if TYPE_CHECKING:
+    from ignite_hooks.measure.loss_source import LossSource
     from ignite_hooks.run.runner import Runner
 
 FEWEST = 10
@@ -66,6 +68,8 @@ class LRFinderHook(BaseHook):
     priority: PriorityLike = Priority.VERY_HIGH
 
     may_end_a_run: ClassVar[bool] = False
+    begins_with_run: ClassVar[bool] = True
+    one_model: ClassVar[str] = "remove the hook, or try the rates of one in a run that is given this model alone"
     collective: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -116,7 +120,7 @@ class LRFinderHook(BaseHook):
                     kept.forget_gradients()
                     # As before the first iteration: a step may depend on the number.
                     trainer.state.batch = batch
-                    loss = smooth.add(loss_of(trainer._process_function(trainer, batch)))
+                    loss = smooth.add(loss_of(trainer._process_function(trainer, batch), runner.loss_source))
                     yield rate, loss
                     if not loss <= self.diverge * smooth.least and number >= FEWEST:
                         return
@@ -305,12 +309,10 @@ def endless(data: Any) -> Iterator[Any]:
             return
 
 
-def loss_of(output: Any) -> float:
+def loss_of(output: Any, source: LossSource) -> float:
     """Return the loss of a step, as the mean of all ranks."""
-    from ignite_hooks.measure.losses import losses_of
-
-    found = losses_of(output, "loss")
-    if not found:
-        raise ValueError("the step returns no loss: return a number, a tensor of one element, or a mapping with 'loss'")
+    found = source.of(output)
+    if "loss" not in found:
+        raise ValueError(f"the step returns no loss: {source.remedy(output)}")
     losses: list[float] = all_gather(float(found["loss"]))
     return sum(losses) / len(losses)

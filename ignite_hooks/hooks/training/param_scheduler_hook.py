@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ignite_hooks.checkpoint.left_out import without_methods
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.model.optimizers import each
+from ignite_hooks.model.parts import each
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import fresh_score
 from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.run.ranking import follows_training, fresh_score, is_training_name, main_evaluator
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -112,11 +112,6 @@ class ParamSchedulerHook(BaseHook):
             if metric is not None and is_measured(metric, scheduler, runner):
                 self._judge(runner, scheduler, metric)
 
-    def before_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        # Ignite's ReduceLROnPlateauScheduler has a method in its state, which every one makes for itself.
-        if "scheduler" in checkpoint:
-            checkpoint["scheduler"] = without_methods(checkpoint["scheduler"])
-
     def cleanup(self) -> None:
         self._all = []
 
@@ -181,9 +176,10 @@ class ParamSchedulerHook(BaseHook):
         for scheduler in self._mine(runner):
             metric = self._metric_of(scheduler)
             if metric is not None:
-                # It was stepped with the score when the evaluation ended.
-                if metric in runner.trainer.state.metrics or (metric == "loss" and not is_of_ignite(scheduler)):
-                    self._judge(runner, scheduler, metric)
+                # With the score of an evaluation it was stepped when that ended.
+                of_ignite = is_of_ignite(scheduler)
+                if metric in runner.trainer.state.metrics if of_ignite else follows_training(runner, metric):
+                    self._judge(runner, scheduler, metric if is_training_name(metric) else f"train_{metric}")
             elif not is_of_ignite(scheduler):
                 scheduler.step()
                 self._note(scheduler)
@@ -195,29 +191,16 @@ class ParamSchedulerHook(BaseHook):
         if is_of_ignite(scheduler):
             scheduler(runner.engine)
         else:
-            score = fresh_score(runner, metric)
-            if score is None:
+            ranked = fresh_score(runner, metric)
+            if ranked is None:
                 return
-            scheduler.step(score)
+            scheduler.step(ranked.score)
         self.state.judged[number] = runner.global_step
         self._note(scheduler)
 
     def _note(self, scheduler: Any) -> None:
         self._marks[id(scheduler)] = mark_of(scheduler)
         self._steps[id(scheduler)] += 1
-
-
-def without_methods(state: Any) -> Any:
-    """Return a state without the methods among its values.
-
-    Example:
-        >>> without_methods({"last_epoch": 1, "scheduler": {"best": 0.5, "reduce": print}})
-        {'last_epoch': 1, 'scheduler': {'best': 0.5}}
-    """
-    if not isinstance(state, Mapping):
-        return state
-    kept = {name: value for name, value in state.items() if not inspect.isroutine(value)}
-    return {name: without_methods(value) for name, value in kept.items()}
 
 
 def is_of_ignite(scheduler: Any) -> bool:
@@ -240,9 +223,9 @@ def is_measured(metric: str, scheduler: Any, runner: Runner) -> bool:
     measured = set(runner.engine.state.metrics)
     if is_of_ignite(scheduler):
         return metric in measured
-    names = {f"{runner.state.evaluating}_{name}" for name in measured} | (
-        measured - {"loss", *runner.trainer.state.metrics}
-    )
+    names = {f"{runner.state.evaluating}_{name}" for name in measured}
+    if runner.state.evaluating == main_evaluator(runner.evaluators):
+        names |= measured
     return metric.replace("/", "_") in {name.replace("/", "_") for name in names}
 
 

@@ -31,6 +31,7 @@ class PrepareTTAHook(BaseHook):
     tta_cfg: Mapping[str, Any] | Callable[..., Any]
 
     may_end_a_run: ClassVar[bool] = False
+    one_model: ClassVar[str] = "remove the hook, or test one in a run that is given this model alone"
 
     def __post_init__(self) -> None:
         given = dict(self.tta_cfg) if isinstance(self.tta_cfg, Mapping) else {"type": self.tta_cfg}
@@ -55,6 +56,8 @@ class PrepareTTAHook(BaseHook):
 
     def cleanup(self) -> None:
         self._leave()
+
+    switched_off = cleanup
 
     def _leave(self) -> None:
         undo, self._undo = self._undo, None

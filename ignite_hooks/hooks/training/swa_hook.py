@@ -16,7 +16,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.methods import at
-from ignite_hooks.plan.schedule import When
+from ignite_hooks.plan.schedule import When, read_when
 from ignite_hooks.run.progress import planned_epochs
 from ignite_hooks.text import one_line
 
@@ -47,6 +47,7 @@ class SWAHook(BaseHook):
     Args:
         start_epoch: The epochs that have to be over before the first is taken; below 1 it is a share of the run.
         interval: How many epochs lie between two that are taken.
+        every: The same in words: '2 epoch'.
         swa_lr: The learning rate from start_epoch on, for which no scheduler may be active then; None leaves it alone.
         annealing_epochs: In how many epochs the learning rate comes to swa_lr, along a cosine.
         update_norms: Whether batch norms go through the training data at the end, where there are any.
@@ -57,6 +58,7 @@ class SWAHook(BaseHook):
 
     start_epoch: Annotated[int | float, Ge(0)] = 0.75
     interval: Annotated[int, Ge(1)] = 1
+    every: str | None = None
     swa_lr: Annotated[float, Gt(0)] | None = None
     annealing_epochs: Annotated[int, Ge(0)] = 5
     update_norms: bool = True
@@ -68,6 +70,15 @@ class SWAHook(BaseHook):
     def __post_init__(self) -> None:
         if isinstance(self.start_epoch, float) and self.start_epoch >= 1 and not self.start_epoch.is_integer():
             raise SettingError("start_epoch", f"{self.start_epoch:g}: a share below 1 or a number of epochs is needed")
+        if self.every is not None:
+            if "interval" in self.given:
+                raise SettingError("every", "says the same as 'interval': give one of them")
+            when = read_when(every=self.every)
+            if when.unit != "epoch":
+                raise SettingError(
+                    "every", f"weights are taken at the ends of epochs: write '2 epoch', not {self.every!r}"
+                )
+            self.interval = int(when.interval)
         self._averages: Averages | None = None
         self._norms: dict[str, Any] = {}
         self._raw_norms: dict[str, Any] = {}

@@ -12,7 +12,8 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks, scheduled
 from ignite_hooks.distributed.collectives import rank
-from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook, batch_size, eta
+from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook, batch_size
+from ignite_hooks.measure.pace import eta
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.ranks import run_ranks
@@ -94,7 +95,7 @@ def test_what_is_left_takes_as_long_as_what_is_done(done: int, total: int, secon
         (torch.zeros(8, 3), 8),
         ((torch.zeros(4, 3), torch.zeros(4)), 4),
         ({"id": ["a", "b"], "image": torch.zeros(2, 3)}, 2),
-        ([{"image": torch.zeros(5)}], 5),
+        ([{"image": torch.zeros(5)}], 1),
         (torch.tensor(1.0), None),
         ((torch.tensor(1.0), torch.zeros(3)), 3),
         ("text", None),
@@ -103,7 +104,7 @@ def test_what_is_left_takes_as_long_as_what_is_done(done: int, total: int, secon
         ([], None),
     ],
 )
-def test_the_batch_size_is_that_of_the_first_tensor(batch: Any, size: int | None) -> None:
+def test_the_batch_size_is_the_number_of_samples(batch: Any, size: int | None) -> None:
     assert batch_size(batch) == size
 
 

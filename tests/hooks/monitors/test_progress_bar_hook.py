@@ -133,6 +133,7 @@ def test_a_notebook_gets_widgets_where_it_has_them(monkeypatch: pytest.MonkeyPat
 
 CELL = """
 import tempfile
+import torch
 from ignite.engine import Engine
 from ignite.metrics import Average
 from ignite_hooks import attach_hooks
@@ -140,7 +141,8 @@ from ignite_hooks import attach_hooks
 trainer, evaluator = Engine(lambda engine, _: 1.0 / engine.state.iteration), Engine(lambda *_: 0.5)
 Average().attach(evaluator, "loss")
 hooks = [{"type": "ProgressBarHook"}, {"type": "EvalHook", "metric": "loss"}]
-attach_hooks(trainer, hooks, evaluators=evaluator, val_loader=[0] * 5, work_dir=tempfile.mkdtemp())
+given = {"model": torch.nn.Linear(1, 1), "val_loader": [0] * 5}
+attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tempfile.mkdtemp(), **given)
 trainer.run(range(50), max_epochs=2);
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.hooks.monitors import report_hook
 from ignite_hooks.hooks.monitors.report_hook import FILE_NAME, ReportHook
 from ignite_hooks.report.data import WarningCollector
 from ignite_hooks.report.page import render
@@ -262,6 +264,31 @@ def test_pictures_of_other_hooks_are_shown(tmp_path: Path) -> None:
     text, _ = trained(tmp_path, {"type": "GradientFlowHook", "frequency": 3})
     assert 'src="data:image/png;base64,' in text
     assert "gradient_flow" in text.partition('id="pictures"')[2]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_only_the_pages_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written: list[int] = []
+
+    def write(path: Path, data: bytes) -> None:
+        written.append(len(data))
+        if 1 < len(written) < 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        path.write_bytes(data)
+
+    monkeypatch.setattr(report_hook, "write_whole", write)
+    ticks = iter(range(10_000))
+    run = tiny_run()
+    hook = ReportHook(max_share=1.0)
+    hook.clock = lambda: float(next(ticks))
+    attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=8)
+    assert len(written) > 6
+    (line,) = [record.getMessage() for record in caplog.records if FILE_NAME in record.getMessage()]
+    assert "cannot be written: disk full" in line
+    assert line.endswith("; it is tried again")
+    assert "finished" in visible((tmp_path / FILE_NAME).read_text())
 
 
 def test_without_numbers_the_page_says_so(tmp_path: Path) -> None:

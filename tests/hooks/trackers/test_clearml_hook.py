@@ -157,6 +157,7 @@ def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> N
     Task.set_offline(True)
     Task._report_subprocess_enabled = False
     task = Task.init("mine", "mine", auto_connect_arg_parser=False, auto_resource_monitoring=False)
+    task.connect_configuration({{"of_the_script": 3}}, name="config")
     train(Path({str(tmp_path)!r}), {{"type": "ClearMLHook", "task_name": "other", "tags": ["c"]}})
     assert Task.current_task() is task
     print("FOLDER", task.get_offline_mode_folder())
@@ -177,8 +178,11 @@ def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> N
     assert len(warned) == 1
     assert "TensorBoard, matplotlib, torch.save by itself" in warned[0]
     [place] = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FOLDER")]
-    found = series(zipfile.ZipFile(f"{place}.zip"))
-    assert found.keys() == as_written(tmp_path).keys()
+    session = zipfile.ZipFile(f"{place}.zip")
+    assert series(session).keys() == as_written(tmp_path).keys()
+    configuration = task_of(session)["configuration"]
+    assert "of_the_script" in configuration["config"]["value"], "the object of the script is not replaced"
+    assert "best_metric" in configuration["ignite_hooks"]["value"]
 
 
 @pytest.mark.faults
@@ -237,7 +241,7 @@ def told(server: ClearMLServer) -> Series:
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
 
 
-def in_a_process(*command: str) -> str:
+def in_a_process(*command: str, code: int = 0) -> str:
     """Return its output; ClearML reads its settings once per process, and offline stays offline."""
     mine = ("PROC_MASTER", "OFFLINE_MODE")
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
@@ -249,7 +253,7 @@ def in_a_process(*command: str) -> str:
         timeout=250,
         env=environment,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done.stdout + done.stderr
 
 
@@ -268,6 +272,32 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []
+
+
+STOPPED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from clearml import Task
+from ignite.engine import Events
+from ignite_hooks import BaseHook
+from tests.hooks.trackers.tracked import train
+
+class Stops(BaseHook):
+    def after_train_iter(self, runner):
+        if runner.global_step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+made = {"auto_connect_arg_parser": False, "auto_resource_monitoring": False, "auto_connect_streams": False}
+task = Task.init("mine", "mine", auto_connect_frameworks=False, **made)
+train(Path(sys.argv[1]), {"type": "ClearMLHook"}, hooks=[Stops()])
+"""
+
+
+@pytest.mark.slow
+def test_the_task_of_a_script_that_sigterm_ends_is_stopped(server: ClearMLServer, tmp_path: Path) -> None:
+    in_a_process("-c", STOPPED, str(tmp_path), code=143)
+    assert [task["status"] for task in server.tasks.values()] == ["stopped"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,31 @@ def test_the_run_fails_with_all_that_helps(tmp_path: Path) -> None:
     assert str(failed.value).endswith("loss_a is inf, loss_b is nan in epoch 1, iteration 2, learning rate 0.1, 0.5")
     assert isinstance(failed.value.__cause__, FloatingPointError)
     assert list(tmp_path.glob("bad_batch*")) == []
+
+
+@pytest.mark.parametrize(
+    ("loss", "output", "words"),
+    [
+        (0, (NAN, 1.0), "loss is nan in epoch 1"),
+        ("total", {"total": INF, "loss_of_another_batch": 1.0}, "loss is inf in epoch 1"),
+        (lambda output: output[1], (1.0, NAN), "loss is nan in epoch 1"),
+        (7, (1.0, 2.0), "no loss is found at loss=7: the training step returns a tuple of float and float"),
+    ],
+)
+def test_it_looks_where_the_run_was_told_that_the_loss_is(loss: Any, output: Any, words: str, tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: output)
+    attach_hooks(trainer, [{"type": "CheckInvalidLossHook", "interval": 1}], loss=loss, work_dir=tmp_path)
+    with pytest.raises(HookError, match=re.escape(words)):
+        trainer.run([0])
+
+
+@pytest.mark.parametrize(
+    ("loss", "output"), [(0, (1.0, NAN)), (lambda output: output["total"], {"total": 1.0, "x": NAN})]
+)
+def test_what_is_not_the_loss_of_the_run_may_be_anything(loss: Any, output: Any, tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: output)
+    attach_hooks(trainer, [{"type": "CheckInvalidLossHook", "interval": 1}], loss=loss, work_dir=tmp_path)
+    assert trainer.run([0, 1]).iteration == 2
 
 
 def test_no_loss_is_checked_between_due_iterations(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,8 +129,9 @@ def test_nothing_is_left_on_the_optimizer(tmp_path: Path) -> None:
 
 def test_what_is_no_optimizer_is_refused(tmp_path: Path) -> None:
     trainer = Engine(lambda engine, batch: None)
-    attach_hooks(trainer, [{"type": "GradClipHook", "max_norm": 1}], work_dir=tmp_path, optimizer=object())
-    with pytest.raises(Exception, match="a torch optimizer is needed, which calls hooks at its steps, not object"):
+    mine = SimpleNamespace(param_groups=[])
+    attach_hooks(trainer, [{"type": "GradClipHook", "max_norm": 1}], work_dir=tmp_path, optimizer=mine)
+    with pytest.raises(Exception, match="a torch optimizer is needed, which calls hooks at its steps, not Simple"):
         trainer.run([0])
 
 
