@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from ignite_hooks.cli import convert, explain, schema, send, train, validate
 from ignite_hooks.cli import list as list_
+from ignite_hooks.terminal import coloured
 from ignite_hooks.version import __version__
 
 COMMANDS = (train, explain, validate, list_, send, convert, schema)
@@ -21,6 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0, 1 for a failure, 2 for a configuration with problems; argparse exits with 2 where the usage is wrong.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and units may have letters that the encoding of the terminal or the pipe lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(argv)
     try:
         code: int = options.command(options)
@@ -30,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        print(f"ignite-hooks: {error}", file=sys.stderr)
+        print(coloured(f"ignite-hooks: {error}", "red", sys.stderr), file=sys.stderr)
         return 1
     return code
 

@@ -9,14 +9,22 @@ from typing import Any
 
 import yaml
 
-from ignite_hooks.cli.mmengine_reader import MMEngineReader, Unread, parse_module
+from ignite_hooks.cli.mmengine_reader import MMEngineReader, parse_module, plainly
+from ignite_hooks.cli.mmengine_rules import (
+    MMENGINE_DEFAULTS,
+    NO_COUNTERPART,
+    OF_ITSELF,
+    ORDER,
+    Drop,
+    HookConversion,
+    rule_of,
+)
+from ignite_hooks.cli.mmengine_values import Section, Unread
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.mmengine import NO_COUNTERPART, OF_ITSELF, ORDER, RULES, Drop, HookConversion
 from ignite_hooks.config.read import default_set
 from ignite_hooks.config.validate import validate_value
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.registry import HOOKS
-from ignite_hooks.text import shown
 
 
 @dataclass
@@ -29,105 +37,120 @@ class Line:
 
 
 def converted(path: str) -> str:
-    """Convert the hooks of an MMEngine configuration to YAML of ours; the file is read, not run.
+    """Convert the hooks of an MMEngine configuration and its base files to YAML of ours; the files are read, not run.
+
+    What cannot be converted is left out in a line that says why.
 
     Raises:
-        ConfigError: Where the file cannot be read, or says nothing about hooks.
+        ConfigError: Where the file cannot be read.
     """
     module = parse_module(path)
     try:
-        reader = MMEngineReader(module)
-        lines = [*_head(path, reader), *_defaults(reader), *_customs(reader)]
+        reader = MMEngineReader(module, Path(path))
+        lines = [*_defaults(reader), *_customs(reader)]
     except RecursionError:
         raise ConfigError([Problem(path, "nested too deeply")]) from None
-    if any(line.text for line in lines):
-        return _set(lines)
-    if why := "; ".join(line.remark for line in lines if line.indent):
-        raise ConfigError([Problem(path, f"none of its hooks can be converted: {why}")])
-    inherits = "_base_" in reader.nodes or reader.bases
-    hint = ": convert the files that _base_ names" if inherits else ": default_hooks or custom_hooks are needed"
-    raise ConfigError([Problem(path, f"it says nothing about hooks{hint}")])
+    except ConfigError as error:
+        raise ConfigError([Problem(each.place or path, each.message) for each in error.problems]) from None
+    if not any(line.text for line in lines):
+        lines = [*_nothing_left(lines), *lines]
+    return _set([*_head(path, reader), *lines])
+
+
+def _nothing_left(lines: list[Line]) -> Iterator[Line]:
+    said = "nothing is left of its hooks" if lines else "it says nothing about hooks"
+    yield Line(0, "default_hooks: {}", f"{said}: the default set acts")
 
 
 def _head(path: str, reader: MMEngineReader) -> Iterator[Line]:
     yield Line(0, "", f"From {Path(path).name}. Have a look: ignite-hooks validate FILE, ignite-hooks explain FILE")
-    if "_base_" in reader.values:
-        base = reader.values["_base_"]
-        names = base if isinstance(base, list) else [base]
-        yield Line(
-            0, "", f"Not read: {', '.join(map(_plainly, names))} (_base_): convert these too and join the results"
-        )
-    if reader.bases:
-        yield Line(0, "", f"Not read: {', '.join(reader.bases)} (read_base): convert these too and join the results")
-    for line, name in reader.changed:
-        if name in ("default_hooks", "custom_hooks"):
-            yield Line(0, "", f"Not followed: line {line} changes {name} once more")
+    for what in reader.not_read:
+        yield Line(0, "", f"Not read: {what}")
+    for what in reader.not_followed:
+        yield Line(0, "", f"Not followed: {what}")
 
 
 def _defaults(reader: MMEngineReader) -> Iterator[Line]:
-    lines = list(_default_entries(reader)) if "default_hooks" in reader.nodes else []
-    lines += _evaluation(reader)
+    given = reader.values.get("default_hooks", {})
+    lines = list(_default_entries(given)) + list(_evaluation(reader.values.get("train_cfg")))
     if any(line.text for line in lines):
         yield Line(0, "default_hooks:")
     yield from lines
 
 
-def _default_entries(reader: MMEngineReader) -> Iterator[Line]:
+def _default_entries(given: Any) -> Iterator[Line]:
     known = default_set(evaluates=True, distributed=True)
-    node = reader.nodes["default_hooks"]
-    if not isinstance(reader.value(node), dict):
-        yield Line(1, "", f"not read: default_hooks = {_plainly(reader.value(node))}")
+    if not isinstance(given, dict):
+        if given is not None:
+            yield Line(1, "", f"left out: default_hooks = {plainly(given)}: it cannot be read")
         return
-    for name, value in reader.pairs(node):
-        entry, given = reader.entry(value), reader.value(value)
-        type_ = entry.settings.get("type") if entry is not None else None
-        if given is None:
+    for name, value in given.items():
+        type_ = _type_of(value)
+        usual = known[name]["type"] if name in known else None
+        if value is None:
             text = f"{name}: null" if name in known else ""
-            yield Line(1, text, "" if text else f"{name}: it is not in our default set anyway")
+            yield Line(1, text, "" if text else f"left out: {name}: it is not in our default set anyway")
         elif type_ in OF_ITSELF:
-            yield Line(1, "", f"{name}: {OF_ITSELF[type_]}")
-        elif entry is None:
-            yield Line(1, "", f"{name}: not read: {_plainly(given)}")
+            yield Line(1, "", f"left out: {name}: {plainly(value)}: {OF_ITSELF[type_]}")
+        elif not isinstance(value, dict):
+            yield Line(1, "", f"left out: {name}: {plainly(value)}: it cannot be read")
         else:
-            usual = known[name]["type"] if name in known else None
-            lines = list(_hook({"type": usual, **entry.settings}, 2, usual))
-            if lines and lines[0].text == "{}":
+            lines = list(_hook({"type": usual or MMENGINE_DEFAULTS.get(name), **value}, 2, usual))
+            if lines[0].text == "{}":
                 yield Line(1, f"{name}: {{}}", lines[0].remark)
                 yield from lines[1:]
-            elif lines and lines[0].text:
+            elif lines[0].text:
                 yield Line(1, f"{name}:")
                 yield from lines
             else:
                 yield from (Line(1, "", f"{name}: {line.remark}") for line in lines)
 
 
-def _evaluation(reader: MMEngineReader) -> Iterator[Line]:
+def _evaluation(loop: Any) -> Iterator[Line]:
     """Convert the evaluations of the training loop to a hook."""
-    loop = reader.values.get("train_cfg")
-    if isinstance(loop, dict) and isinstance(loop.get("val_interval"), int):
-        by_iteration = "Iter" in str(loop.get("type")) or loop.get("by_epoch") is False
+    if not isinstance(loop, dict):
+        return
+    by_iteration = "Iter" in _type_of(loop) or loop.get("by_epoch") is False
+    interval, begin = (_whole(loop.get(name, 1)) for name in ("val_interval", "val_begin"))
+    if not isinstance(interval, int) and "val_interval" in loop:
+        yield Line(1, "", f"left out: val_interval={plainly(interval)}: it cannot be read")
+    if "val_interval" in loop or "val_begin" in loop or "dynamic_intervals" in loop:
         yield Line(1, "eval:", "the loop evaluates there (train_cfg), here it is a hook")
-        yield Line(2, f"interval: {loop['val_interval']}")
+        if "val_interval" not in loop or not isinstance(interval, int) or interval < 1:
+            interval = 1000 if by_iteration else 1
+        yield Line(2, f"interval: {interval}", "" if "val_interval" in loop else "the default there")
         if by_iteration:
             yield Line(2, "by_epoch: false")
+        if isinstance(begin, int) and begin > 1:
+            first = -(-begin // interval) * interval
+            why = "" if first == begin else f": the first multiple of {interval} from there on"
+            yield Line(2, f"start: {first}", f"val_begin={begin} there{why}")
+        elif "val_begin" in loop and begin != 1:
+            yield Line(2, "", f"left out: val_begin={plainly(begin)}: it cannot be read")
+    if loop.get("dynamic_intervals") is not None:
+        what = plainly(loop["dynamic_intervals"])
+        yield Line(1, "", f"left out: dynamic_intervals={what}: one interval holds for the whole run")
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _customs(reader: MMEngineReader) -> Iterator[Line]:
-    node = reader.nodes.get("custom_hooks")
-    if node is None:
-        return
+    given = reader.values.get("custom_hooks")
     found: list[Line] = []
-    for item in reader.items(node):
-        entry = reader.entry(item)
-        if entry is None:
-            found.append(Line(1, "", f"line {item.lineno}: not read: {_plainly(reader.value(item))}"))
+    for entry in given if isinstance(given, list) else [] if given is None else [given]:
+        if not isinstance(entry, dict):
+            place = f"{entry.place}: " if isinstance(entry, Unread) else ""
+            found.append(Line(1, "", f"left out: {place}{plainly(entry)}: it cannot be read"))
             continue
-        lines = list(_hook(entry.settings, 2, None))
-        if lines and lines[0].text:
+        lines = list(_hook(entry, 2, None))
+        if lines[0].text:
             found.append(Line(1, f"- {lines[0].text}", lines[0].remark))
             found += lines[1:]
         else:
-            found += [Line(1, "", f"line {entry.line}: {line.remark}") for line in lines]
+            place = f"{entry.place}: " if isinstance(entry, Section) and entry.place else ""
+            found += [Line(1, "", f"{place}{line.remark}") for line in lines]
     if any(line.text for line in found):
         yield Line(0, "custom_hooks:")
     yield from found
@@ -135,30 +158,34 @@ def _customs(reader: MMEngineReader) -> Iterator[Line]:
 
 def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[Line]:
     """Yield the lines of one hook; the first has its type, or says why there is nothing else."""
-    settings = dict(given)
-    type_ = settings.pop("type", None)
-    if not isinstance(type_, str):
-        yield Line(indent, "", f"no type that can be read: {_plainly(type_)}")
-        return
+    settings = {str(key): value for key, value in given.items()}
+    type_ = _type_of(settings)
+    settings.pop("type", None)
     short = type_.rpartition(".")[2]
-    rule = RULES.get(short, HookConversion())
+    if not short.isidentifier():
+        yield Line(indent, "", f"left out: {plainly(given)}: it has no type that can be read")
+        return
+    rule = rule_of(short, settings)
     name = rule.type or short
-    if rule.switch and settings.pop(rule.switch, False) is False:
-        yield Line(indent, "", f"{short} draws nothing there, as {rule.switch} is not true: left out")
-        return
     if short in NO_COUNTERPART:
-        yield Line(indent, "", f"{short} is left out: {NO_COUNTERPART[short]}")
+        yield Line(indent, "", f"{_left_out(short, settings)}: {NO_COUNTERPART[short]}")
         return
+    if rule.switch and settings.get(rule.switch, False) is False:
+        yield Line(indent, "", f"{_left_out(short, settings)}: it draws nothing there, as {rule.switch} is not true")
+        return
+    switched = {key: settings.pop(key) for key in (rule.switch,) if key in settings}
     if name not in HOOKS:
-        remark = "not one of ours: register your class with @HOOKS.register_module()"
-        yield Line(indent, f"type: {name}", remark)
-        yield from (_setting(indent, key, value) for key, value in settings.items())
+        why = "not one of ours: register your class with @HOOKS.register_module() and add it"
+        yield Line(indent, "", f"{_left_out(short, settings)}: {why}")
         return
     lines = list(_settings_of_ours(name, rule, settings, indent))
+    lines += [Line(indent, "", f"left out: {key}={plainly(on)}: a hook acts here") for key, on in switched.items()]
     written = {line.text.partition(":")[0] for line in lines}
     if lost := [each.name for each in describe(HOOKS.get(name)).settings if each.required and each.name not in written]:
-        yield Line(indent, "", f"{short} is left out: it needs {', '.join(lost)}")
-        yield from (line for line in lines if not line.text)
+        whys = [line for line in lines if not line.text]
+        rest = {key: value for key, value in settings.items() if not any(f"{key}=" in each.remark for each in whys)}
+        yield Line(indent, "", f"{_left_out(short, rest)}: it needs {', '.join(lost)}")
+        yield from whys
         return
     is_usual = name == usual
     head = "{}" if is_usual and not any(line.text for line in lines) else f"type: {name}"
@@ -168,9 +195,22 @@ def _hook(given: Mapping[str, Any], indent: int, usual: str | None) -> Iterator[
     yield from lines
 
 
+def _type_of(settings: Any) -> str:
+    type_ = settings.get("type") if isinstance(settings, dict) else None
+    return type_ if isinstance(type_, str) else type_.text if isinstance(type_, Unread) else ""
+
+
+def _left_out(name: str, settings: Mapping[str, Any]) -> str:
+    inner = ", ".join(f"{key}={plainly(value)}" for key, value in settings.items())
+    return f"left out: {name}({inner})" if inner else f"left out: {name}"
+
+
 def _settings_of_ours(name: str, rule: HookConversion, given: Mapping[str, Any], indent: int) -> Iterator[Line]:
     known = describe(HOOKS.get(name))
     ours = {setting.name: setting for setting in (*known.common, *known.settings)}
+    for key, (value, why) in rule.added.items():
+        if key not in given:
+            yield _setting(indent, key, value, why)
     for key, default in rule.defaults.items():
         if key not in given:
             value, why = rule.values[key](default) if key in rule.values else (default, "")
@@ -179,48 +219,47 @@ def _settings_of_ours(name: str, rule: HookConversion, given: Mapping[str, Any],
             )
     for key, value in given.items():
         if key == "priority":
-            yield Line(indent, "", f"priority {_plainly(value)}: {ORDER}")
+            yield Line(indent, "", f"left out: priority={plainly(value)}: {ORDER}")
             continue
         if key in rule.gone:
-            yield Line(
-                indent,
-                "",
-                f"no counterpart: {key}={_plainly(value)}" + (f" ({rule.gone[key]})" if rule.gone[key] else ""),
-            )
+            why = f" ({rule.gone[key]})" if rule.gone[key] else ""
+            yield Line(indent, "", f"left out: {key}={plainly(value)}: it has no counterpart{why}")
             continue
         new, why = rule.values[key](value) if key in rule.values else (value, "")
         word = rule.renamed.get(key, key)
         if new is Drop:
-            if why:
-                yield Line(indent, "", f"left out: {key}={_plainly(value)}: {why}")
+            yield Line(indent, "", f"left out: {key}={plainly(value)}: {why}")
             continue
         if word != key and not why:
             why = f"{key} there"
         if word not in ours and (known.closed or known.style == "settings"):
-            yield Line(indent, "", f"no counterpart: {key}={_plainly(value)}")
-        elif isinstance(new, Unread):
-            yield Line(indent, "", f"not read: {word}: {new.text}")
+            yield Line(indent, "", f"left out: {key}={plainly(value)}: it has no counterpart")
+        elif _has_unread(new):
+            yield Line(indent, "", f"left out: {key}={plainly(value)}: it cannot be read")
         elif word in ours and (problem := validate_value(new, ours[word])):
-            yield Line(indent, "", f"does not fit here: {word}={_plainly(new)}: {problem}")
+            yield Line(indent, "", f"left out: {key}={plainly(value)}: it does not fit here: {problem}")
         else:
             yield _setting(indent, word, new, why)
 
 
 def _setting(indent: int, name: str, value: Any, remark: str = "") -> Line:
     if _has_unread(value):
-        return Line(indent, "", f"not read: {name}: {_plainly(value)}")
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+        return Line(indent, "", f"left out: {name}={plainly(value)}: it cannot be read")
+    text = yaml.safe_dump(_plain(value), default_flow_style=True, width=10_000, allow_unicode=True)
     return Line(indent, f"{name}: {text.removesuffix(chr(10)).removesuffix(chr(10) + '...')}", remark)
+
+
+def _plain(value: Any) -> Any:
+    """Return plain lists and mappings, which YAML writes without anchors."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _has_unread(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_unread, value.values()))
     return any(map(_has_unread, value)) if isinstance(value, list) else isinstance(value, Unread)
-
-
-def _plainly(value: Any) -> str:
-    return value.text if isinstance(value, Unread) else shown(value)
 
 
 def _set(lines: list[Line]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.cli.text import fits_terminal, wrap_paragraph
+from ignite_hooks.cli.text import table_limit, wrap_paragraph
 from ignite_hooks.cli.validate import print_notes, print_problems, review_file
-from ignite_hooks.text import counted, table
+from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan
@@ -24,6 +24,7 @@ def add_to(commands: Any) -> None:
     explain.add_argument(
         "--val-iters", metavar="N", type=_count, default=1, help="iterations per evaluation (default 1)"
     )
+    explain.add_argument("--wide", action="store_true", help="show every column whole, however wide the terminal is")
     explain.set_defaults(command=_explain)
 
 
@@ -36,7 +37,7 @@ def _count(text: str) -> int:
 def _explain(options: argparse.Namespace) -> int:
     from ignite_hooks.plan.plan import Plan
 
-    review = review_file(options.config)
+    review = review_file(options.config, load=True)
     if review.problems:
         print_problems(review)
         return 2
@@ -45,11 +46,7 @@ def _explain(options: argparse.Namespace) -> int:
         _print_timeline(plan, options)
         return 0
     print(f"{options.config}: {counted(len(review.hooks) + review.unseen, 'hook')}")
-    print(
-        f"calls: in a run of {counted(options.epochs, 'epoch')} with {counted(options.iters, 'iteration')} each, "
-        f"evaluations of {counted(options.val_iters, 'iteration')}\n"
-    )
-    _print_plan(plan, _calls(plan, options))
+    _print_plan(plan, options)
     review.notes += [review.added] if review.added else []
     if review.notes:
         print()
@@ -81,25 +78,25 @@ def _calls(plan: Plan, options: argparse.Namespace) -> list[str]:
     return ["?" if slot in by_clock else str(count) for slot, count in calls.items()]
 
 
-def _print_plan(plan: Plan, calls: list[str]) -> None:
-    rows = []
-    for row, count in zip(plan.rows(), calls, strict=True):
-        notes = {name: row.pop(name) for name in ("reads", "writes", "saves")}
+def _print_plan(plan: Plan, options: argparse.Namespace) -> None:
+    from ignite_hooks.plan.layout import NOTES, fitted_plan
+
+    rows, planned, calls = [], plan.rows(), _calls(plan, options)
+    # Hooks without a known point come last and have no count.
+    for row, count in zip(planned, [*calls, *[""] * (len(planned) - len(calls))], strict=True):
+        notes = {name: row.pop(name) for name in NOTES}
         rows.append(row | {"calls": count} | notes)
-    text = table(rows) or "no hooks"
-    if fits_terminal(text):
-        print(text)
+    text, hidden = fitted_plan(rows, None if options.wide else table_limit())
+    if "calls" not in hidden:
+        run = f"a run of {counted(options.epochs, 'epoch')} with {counted(options.iters, 'iteration')} each"
+        print(wrap_paragraph(f"calls: in {run}, evaluations of {counted(options.val_iters, 'iteration')}", ""))
+    print(f"\n{text}")
+    if not hidden:
         return
-    # Too wide: points become headings, and what hooks read, write and save follows the table.
-    narrow = [{k: v for k, v in row.items() if k not in ("point", "reads", "writes", "saves")} for row in rows]
-    head, *lines = table(narrow).splitlines()
-    print(f"  {head}")
-    for row, line in zip(rows, lines, strict=True):
-        if row["point"]:
-            print(row["point"])
-        print(f"  {line}")
     for name, hook in plan.hooks.items():
         _print_effects(name, hook)
+    if cut := [name for name in hidden if name not in NOTES]:
+        print(f"\nnot shown whole: {', '.join(cut)}; --wide shows all")
 
 
 def _print_effects(name: str, hook: Any) -> None:

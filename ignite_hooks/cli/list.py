@@ -24,21 +24,75 @@ def add_to(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
+    from ignite_hooks.config.describe import describe
     from ignite_hooks.registry import HOOKS, WRITERS
 
     if options.hook is None:
         _print_purposes("hooks", HOOKS)
         print()
         _print_purposes("writers", WRITERS)
+        print()
+        _print_components()
         print("\nignite-hooks list NAME shows the settings of one.")
         return 0
     for registry in (HOOKS, WRITERS):
         if options.hook in registry:
             _print_one(options.hook, registry)
             return 0
-    hint = did_you_mean(options.hook, [*HOOKS, *WRITERS]) or ": ignite-hooks list shows all"
+    if (made := _component(options.hook)) is not None:
+        known = describe(made)
+        print(options.hook)
+        if known.purpose:
+            print(wrap_paragraph(known.purpose, "  "))
+        print()
+        _print_settings(known.settings, known.closed)
+        return 0
+    hint = did_you_mean(options.hook, [*HOOKS, *WRITERS, *_names_of_components()]) or ": ignite-hooks list shows all"
     print(f"no hook or writer is called {shown(options.hook)}{hint}", file=sys.stderr)
     return 2
+
+
+def _components() -> dict[str, Registry]:
+    """Return what the sections of a trainer may name, by what it is called in the list."""
+    from ignite_hooks.trainer import registries
+
+    return {
+        "models": registries.MODELS,
+        "data sets": registries.DATASETS,
+        "optimizers": registries.OPTIMIZERS,
+        "schedulers": registries.SCHEDULERS,
+        "criteria": registries.CRITERIA,
+        "metrics": registries.METRICS,
+    }
+
+
+def _sections() -> dict[str, Any]:
+    from ignite_hooks.trainer.sections import Evaluation, Training
+
+    return {"training": Training, "evaluation": Evaluation}
+
+
+def _names_of_components() -> list[str]:
+    return [*_sections(), *(name for registry in _components().values() for name in registry)]
+
+
+def _component(name: str) -> Any:
+    """Return what a section of a trainer names, or the section; it is read from its source, and torch is not loaded."""
+    from ignite_hooks.config.outline import outline
+
+    registry = next((registry for registry in _components().values() if name in registry), None)
+    if registry is None:
+        return _sections().get(name)
+    where = registry.source_of(name)
+    return registry.get(name) if where is None else outline(*where)
+
+
+def _print_components() -> None:
+    print("sections of a trainer")
+    rows = {"training": "how the model is trained", "evaluation": "how it is evaluated"}
+    rows |= {kind: ", ".join(registry) for kind, registry in _components().items()}
+    for kind, names in rows.items():
+        print(wrap_paragraph(f"{kind:<10}  {names}", "", 12, one_line_width()))
 
 
 def _print_purposes(heading: str, registry: Registry) -> None:

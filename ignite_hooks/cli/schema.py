@@ -14,7 +14,7 @@ def add_to(commands: Any) -> None:
 
 
 def _schema(_: argparse.Namespace) -> int:
-    from ignite_hooks.config.json_schema import configuration_schema
+    from ignite_hooks.trainer.editor_schema import whole_schema
 
-    print(json.dumps(configuration_schema(), indent=2))
+    print(json.dumps(whole_schema(), indent=2))
     return 0

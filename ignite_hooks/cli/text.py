@@ -7,13 +7,15 @@ import sys
 import textwrap
 from typing import Any
 
+from ignite_hooks.terminal import is_terminal
+
 WIDEST = 100
 """Text is not set wider than this, however wide the terminal."""
 
 
 def on_terminal() -> bool:
     """Return whether stdout is a terminal."""
-    return sys.stdout.isatty()
+    return is_terminal(sys.stdout)
 
 
 def terminal_columns() -> int:
@@ -26,9 +28,9 @@ def one_line_width() -> int:
     return terminal_columns() if on_terminal() else sys.maxsize
 
 
-def fits_terminal(text: str) -> bool:
-    """Return whether the lines of a text fit the terminal; in a pipe every text does."""
-    return not on_terminal() or max(map(len, text.splitlines())) <= terminal_columns()
+def table_limit() -> int | None:
+    """Return the columns that a table may have; None for a pipe, in which every table fits."""
+    return terminal_columns() if on_terminal() else None
 
 
 def wrap_paragraph(text: str, indent: str, hanging: int = 0, width: int | None = None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.cli.text import one_line_width, wrap_paragraph
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import Masks
+from ignite_hooks.terminal import coloured
 from ignite_hooks.text import counted, nearest, setting_place, shown
 
 if TYPE_CHECKING:
@@ -51,11 +52,21 @@ class Review:
     """The hooks that a trainer adds, in words."""
 
 
-def review_file(path: str) -> Review:
-    """Check a file as far as possible without its script."""
-    from ignite_hooks.config.build import build_all, validate_writer
+def review_file(path: str, *, load: bool = False) -> Review:
+    """Check a file as far as possible without its script.
+
+    Args:
+        path: The file.
+        load: Whether handlers of Ignite are made, which loads torch; else they are checked from their source.
+    """
+    from ignite_hooks.config.build import build_all
+    from ignite_hooks.config.build_writers import validate_writer
+    from ignite_hooks.config.handler_source import check_handler
+    from ignite_hooks.config.ignite_handlers import PREFIX
+    from ignite_hooks.config.outer_form import unread, why_unread
     from ignite_hooks.config.read import default_set, read_config
     from ignite_hooks.hooks.base_hook import Situation
+    from ignite_hooks.trainer.from_source import belongs_to_trainer, check_sections
 
     found: list[Problem] = []
     try:
@@ -69,6 +80,19 @@ def review_file(path: str) -> Review:
         # Problems of a file that cannot be read already begin with its name.
         return Review(path, problems=[str(problem) for problem in error.problems])
     entries, strangers = _known(settings.entries)
+    sections: list[str] = []
+    if trains and belongs_to_trainer(settings.everything):
+        wrong, sections = check_sections(settings.everything)
+        places = {problem.place for problem in found}
+        found += [problem for problem in wrong if problem.place not in places]
+    elif trains:
+        sections = ["model and dataset name nothing of ours: they are taken for sections of a script, and not checked"]
+    if not load:
+        handlers = [entry for entry in entries if entry.wanted["type"].startswith(PREFIX)]
+        for wrong, notes in map(check_handler, handlers):
+            found += wrong
+            sections += notes
+        entries = [entry for entry in entries if entry not in handlers]
     hooks, wrong = build_all(entries, {}, Situation(complete=False))
     found += wrong
     for entry in settings.writers:
@@ -77,7 +101,13 @@ def review_file(path: str) -> Review:
     review = Review(path, hooks, [f"{path}: {masks.text(' '.join(str(problem).split()))}" for problem in found])
     if not found:
         review.unseen = len(settings.entries) - len(hooks)
-        review.notes = [*strangers, *_waiting(entries), *([] if trains else _notes(settings, hooks))]
+        review.notes = [
+            *map(why_unread, unread(settings.everything)),
+            *sections,
+            *strangers,
+            *_waiting(settings.entries),
+            *([] if trains else _notes(settings, hooks)),
+        ]
         if trains:
             review.notes += [f"to check model and data as well, run 'ignite-hooks train {path} --dry-run'"]
             review.added = _added(settings, hooks)
@@ -194,7 +224,7 @@ def print_problems(review: Review) -> None:
     """Print the problems of a file to stderr."""
     sys.stdout.flush()  # so that both streams keep their order in one terminal or file
     for problem in review.problems:
-        print(problem, file=sys.stderr)
+        print(coloured(problem, "red", sys.stderr), file=sys.stderr)
 
 
 def print_notes(review: Review) -> None:

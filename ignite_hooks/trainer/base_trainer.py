@@ -20,20 +20,23 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config
-from ignite_hooks.config.read import OURS, default_set, new_folder, read_config
+from ignite_hooks.config.keys import OURS, is_ours
+from ignite_hooks.config.outer_form import as_mapping
+from ignite_hooks.config.overrides import with_overrides
+from ignite_hooks.config.read import default_set, read_config
 from ignite_hooks.config.tree import copy_tree
-from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, rank, world_size
+from ignite_hooks.distributed.collectives import fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.model.wrapping import unwrapped
-from ignite_hooks.run.best import fresh_score
+from ignite_hooks.run.ranking import fresh_score
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
+from ignite_hooks.store.claim import NewFolder
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.build import Built, build, counts_epochs
-from ignite_hooks.trainer.overrides import with_overrides
 from ignite_hooks.trainer.sections import LENGTHS, Sections, read_sections
 
 CONFIG_FILE = "config.yaml"
@@ -72,7 +75,7 @@ class BaseTrainer:
         overrides: Sequence[str] = (),
     ) -> None:
         self._source = str(config) if isinstance(config, (str, Path)) else ""
-        content = load_config(self._source) if self._source else copy_tree(config)
+        content = load_config(self._source) if self._source else copy_tree(as_mapping(config), is_ours)
         if not isinstance(content, dict):
             raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
         problems: list[Problem] = []
@@ -92,6 +95,8 @@ class BaseTrainer:
         self.evaluators = self._make_evaluators(built)
         self.runner: Runner = self._attach(content, work_dir, resume)
         for hook in self._own_hooks():
+            # It follows from the sections of the trainer: a resumed run with another length has nothing to tell.
+            hook.derived_settings = ("interval",)
             self.runner.register_hook(hook)
 
     # -- what users call -------------------------------------------------------------------------------------
@@ -221,9 +226,8 @@ class BaseTrainer:
     def _attach(self, content: dict[str, Any], work_dir: Any, resume: Any) -> Runner:
         ours = {name: value for name, value in content.items() if name in OURS and name != "seed"}
         ours |= self.sections.own_classes
-        wanted = ours.get("resume") if resume is None else resume
         if not (work_dir or ours.get("work_dir") or ours.get("experiment_dir")):
-            work_dir = broadcast_object(str(new_folder(self._source, wanted)))
+            work_dir = NewFolder(self._source)
         try:
             return attach_hooks(
                 self.trainer, ours, evaluators=self.evaluators, work_dir=work_dir, resume=resume, **self._services()
@@ -262,9 +266,9 @@ class BaseTrainer:
             monitor = wanted.get("monitor", "val_loss") if isinstance(wanted, Mapping) else "val_loss"
 
             def by_metric(runner: Runner) -> None:
-                score = fresh_score(runner, monitor) if runner.state.epoch_complete else None
-                if score is not None:
-                    scheduler.step(score)
+                ranked = fresh_score(runner, monitor) if runner.state.epoch_complete else None
+                if ranked is not None:
+                    scheduler.step(ranked.score)
 
             return LambdaHook(after_epoch=by_metric, **common)
         if counts_epochs(self.sections):
@@ -300,9 +304,13 @@ class BaseTrainer:
         # cuBLAS reads it when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+        # It would fill every new tensor, a fifth of an iteration with a small model; no operator of torch reads them.
+        memory: Any = torch.utils.deterministic
+        fills, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
         try:
             yield
         finally:
+            memory.fill_uninitialized_memory = fills
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
             torch.backends.cudnn.benchmark = benchmark
 

@@ -17,6 +17,7 @@ from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.secrets import MASK, masked
+from ignite_hooks.terminal import coloured
 from ignite_hooks.text import below
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def print_config_error(error: ConfigError) -> None:
     sys.stdout.flush()
     source = f"{error.source}: " if error.source else ""
     for problem in error.problems:
-        print(masked(f"{source}{problem}"), file=sys.stderr)
+        print(coloured(masked(f"{source}{problem}"), "red", sys.stderr), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -105,9 +106,6 @@ def _make_trainer(config: Any, **given: Any) -> BaseTrainer:
 def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Sequence[str]) -> None:
     _ask_for_secrets(config, overrides)
     trainer = _make_trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
-    if wanted not in (None, "auto") and not Path(wanted).exists() and not (trainer.runner.work_dir / wanted).exists():
-        message = f"there is no {wanted}, neither in {Path.cwd()} nor in {trainer.runner.work_dir}"
-        raise ConfigError([Problem("--resume", message)], config)
     trainer.train()
     _say_result(trainer)
 
@@ -126,7 +124,7 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
 
 
 def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
-    from ignite_hooks.trainer.overrides import with_overrides
+    from ignite_hooks.config.overrides import with_overrides
 
     # The trainer reports overrides that are wrong.
     content = with_overrides(load_config(path), overrides, [])
@@ -153,8 +151,8 @@ def _masked_places(value: Any, place: str = "") -> Iterator[str]:
 
 
 def _dry_run(config: str, overrides: Sequence[str]) -> None:
+    from ignite_hooks.config.overrides import with_overrides
     from ignite_hooks.trainer.dry_run import ITERATIONS, dry_run_config
-    from ignite_hooks.trainer.overrides import with_overrides
 
     problems: list[Problem] = []
     content = with_overrides(load_config(config), overrides, problems)
@@ -181,7 +179,7 @@ def _say_result(trainer: BaseTrainer) -> None:
     lines = []
     for name, record in runner.best.items():
         file = f": {runner.work_dir / record.file}" if record.file else ""
-        lines.append(f"best {name} {record.score:.4f} in epoch {record.epoch}{file}")
+        lines.append(coloured(f"best {name} {record.score:.4f} in epoch {record.epoch}{file}", "green"))
     tested = {name: value for name, value in runner.metrics.items() if name.startswith("test_")}
     lines += [", ".join(f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items())]
     report = runner.work_dir / REPORT

@@ -12,6 +12,7 @@ from ignite_hooks.config.validate import convert_value, validate_settings
 from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.registry import Registry
 from ignite_hooks.text import below, did_you_mean, nearest, one_line, shown
+from ignite_hooks.trainer.registries import IGNITE_METRICS, METRICS
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,17 @@ class ComponentReader:
             problems.append(Problem("imports", f"a list of modules is needed, not {shown(imports)}"))
             return
         for i, name in enumerate(imports or ()):
-            try:
-                self._modules[name] = importlib.import_module(name)
-            except Exception as error:  # a module is code, and may fail in any way
-                self._modules[name] = None
-                here = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
-                hint = ": it is looked for where Python's path leads, and in the current folder" if here else ""
-                problems.append(Problem(f"imports[{i}]", f"{shown(name)} cannot be imported: {one_line(error)}{hint}"))
+            self._modules[name] = self.load(name, f"imports[{i}]")
+
+    def load(self, name: str, place: str) -> Any:
+        """Import a module of the user's; None if that fails."""
+        try:
+            return importlib.import_module(name)
+        except Exception as error:  # a module is code, and may fail in any way
+            here = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
+            hint = ": it is looked for where Python's path leads, and in the current folder" if here else ""
+            self._wrong(place, f"{shown(name)} cannot be imported: {one_line(error)}{hint}")
+            return None
 
     def read(
         self, registry: Registry, wanted: Any, place: str, supplied: Collection[str] = (), own: Sequence[str] = ()
@@ -123,7 +128,7 @@ class ComponentReader:
         if ":" in type_:
             return self.own(type_, place)
         try:
-            return registry.get(type_)
+            return self.found(registry, type_, place) if type_ in registry else registry.get(type_)
         except LookupError as error:
             path, _, last = type_.rpartition(".")
             hint = f"; for one of your own: imports: [{path}] and type: {path}:{last}" if path else ""
@@ -132,13 +137,34 @@ class ComponentReader:
             self._wrong(place, f"{type_} cannot be loaded: {one_line(error)}")
         return None
 
+    def found(self, registry: Registry, type_: str, place: str) -> Callable[..., Any] | None:
+        """Return what a registry knows under a name."""
+        return registry.get(type_)
+
+    def of_ignite(self, wanted: Any) -> Any:
+        """Replace the name of one of Ignite's metrics by its class."""
+        from ignite.metrics import Metric
+
+        type_ = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+        if not isinstance(type_, str) or type_ in METRICS:
+            return wanted
+        known = (getattr(importlib.import_module(module), type_, None) for module in IGNITE_METRICS)
+        cls = next((each for each in known if isinstance(each, type) and issubclass(each, Metric)), None)
+        return wanted if cls is None else {**(wanted if isinstance(wanted, Mapping) else {}), "type": cls}
+
+    def is_listed(self, module: str, place: str) -> bool:
+        """Return whether a module is listed under ``imports``; if not, that is a problem."""
+        if module in self._modules:
+            return True
+        importable = [name for name, found in self._modules.items() if found is not None]
+        hint = did_you_mean(module, importable) or f": write imports: [{module}]"
+        self._wrong(place, f"the module {shown(module)} is not listed under imports{hint}")
+        return False
+
     def own(self, path: str, place: str) -> Callable[..., Any] | None:
         """Return a user's own class or function, ``package.module:Name``, from a module that ``imports`` lists."""
         module, _, name = path.partition(":")
-        if module not in self._modules:
-            importable = [name for name, found in self._modules.items() if found is not None]
-            hint = did_you_mean(module, importable) or f": write imports: [{module}]"
-            self._wrong(place, f"the module {shown(module)} is not listed under imports{hint}")
+        if not self.is_listed(module, place):
             return None
         found = getattr(self._modules[module], name, None) if name.isidentifier() else None
         if self._modules[module] is not None and not callable(found):

@@ -70,3 +70,6 @@ METRICS = Registry(
     dict.fromkeys(("accuracy", "f1", "loss", "map", "miou", "precision", "recall", "top5"), _TRAINER + "metrics"),
 )
 """Every metric that a configuration can name, besides those of Ignite by the names of their classes."""
+
+IGNITE_METRICS = ("ignite.metrics", "ignite.metrics.regression", "ignite.metrics.clustering")
+"""The modules of Ignite whose metrics are known by the names of their classes."""

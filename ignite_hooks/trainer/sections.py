@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.config.read import OURS
+from ignite_hooks.config.keys import OURS
 from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
 from ignite_hooks.text import nearest, shown
@@ -97,14 +97,22 @@ PER_ITERATION = ("CyclicLR", "OneCycleLR")
 """The schedulers that count optimizer steps where a configuration does not say what they count."""
 
 
-def read_sections(content: Mapping[str, Any], problems: list[Problem]) -> Sections:
-    """Read the sections of a trainer; the hooks are left to ``attach_hooks``."""
+def read_sections(
+    content: Mapping[str, Any], problems: list[Problem], reader: ComponentReader | None = None
+) -> Sections:
+    """Read the sections of a trainer; the hooks are left to ``attach_hooks``.
+
+    Args:
+        content: The configuration.
+        problems: The list to which everything that is wrong is added.
+        reader: Finds the components; by default it imports them.
+    """
     content = dict(content)
     notes = _check_keys(content, problems)
     if not {"model", "dataset"} & set(content):
         content |= copy.deepcopy(NOTHING_SAID)
         notes.append("the configuration names neither model nor dataset: a cnn learns the digits")
-    reader = ComponentReader(content.get("imports"), problems)
+    reader = ComponentReader(content.get("imports"), problems) if reader is None else reader
     training = _section(Training, content, "training", problems)
     training = _with_seed(training, content, problems)
     evaluation = _section(Evaluation, content, "evaluation", problems)
@@ -230,18 +238,6 @@ def _metrics(wanted: Any, reader: ComponentReader, problems: list[Problem]) -> d
     for name, (place, each) in named.items():
         if not isinstance(each, (str, Mapping)) and callable(getattr(each, "attach", None)):
             found[name] = each
-        elif (component := reader.read(METRICS, _of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
+        elif (component := reader.read(METRICS, reader.of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
             found[name] = component
     return found
-
-
-def _of_ignite(wanted: Any) -> Any:
-    """Replace the name of one of Ignite's metrics by its class."""
-    import ignite.metrics
-
-    type_ = wanted.get("type") if isinstance(wanted, Mapping) else wanted
-    cls: Callable[..., Any] | None = vars(ignite.metrics).get(type_) if isinstance(type_, str) else None
-    is_metric = isinstance(cls, type) and issubclass(cls, ignite.metrics.Metric) and type_ not in METRICS
-    if not is_metric:
-        return wanted
-    return {**(wanted if isinstance(wanted, Mapping) else {}), "type": cls}

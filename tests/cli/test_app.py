@@ -45,14 +45,19 @@ def test_the_module_can_be_run() -> None:
     [
         ("list",),
         ("list", "CheckpointHook"),
+        ("list", "AdamW"),
         ("schema",),
         ("validate", "x.yaml"),
+        ("validate", "handlers.yaml"),
+        ("validate", "trains.yaml"),
         ("explain", "x.yaml"),
         ("explain", "x.yaml", "--timeline"),
     ],
 )
 def test_nothing_heavy_is_loaded(tmp_path: Path, argv: Sequence[str]) -> None:
     (tmp_path / "x.yaml").write_text(GOOD)
+    (tmp_path / "handlers.yaml").write_text("hooks: [{type: ignite.handlers.TimeLimit, limit_sec: 3}]")
+    (tmp_path / "trains.yaml").write_text("{model: cnn, dataset: digits, evaluation: {metrics: [R2Score]}}")
     code = (
         "import sys; from ignite_hooks.cli.app import main; code = main(sys.argv[1:]);"
         "print([m for m in ('torch', 'ignite', 'numpy', 'matplotlib') if m in sys.modules], file=sys.stderr);"
@@ -94,3 +99,19 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path, unbuffered: str) 
     assert running.stderr.read() == ""
     assert running.wait(timeout=240) == 1
     running.stderr.close()
+
+
+def test_letters_that_stdout_lacks_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("hooks: [{type: CheckpointHook, name: 精度}]\n", encoding="utf-8")
+    code = "from ignite_hooks.cli.app import main; raise SystemExit(main(['explain', 'c.yaml']))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=240,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert answer.stderr == b""
+    assert answer.returncode == 0
+    assert rb"\u7cbe\u5ea6" in answer.stdout

@@ -89,6 +89,20 @@ def test_a_narrow_terminal_gets_points_as_headings_and_effects_below(ask: Ask, w
     assert "reads" not in out.split("\nbefore_run\n")[0]
 
 
+@pytest.mark.parametrize("columns", [60, 80, 110, 160])
+def test_the_plan_fits_the_terminal_and_wide_gives_all(
+    ask: Ask, write: Write, terminal: None, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = write("hooks: [{type: LoggerHook}, {type: TensorBoardHook}, {type: CheckpointHook}, {type: EMAHook}]")
+    _, out, _ = ask("explain", path)
+    assert max(map(len, out.splitlines())) <= columns
+    assert "\nTensorBoardHook\n  reads   outputs" in out
+    _, wide, _ = ask("explain", path, "--wide")
+    head = next(line for line in wide.splitlines() if line.startswith("point"))
+    assert re.split("  +", head) == [*PLAN_COLUMNS[:6], "calls", *PLAN_COLUMNS[6:]]
+
+
 def test_a_configuration_with_problems_is_not_explained(ask: Ask, write: Write) -> None:
     code, out, err = ask("explain", write("hooks: [{type: LoggerHook, intervall: 1}]"))
     assert (code, out) == (2, "")

@@ -85,3 +85,20 @@ def test_the_example_of_a_hook_is_a_good_configuration(ask: Ask, write: Write, n
 )
 def test_an_unknown_hook_is_refused_with_the_nearest(ask: Ask, name: str, message: str) -> None:
     assert ask("list", name) == (2, "", message + "\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn", "digits_detection", "AdamW", "StepLR", "MSELoss", "miou", "training", "evaluation"]
+)
+def test_what_a_trainer_reads_is_listed_with_its_settings(ask: Ask, terminal: None, name: str) -> None:
+    assert name in ask("list").out
+    code, out, err = ask("list", name)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == name
+    settings = {"cnn": "channels", "training": "grad_accumulation", "StepLR": "step_size", "evaluation": "metrics"}
+    assert settings.get(name, "") in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_misspelt_model_is_refused_with_the_nearest(ask: Ask) -> None:
+    assert "did you mean 'segmenter'?" in ask("list", "segmentr").err

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from ignite_hooks.cli.app import main
 from tests.cli.tools import Ask
@@ -22,17 +21,13 @@ default_hooks: {logger: null}
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use a separate folder and one thread, and undo what the commands leave in the process."""
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a separate folder, and undo what the commands leave in the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("KINETO_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"):
         monkeypatch.setenv(name, "as before")
     Path("small.yaml").write_text(SMALL)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

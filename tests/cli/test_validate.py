@@ -120,6 +120,11 @@ def test_every_file_is_validated_and_one_bad_file_is_enough(ask: Ask, write: Wri
             "custom_hooks[0].type: no hook of ours is called 'Greeter': the script has to register it",
             id="a hook of the script",
         ),
+        pytest.param(
+            "train: {custom_hooks: [{type: EMAHok}]}",
+            "train.custom_hooks is not read, as it is not at the top",
+            id="hooks below a key of the script",
+        ),
         pytest.param("seed: 1", "if the script passes val_loader, eval (EvalHook) is added", id="a default hook"),
         pytest.param(
             "hooks: [{type: ignite.handlers.ModelCheckpoint, dirname: '@folder'}]",
@@ -144,3 +149,22 @@ def test_a_handler_of_ignite_is_validated(ask: Ask, write: Write) -> None:
     code, _, err = ask("validate", write("hooks: [{type: ignite.handlers.TimeLimit, limit_sek: 3}]"))
     assert code == 2
     assert "hooks[0].limit_sek: not a setting of TimeLimit, did you mean 'limit_sec'?" in err
+
+
+def test_the_sections_of_a_trainer_are_validated(ask: Ask, write: Write) -> None:
+    text = "{model: cnnn, dataset: digitz, training: {epochz: 3, optimizer: AdamWW}, hooks: [LoggerHook]}"
+    code, _, err = ask("validate", write(text))
+    assert code == 2
+    assert err.splitlines() == [
+        "x.yaml: training.epochz: not a setting of Training, did you mean 'epochs'?",
+        "x.yaml: model.type: no model is called 'cnnn', did you mean 'cnn'?",
+        "x.yaml: dataset.type: no data set is called 'digitz', did you mean 'digits'?",
+        "x.yaml: training.optimizer.type: no optimizer is called 'AdamWW', did you mean 'adamw'?",
+    ]
+
+
+def test_sections_of_a_script_that_have_the_same_names_are_left_alone(ask: Ask, write: Write) -> None:
+    text = "{model: {layers: 3}, dataset: {root: data}, training: {lr: 0.1}, hooks: [LoggerHook]}"
+    code, out, err = ask("validate", write(text))
+    assert (code, err) == (0, "")
+    assert "note: model and dataset name nothing of ours" in out

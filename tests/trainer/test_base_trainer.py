@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,6 @@ import yaml
 from ignite_hooks import BaseHook, BaseTrainer, ConfigError, load_config
 from ignite_hooks.hooks.monitors.time_tracking_hook import TimeTrackingHook
 from tests.trainer.tools import blobs, config, write_cifar10
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def weights(trainer: BaseTrainer) -> torch.Tensor:
@@ -223,12 +214,14 @@ def test_deterministic_algorithms_are_for_the_training_alone(tmp_path: Path) -> 
     class Watching(BaseHook):
         def after_epoch(self) -> None:
             seen.append(torch.are_deterministic_algorithms_enabled())
+            seen.append(not torch.utils.deterministic.fill_uninitialized_memory)
 
     trainer = BaseTrainer(config(training={"deterministic": True}), work_dir=tmp_path)
     trainer.register_hook(Watching())
     trainer.train()
-    assert seen == [True, True]
+    assert seen == [True] * 4
     assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Path) -> None:
@@ -241,12 +234,16 @@ def test_an_eval_hook_of_the_configuration_decides_what_is_measured(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("given", "hint"),
-    [({"type": "LoggerHook"}, r": pass it to build_hook\(\) first"), (TimeTrackingHook, ""), (None, "")],
+    [
+        ({"type": "LoggerHook"}, r"a hook is needed, not \{'type': 'LoggerHook'\}: pass it to build_hook\(\) first"),
+        (TimeTrackingHook, r"a class: write \{'type': 'TimeTrackingHook'\} or TimeTrackingHook\(\) for a hook"),
+        (None, "not a hook: .*; a hook has a method that is a point, such as after_epoch; .*"),
+    ],
     ids=["an entry", "a class", "nothing"],
 )
 def test_what_is_no_hook_is_not_registered(given: Any, hint: str, tmp_path: Path) -> None:
     trainer = BaseTrainer(config(), work_dir=tmp_path)
-    with pytest.raises(ConfigError, match=f"register_hook: a hook is needed, not .*{hint}$"):
+    with pytest.raises(TypeError, match=f"^{hint}$"):
         trainer.register_hook(given)
 
 

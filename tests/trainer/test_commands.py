@@ -7,11 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from ignite_hooks.cli.app import main
 
@@ -26,15 +24,11 @@ default_hooks: {logger: {interval: 5}}
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use a separate folder and one thread, and undo what the commands leave in the process."""
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a separate folder, and undo what the commands leave in the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("small.yaml").write_text(SMALL)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_a_run_reports_its_best_and_resumes_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,6 +42,25 @@ def test_a_run_reports_its_best_and_resumes_with_other_settings(capsys: pytest.C
     assert main(["train", "small.yaml", "--resume", "auto", "--set", "training.epochs=4"]) == 0
     assert Path("work_dirs/small/epoch_4.pth").is_file()
     assert not Path("work_dirs/small-2").exists()
+
+
+def test_a_longer_run_warns_of_no_setting_that_nobody_set(caplog: pytest.LogCaptureFixture) -> None:
+    short = ["--set", "training.epoch_length=2"]
+    assert main(["train", "small.yaml", *short, "--set", "training.epochs=1"]) == 0
+    caplog.clear()
+    assert (
+        main(["resume", "work_dirs/small", "--set", "training.epochs=2", "--set", "training.grad_accumulation=2"]) == 0
+    )
+    assert not [line for line in caplog.messages if "settings differ" in line]
+
+
+def test_a_setting_that_somebody_set_is_told_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    short = ["--set", "training.epoch_length=2"]
+    assert main(["train", "small.yaml", *short, "--set", "training.epochs=1"]) == 0
+    caplog.clear()
+    changed = ["--set", "training.epochs=2", "--set", "default_hooks.logger.interval=7"]
+    assert main(["resume", "work_dirs/small", *changed]) == 0
+    assert [line for line in caplog.messages if "settings differ" in line and "interval 5 -> 7" in line]
 
 
 def test_a_second_run_has_a_separate_folder() -> None:
@@ -135,7 +148,8 @@ def test_a_secret_that_was_masked_is_asked_for(command: list[str], capsys: pytes
 def test_a_missing_checkpoint_is_reported_before_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml", "--resume", "epoch_7.pth", "--work-dir", "run"]) == 2
     here = Path.cwd()
-    message = f"--resume: there is no epoch_7.pth, neither in {here} nor in {here / 'run'}"
+    message = f"resume: there is no checkpoint 'epoch_7.pth', neither in {here} nor in {here / 'run'}"
+    message += ": give the path of a checkpoint, or 'auto'"
     assert capsys.readouterr().err.splitlines() == [f"small.yaml: {message}"]
     assert not Path("run").exists()
 

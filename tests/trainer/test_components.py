@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,15 @@ _hidden = number = 3
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComponentReader:
-    """Return parts of a configuration that lists a module of the user."""
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComponentReader]:
+    """Yield parts of a configuration that lists a module of the user."""
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     problems: list[Problem] = []
     reader = ComponentReader(["own_parts"], problems)
     assert problems == []
-    return reader
+    yield reader
+    del sys.modules["own_parts"]
 
 
 @pytest.mark.parametrize("wanted", ["mlp", "MLP", {"type": "mlp"}, {"type": "MLP", "hidden": [8]}])

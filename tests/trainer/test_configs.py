@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from ignite_hooks import BaseTrainer, load_config
 from ignite_hooks.trainer.commands import DEMO
@@ -18,14 +16,6 @@ pytest.importorskip("sklearn")
 ROOT = Path(__file__).parent.parent.parent
 COMPLETE = [path for path in sorted((ROOT / "configs").glob("**/*.yaml")) if "\ndataset:" in path.read_text()]
 OF_THE_SPECIFICATION = ("full", "distributed", "profiling")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_specification_and_every_task_have_a_configuration() -> None:

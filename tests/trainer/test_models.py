@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,6 @@ import torch
 
 from ignite_hooks import BaseTrainer
 from ignite_hooks.trainer.models import CNN, MLP, DetectionLoss, Detector, Segmenter, ViT, boxes_of
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (28, 28), (32, 32), (9, 13)], ids=str)
