@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,9 @@ def script(folder: Path, hooks: list[Any], workers: int, resume: str | None = "a
         return found.hexdigest()
 
     trainer.add_event_handler(Events.COMPLETED, lambda: at_the_end.extend([random.random(), torch.rand(())]))
-    return SimpleNamespace(trainer=trainer, run=lambda: trainer.run(loader, max_epochs=EPOCHS), digest=digest)
+    return SimpleNamespace(
+        trainer=trainer, run=lambda: trainer.run(loader, max_epochs=EPOCHS), digest=digest, length=LENGTH * EPOCHS
+    )
 
 
 def flat(value: Any) -> Any:
@@ -142,15 +145,15 @@ class Death:
     """Whether it waits there until the manifest lists a checkpoint, even on a slow disk."""
 
 
-def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, death: Death | None) -> None:
+def live(tell: Tell, folder: Path, make: Callable[[Path], SimpleNamespace], death: Death | None) -> None:
     """Run one life, which is killed or continues to the end of the run."""
-    made = script(folder, hooks, workers)
+    made = make(folder)
     done = 0
 
     def die() -> None:
         nonlocal done
         done += 1
-        if death is not None and done == death.after and made.trainer.state.iteration < LENGTH * EPOCHS:
+        if death is not None and done == death.after and made.trainer.state.iteration < made.length:
             if death.once_saved:
                 until(lambda: saved_in(folder))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -162,15 +165,16 @@ def live(tell: Tell, folder: Path, hooks: list[Any], workers: int, death: Death 
     tell("ended", made.digest())
 
 
-def whole_life(folder: Path, hooks: list[Any], workers: int, deaths: list[Death]) -> tuple[str, list[int]]:
+def whole_life(folder: Path, make: Callable[[Path], SimpleNamespace], deaths: list[Death]) -> tuple[str, list[int]]:
     """Return the digest at the end of a run with these deaths, and the iterations at which its lives began.
 
-    Each life begins exactly at the newest checkpoint in the manifest when the previous life was killed.
+    ``make`` makes the script. Each life begins exactly at the newest checkpoint in the manifest when the previous life
+    was killed.
     """
     began: list[int] = []
     for death in [*deaths, None]:
         newest = saved_in(folder)
-        with Life(lambda tell, death=death: live(tell, folder, hooks, workers, death)) as life:  # type: ignore[misc]
+        with Life(lambda tell, death=death: live(tell, folder, make, death)) as life:  # type: ignore[misc]
             told = list(life.tells())
             code = life.wait()
         assert told[0] == ["began", newest], (deaths, began)
@@ -202,20 +206,20 @@ def drawn_deaths(draw: random.Random) -> list[Death]:
     ],
 )
 def test_a_run_killed_anywhere_ends_with_the_same_bits(hooks: str, workers: int, runs: int, tmp_path: Path) -> None:
-    draw = drawn()
-    wanted, _ = whole_life(tmp_path / "whole", HOOKS[hooks], workers, [])
+    draw, make = drawn(), partial(script, hooks=HOOKS[hooks], workers=workers)
+    wanted, _ = whole_life(tmp_path / "whole", make, [])
     for number in range(runs):
         deaths = drawn_deaths(draw)
-        found, began = whole_life(tmp_path / str(number), HOOKS[hooks], workers, deaths)
+        found, began = whole_life(tmp_path / str(number), make, deaths)
         assert found == wanted, (deaths, began)
         # Every 3 iterations there is a save, which is never where an epoch of 5 ends but at the end of the run.
         assert any(iteration % LENGTH for iteration in began), (deaths, began)
 
 
 def test_a_run_killed_after_an_epochs_last_save_is_exact(tmp_path: Path) -> None:
-    hooks = [{**SAVING, "interval": LENGTH, "async_save": False}]
-    wanted, _ = whole_life(tmp_path / "whole", hooks, 0, [])
-    found, began = whole_life(tmp_path / "killed", hooks, 0, [Death(LENGTH + 2, "ITERATION_STARTED")])
+    make = partial(script, hooks=[{**SAVING, "interval": LENGTH, "async_save": False}], workers=0)
+    wanted, _ = whole_life(tmp_path / "whole", make, [])
+    found, began = whole_life(tmp_path / "killed", make, [Death(LENGTH + 2, "ITERATION_STARTED")])
     assert began == [0, LENGTH]
     assert found == wanted
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine, create_supervised_trainer
+from ignite.engine import Engine, Events, create_supervised_trainer
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -160,35 +160,59 @@ def test_a_full_disk_costs_only_the_saves_during_it(
     assert witness.begun == [*range(1, LAST + 1), LAST]
     assert witness.saved == [(f"iter_{n}.pth", n) for n in (1, 2, 3, 7, 8, 9)] + [("last.pth", LAST)]
     assert witness.seen_while_full == [("iter_3.pth", 3)] * 3
-    for number, line in zip((4, 5, 6), reports(caplog), strict=True):
-        found = re.fullmatch(rf"cannot save iter_{number}\.pth: {NEEDED}{disk}; the run continues without it", line)
-        assert found, line
-        assert STATE <= float(found[1]) < STATE + 0.5
-        assert free - 0.2 <= float(found[2]) <= free + 0.05
+    (line,) = reports(caplog)
+    found = re.fullmatch(rf"cannot save iter_4\.pth: {NEEDED}{disk}; the run continues without it", line)
+    assert found, line
+    assert STATE <= float(found[1]) < STATE + 0.5
+    assert free - 0.2 <= float(found[2]) <= free + 0.05
+    assert "iter_7.pth is saved; before it failed: iter_4.pth, iter_5.pth, iter_6.pth" in caplog.text
     assert "checkpoints that could not be saved: 3" in caplog.text
     assert names(disk) == {"iter_8.pth", "iter_9.pth", "last.pth"}
     assert newest_in(disk) == ("last.pth", LAST)
 
 
 @pytest.mark.parametrize("async_save", [True, False], ids=["async", "sync"])
-def test_the_run_fails_if_its_last_state_cannot_be_saved(
+def test_a_run_that_has_saved_ends_without_its_last_state(
     async_save: bool, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ballast = Ballast(disk, free=0.5)
     witness = Witness(ballast, full_from=4, free_from=LAST + 1)
-    _, trainer = attached(disk, witness, async_save=async_save)
-    with pytest.raises((HookError, CheckpointError), match=rf"cannot save last\.pth: {NEEDED}{disk}"):
-        train(trainer)
+    runner, trainer = attached(disk, witness, async_save=async_save)
+    train(trainer)
     assert trainer.state.iteration == LAST
     assert witness.saved == [(f"iter_{n}.pth", n) for n in (1, 2, 3)]
     assert names(disk) == {"iter_2.pth", "iter_3.pth"}
     assert newest_in(disk) == ("iter_3.pth", 3)
+    first, last = reports(caplog)
+    assert first.startswith("cannot save iter_4.pth")
+    assert re.match(rf"cannot save last\.pth: {NEEDED}{disk}; the run ends without its last state", last), last
+    assert "its newest checkpoint is iter_3.pth" in last
+    (finding,) = runner.report().findings["CheckpointHook"]
+    assert finding.startswith("7 saves failed: iter_4.pth, iter_5.pth, iter_6.pth, iter_7.pth, iter_8.pth and 2 more")
+    assert "disk full" in finding
 
     ballast.throw_out()
     runner, trainer = attached(disk, resume="auto", async_save=async_save)
     train(trainer)
     assert runner.state.resumed_from == disk / "iter_3.pth"
     assert newest_in(disk) == ("last.pth", LAST)
+
+
+def test_the_run_fails_if_nothing_of_it_can_be_saved(disk: Path) -> None:
+    _, trainer = attached(disk)
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=1), Ballast(disk, free=0.5).drop_in)
+    with pytest.raises((HookError, CheckpointError), match=rf"cannot save last\.pth: {NEEDED}{disk}"):
+        train(trainer)
+    assert trainer.state.iteration == LAST
+    assert names(disk) == set()
+
+
+def test_the_run_ends_if_only_its_last_state_has_no_room(disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, trainer = attached(disk, interval=LAST - 1)
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=LAST), Ballast(disk, free=0.5).drop_in)
+    train(trainer)
+    assert len(reports(caplog)) == 1
+    assert newest_in(disk) == (f"iter_{LAST - 1}.pth", LAST - 1)
 
 
 def test_a_run_is_refused_if_the_disk_is_already_full(disk: Path) -> None:

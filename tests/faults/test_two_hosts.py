@@ -118,5 +118,6 @@ def test_a_host_continues_alone_if_the_other_is_cut_off(hosts: list[Host], tmp_p
     assert listed == {path.name for path in (tmp_path / "first").glob("*.pth")}
     assert {f"epoch_{EPOCHS}.pth", "last.pth"} < listed
     last = torch.load(tmp_path / "first" / "last.pth", weights_only=True)
-    assert last["trainer"] | {"user": {}} == {"iteration": 25 * EPOCHS, "epoch": EPOCHS, "epoch_length": 25, "user": {}}
+    done = {"iteration": 25 * EPOCHS, "epoch": EPOCHS, "epoch_length": 25, "terminated": False}
+    assert last["trainer"] | {"user": {}} == {**done, "user": {}}
     assert len(re.findall("^best accuracy", text, re.MULTILINE)) == 1
