@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+CLIENTS := .venv-clients
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
 INPUTS := setup.cfg pyproject.toml constraints.txt
@@ -28,6 +29,10 @@ demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small mod
 .PHONY: test
 test: $(VENV)/.installed-test  ## install what the tests need and run them on two cores; ARGS="-k name" to choose
 	$(RUN) $(if $(ARGS),-m pytest -q $(ARGS),-m tests)
+
+.PHONY: load
+load: $(VENV)/.installed-test  ## all tests beside busy loops and with slow files, ROUNDS=3 times; needs a C compiler; an hour
+	$(RUN) -m tests.under_load $(ROUNDS)
 
 .PHONY: faults
 faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files
@@ -55,6 +60,10 @@ bench: $(BENCH)/.installed  ## measure beside Ignite, MMEngine, Lightning and ti
 scale: $(BENCH)/.installed  ## a run of a million iterations, and 1 to 8 processes; writes the tables of docs/scale.md
 	$(BENCH)/bin/python benchmarks/scale.py $(ARGS)
 
+.PHONY: clients
+clients: $(CLIENTS)/.installed  ## software of others with our line and without it; CLIENTS_SOURCES=folder (docs/clients.md); half an hour
+	$(CLIENTS)/bin/python -m tests.clients
+
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
@@ -78,8 +87,8 @@ schema: $(VENV)/.installed-test  ## write configs/schema.json again, after a set
 install: $(VENV)/.installed-test  ## only create .venv with everything for the demo and the tests
 
 .PHONY: clean
-clean:  ## remove .venv, .venv-bench, caches and build results
-	rm -rf $(VENV) $(BENCH) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+clean:  ## remove .venv, .venv-bench, .venv-clients, caches and build results
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -104,4 +113,11 @@ $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
 		-r benchmarks/requirements.txt -e ".[mlflow]"
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps timm==1.0.31
+	@touch $@
+
+$(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt
+	@echo "installing into $(CLIENTS), with the libraries that scripts of others import: about 2 GB"
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
+		-r tests/clients/requirements.txt -e ".[test]"
 	@touch $@

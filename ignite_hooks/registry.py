@@ -68,9 +68,11 @@ class Registry:
         for name in wanted:
             if not isinstance(name, str) or not name:
                 raise TypeError(f"a {self.kind} is registered under a name, not {shown(name)}")
-            taken = self._modules.get(name) or getattr(self._classes.get(name), "__module__", None)
-            # A notebook cell that is run again defines the same class again.
-            again = taken == "__main__" == getattr(cls, "__module__", None)
+            known = self._classes.get(name)
+            taken = self._modules.get(name) or getattr(known, "__module__", None)
+            # A notebook cell that is run again defines the same class again, and so does a module that is reloaded.
+            again = name not in self._modules and (taken == "__main__" or _qualified(known) == _qualified(cls))
+            again = again and taken == getattr(cls, "__module__", None)
             taken = None if name in self._free else taken
             if taken and not force and not again and self._classes.get(name) is not cls:
                 raise KeyError(f"{self.kind} {name!r} is already registered by {taken}: use another name or force=True")
@@ -99,6 +101,17 @@ class Registry:
             raise LookupError(f"no {self.kind} is called {shown(name)}{hint}")
         return self._classes[name]
 
+    def source_of(self, name: str) -> tuple[str, str] | None:
+        """Return the module of a name and what it is called there; None if it was registered as an object.
+
+        Example:
+            >>> HOOKS.source_of("EMAHook")
+            ('ignite_hooks.hooks.ema_hook', 'EMAHook')
+        """
+        plain = name if name in self._classes or name in self._modules else self._plain(name)
+        plain = plain if plain in self._classes else self._aliases.get(plain, plain)
+        return None if plain in self._classes or plain not in self._modules else (self._modules[plain], plain)
+
     def __contains__(self, name: object) -> bool:
         plain = self._plain(name) if isinstance(name, str) else name
         return name in self._classes or plain in self._modules or plain in self._aliases or plain in self._classes
@@ -111,6 +124,10 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry({self.kind}: {', '.join(self)})"
+
+
+def _qualified(cls: object) -> str | None:
+    return getattr(cls, "__qualname__", None)
 
 
 def without_scope(name: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from typing import Any
 
 # -- numbers, times and sizes -----------------------------------------------------------------------------------
 
@@ -25,6 +26,19 @@ def number(value: float) -> str:
     if magnitude != 0 and not 1e-3 <= magnitude < 1e5:
         return f"{value:.2e}"
     return f"{value:.{max(0, 5 - len(str(int(magnitude))))}f}"
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number of NumPy as one of Python; every other object stays the very same.
+
+    Example:
+        >>> import numpy
+        >>> plain_number(numpy.int64(5)), plain_number(numpy.bool_(True)), plain_number([1])
+        (5, True, [1])
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
 
 
 def padded(now: int, last: int | None) -> str:
@@ -155,10 +169,47 @@ def columns(lines: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> li
     ]
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return rows as aligned text below the names of their columns; empty columns are left out."""
+def table(rows: Sequence[Mapping[str, str]], width: int | None = None) -> str:
+    """Return rows as aligned text below the names of their columns; empty columns are left out.
+
+    Args:
+        rows: The rows, all with the same columns.
+        width: The longest line: the last column is cut first, and left out where little of it would remain.
+
+    Example:
+        >>> print(table([{"hook": "EvalHook", "reads": "model, val_loader"}], 20))
+        hook      reads
+        EvalHook  model,...
+    """
     names = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
-    return "\n".join(columns([names, *([row[name] for name in names] for row in rows)])) if rows else ""
+    if not names:
+        return ""
+    lines = [names, *([row[name] for name in names] for row in rows)]
+    return "\n".join(columns(lines if width is None else _cut(lines, width)))
+
+
+LEAST = 8
+"""A column that is cut has at least this width."""
+
+
+def _cut(lines: list[list[str]], width: int) -> list[list[str]]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        room = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+        if room >= LEAST or len(widths) == 1:
+            return [[*line[: len(widths) - 1], shortened(line[len(widths) - 1], max(room, LEAST))] for line in lines]
+        widths.pop()
+    return [line[: len(widths)] for line in lines]
+
+
+def table_width(text: str) -> int:
+    """Return the length of the longest line of a text.
+
+    Example:
+        >>> table_width("ab\\nabc"), table_width("")
+        (3, 0)
+    """
+    return max(map(len, text.splitlines()), default=0)
 
 
 def html_table(rows: Sequence[Mapping[str, str]], wide: Collection[str] = ()) -> str:

@@ -122,6 +122,15 @@ def test_the_changelog_says_where_modules_have_moved() -> None:
         assert [name for name in old if (ROOT / "ignite_hooks" / f"{name.replace('.', '/')}.py").exists()] == []
 
 
+def test_every_decision_is_listed_once_in_the_order_of_numbers() -> None:
+    pages = sorted(path.name for path in ROOT.glob("docs/decisions/[0-9]*.md"))
+    numbers = [page[:4] for page in pages]
+    assert len({*numbers}) == len(numbers), "two pages have one number: take the next one for the newer"
+    text = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[(\d{4}) [^\]]+\]\(([^)]+)\)", text, re.MULTILINE)
+    assert listed == [(page[:4], page) for page in pages]
+
+
 def test_the_readme_has_at_most_170_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
 

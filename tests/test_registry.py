@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,6 +96,27 @@ def test_a_cell_that_is_run_again_replaces_its_class(toys: Registry) -> None:
     toys.register()(first)
     toys.register()(second)
     assert toys.get("Mine") is second
+
+
+def test_a_module_that_is_reloaded_replaces_its_class(
+    toys: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toys_of_a_script.py").write_text(
+        "import toys_here\n\n@toys_here.TOYS.register_module()\nclass Mine:\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "toys_here", SimpleNamespace(TOYS=toys))
+    module = importlib.import_module("toys_of_a_script")
+    monkeypatch.setitem(sys.modules, "toys_of_a_script", module)
+    first = toys.get("Mine")
+    importlib.reload(module)
+    assert toys.get("Mine") is module.Mine is not first
+
+
+def test_two_classes_of_one_module_cannot_share_a_name(toys: Registry) -> None:
+    toys.register("Mine")(Ball)
+    with pytest.raises(KeyError, match="already registered"):
+        toys.register("Mine")(Rope)
 
 
 def test_a_built_in_name_is_always_taken(toys: Registry) -> None:

@@ -22,6 +22,10 @@ LOGITS = ("logits", "out", "y_pred", "prediction", "predictions", "output", "out
 Target = Tensor | Sequence[int] | int | None
 
 
+class ImpossibleError(ValueError):
+    """An explanation that this model or these images can never have."""
+
+
 @contextlib.contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Set the model to evaluation mode within the context.
@@ -94,7 +98,7 @@ def logits_of(output: Any) -> Tensor:
     elif isinstance(output, (tuple, list)) and output:
         output = output[0]
     if not isinstance(output, Tensor):
-        raise ValueError(f"the model has to return the scores of classes as a tensor N x C, not {shown(output)}")
+        raise ImpossibleError(f"the model has to return the scores of classes as a tensor N x C, not {shown(output)}")
     if output.ndim == 1:
         output = output[:, None]
     found: Tensor = output.flatten(2).mean(2) if output.ndim > 2 else output
@@ -152,9 +156,9 @@ def _cam(
         with _outputs_of(watched) as seen:
             score = _score(logits_of(model(inputs)), target)
         name, activation = _last_with_places(seen, layer)
-        gradient = torch.autograd.grad(score, activation, allow_unused=True)[0]
+        gradient = _gradient(score, activation)
         if gradient is None:
-            raise ValueError(f"the scores of the classes do not depend on the layer {name!r}: name another layer")
+            raise ImpossibleError(f"the scores of the classes do not depend on the layer {name!r}: name another layer")
         maps = weighted(_as_planes(activation.detach()), _as_planes(gradient)).relu().float()
         maps = functional.interpolate(maps[:, None], inputs.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     return maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
@@ -194,7 +198,10 @@ def saliency(
                 drawn = torch.randn(first.shape, generator=generator, device=first.device, dtype=torch.float32)
                 noisy = first + spread * drawn.to(first.dtype)
             noisy = noisy.detach().requires_grad_()
-            total += torch.autograd.grad(_score(logits_of(model(noisy)), target), noisy)[0].abs()
+            gradient = _gradient(_score(logits_of(model(noisy)), target), noisy)
+            if gradient is None:
+                raise ImpossibleError("the scores of the classes have no gradient with respect to the images")
+            total += gradient.abs()
         maps = total.amax(1).float()
     return maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
 
@@ -250,13 +257,15 @@ def feature_maps(model: nn.Module, images: Any, layers: Sequence[str] | None = N
     if layers is None:
         watched = _convolutions(model)
         if not watched:
-            raise ValueError("the model has no convolution: name the layers to show")
+            raise ImpossibleError("the model has no convolution: name the layers to show")
     else:
         watched = {name: _named(found, name) for name in layers}
     with undisturbed(model), torch.no_grad(), _outputs_of(watched) as seen:
         model(_as_taken_by(model, images))
     if not seen:
-        raise ValueError(f"none of the layers {shown(list(watched), 200)} ran and returned a tensor: name other layers")
+        raise ImpossibleError(
+            f"none of the layers {shown(list(watched), 200)} ran and returned a tensor: name other layers"
+        )
     return {name: _as_planes(seen[name]) for name in watched if name in seen}
 
 
@@ -269,7 +278,7 @@ def spread_layers(model: nn.Module, count: int) -> list[str]:
     """
     names = list(_convolutions(plain_module(model)))
     if not names:
-        raise ValueError("the model has no convolution: name the layers to show")
+        raise ImpossibleError("the model has no convolution: name the layers to show")
     if len(names) <= count:
         return names
     return [names[round(at)] for at in np.linspace(0, len(names) - 1, count)]
@@ -309,7 +318,7 @@ def _cuda_is_in_use() -> bool:
 def _with_gradients(model: nn.Module, images: Tensor) -> Iterator[Tensor]:
     """Enable gradients within the context, even in inference mode; yield the images, ready for gradients."""
     if getattr(images, "ndim", 0) != 4:
-        raise ValueError(f"images must be a tensor N x C x H x W, not {shown(getattr(images, 'shape', images))}")
+        raise ImpossibleError(f"images must be a tensor N x C x H x W, not {shown(getattr(images, 'shape', images))}")
     with torch.inference_mode(False), torch.enable_grad(), undisturbed(model):
         # A clone: tensors created in inference mode cannot have gradients.
         inputs = images.detach().clone()
@@ -331,12 +340,20 @@ def _as_taken_by(model: nn.Module, images: Any) -> Any:
     return [moved(image) for image in images] if isinstance(images, (list, tuple)) else moved(images)
 
 
+def _gradient(score: Tensor, source: Tensor) -> Tensor | None:
+    """Return the gradient of a score, or None where it does not depend on the source."""
+    if not (score.requires_grad and source.requires_grad):
+        return None
+    found: Tensor | None = torch.autograd.grad(score, source, allow_unused=True)[0]
+    return found
+
+
 def _layers(model: nn.Module, layer: str | nn.Module | None) -> dict[str, nn.Module]:
     named = dict(model.named_modules())
     if layer is None:
         found = _convolutions(model)
         if not found:
-            raise ValueError("the model has no convolution: name the layer to explain")
+            raise ImpossibleError("the model has no convolution: name the layer to explain")
         return found
     if isinstance(layer, nn.Module):
         return {next((name for name, module in named.items() if module is layer), type(layer).__name__): layer}
@@ -350,7 +367,7 @@ def _convolutions(model: nn.Module) -> dict[str, nn.Module]:
 def _named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     if name not in modules:
         hint = did_you_mean(name, modules) or f"; it has {shown([n for n in modules if n], 200)}"
-        raise ValueError(f"the model has no layer {name!r}{hint}")
+        raise ImpossibleError(f"the model has no layer {name!r}{hint}")
     return modules[name]
 
 
@@ -384,11 +401,11 @@ def _outputs_of(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
 def _last_with_places(seen: Mapping[str, Tensor], layer: Any) -> tuple[str, Tensor]:
     if layer is not None:
         if not seen:
-            raise ValueError(f"the layer {shown(layer)} did not run, or returned no tensor: name another layer")
+            raise ImpossibleError(f"the layer {shown(layer)} did not run, or returned no tensor: name another layer")
         return list(seen.items())[-1]
     found = [(name, output) for name, output in seen.items() if output.ndim == 4 and math.prod(output.shape[2:]) > 1]
     if not found:
-        raise ValueError("no convolution of the model returns maps of more than one pixel: name the layer")
+        raise ImpossibleError("no convolution of the model returns maps of more than one pixel: name the layer")
     return found[-1]
 
 
@@ -401,7 +418,7 @@ def _as_planes(output: Tensor) -> Tensor:
             side = math.isqrt(output.shape[1] - extra)
             if side * side == output.shape[1] - extra and side > 0:
                 return output[:, extra:].transpose(1, 2).reshape(len(output), -1, side, side)
-    raise ValueError(f"a layer that returns {tuple(output.shape)} has no places in the image: name another layer")
+    raise ImpossibleError(f"a layer that returns {tuple(output.shape)} has no places in the image: name another layer")
 
 
 def _classes(logits: Tensor) -> Tensor:

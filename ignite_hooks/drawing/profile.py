@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,18 @@ def _short(name: str) -> str:
 MAX_LABELS = 60
 
 
+def decades(heights: Sequence[float]) -> tuple[float, float]:
+    """Return the powers of ten around positive heights, so that an axis has at least two ticks.
+
+    Example:
+        >>> decades([0.02, 0.03]), decades([1.0])
+        ((0.01, 0.1), (0.1, 10.0))
+    """
+    low, high = math.floor(math.log10(min(heights))), math.ceil(math.log10(max(heights)))
+    low -= 10.0**low >= min(heights)
+    return float(f"1e{low}"), float(f"1e{max(high, low + 1) + (float(f'1e{high}') <= max(heights))}")
+
+
 def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Mapping[str, float]) -> Any:
     """Draw the mean and the largest gradient of the weights of each layer, and below the relative size of updates.
 
@@ -87,6 +100,7 @@ def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Map
         heights = [patch.get_height() for patch in axes.patches]
         if any(height > 0 for height in heights):
             axes.set_yscale("log")
+            axes.set_ylim(*decades([height for height in heights if height > 0]))
             axes.minorticks_off()
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)

@@ -17,6 +17,7 @@ from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.errors import CheckpointError, ConfigError, HookError
 from ignite_hooks.hooks.base_hook import SPELLINGS, BaseHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.plan.hook_settings import give, when_of, without_effect
 from ignite_hooks.plan.methods import answers_of
 from ignite_hooks.plan.points import ITERATION_POINTS, POINTS
 from ignite_hooks.plan.priority import Priority
@@ -257,10 +258,9 @@ def never_waits_for_the_device_when_not_due(subject: Subject) -> None:
     with FakeTensorMode():
         script = Script(build_tiny_run(batches=6, output=lambda *parts: parts[-1]))
         end_early(script.run.trainer, Enough())
-        with subject.attached(script, settings=_almost_never(subject)) as scene:
-            hook = scene.hook
+        with subject.attached(script, settings={**_almost_never(subject), "on_error": "warn"}) as scene:
             # Waiting at other points is allowed: a failure there must not end the run.
-            hook.on_error = "warn"
+            hook = scene.hook
             for point in ITERATION_POINTS:
                 for slot in scene.runner.plan.at(point):
                     if slot.owner is hook and (slot.decides or slot.acts_always):
@@ -319,13 +319,14 @@ def _through_json(value: Any) -> Any:
 
 
 def _almost_never(subject: Subject) -> dict[str, Any]:
-    """Return the settings with an interval that no run reaches, if the hook has an interval."""
-    known = describe_hook(subject.build(subject.settings))
-    names = {setting.name for setting in (*known.settings, *known.common)}
-    if "interval" not in names:
-        return dict(subject.settings)
+    """Return the settings with an interval that no run reaches, if an interval has an effect."""
     others = {name: value for name, value in subject.settings.items() if name not in ("every", "frequency")}
-    return {**others, "interval": 10**6}
+    hook = subject.build(others)
+    known = describe_hook(hook)
+    if not any(setting.name == "interval" for setting in (*known.settings, *known.common)):
+        return dict(subject.settings)
+    give(hook, "interval", 10**6)
+    return dict(subject.settings) if without_effect(hook, when_of(hook)) else {**others, "interval": 10**6}
 
 
 def saved_state_of(subject: Subject, hook: Any) -> Any:

@@ -32,6 +32,8 @@ class RecordingHook(BaseHook):
         [('after_train_iter', 1, 1), ('after_train_iter', 1, 2), ('after_epoch', 1, 2)]
     """
 
+    reads_schedule = True
+
     def __init__(
         self,
         *,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ from ignite_hooks.writers.interface import Writer, full_name, installed
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
+"""The names of event files, which begin with the second in which they were opened."""
 
 MOST_WAITING = 1000
 """The queue of events for the thread that writes them. With the default of ten, training would wait."""
@@ -62,12 +67,11 @@ class TensorboardWriter(Writer):
             self._open().add_histogram(name, kept, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        self._open().add_text(name, text, step)
+        self._open().add_text(name, preformatted(text) if has_columns(text) else text, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
-        # Four spaces make it preformatted text in Markdown.
-        self.write_text("config", "\n".join(f"    {line}" for line in text.splitlines()), 0)
+        self._open().add_text("config", preformatted(text), 0)
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         with warnings.catch_warnings():
@@ -103,7 +107,42 @@ class TensorboardWriter(Writer):
                 from tensorboard.compat.proto.summary_pb2 import Summary
                 from torch.utils.tensorboard import SummaryWriter
 
+                if self.log_dir.is_dir():
+                    time.sleep(seconds_until_last((path.name for path in self.log_dir.iterdir()), time.time()))
                 purge, self._purge = self._purge, None
                 self._summary, self._value = Summary, Summary.Value
                 self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
             return self._opened
+
+
+def seconds_until_last(names: Iterable[str], now: float) -> float:
+    """Return how many seconds later an event file must be opened so that TensorBoard reads it last.
+
+    It sorts the files by their names: the second in which they were opened comes first, and then numbers without
+    leading zeros, so that of two files of one second the later one may be read first. A file of the next hours, whose
+    machine has another clock, is not waited for.
+
+    Example:
+        >>> seconds_until_last(["events.out.tfevents.0000000007.host.1.9", "notes.txt"], 7.25)
+        0.75
+        >>> seconds_until_last(["events.out.tfevents.0000000007.host.1.9"], 8.25)
+        0.0
+    """
+    seconds = [int(found[1]) for name in names if (found := EVENT_FILE.match(name))]
+    return 1 - now % 1 if int(now) in seconds else 0.0
+
+
+def preformatted(text: str) -> str:
+    """Return a text as Markdown that is shown line by line, in letters of equal width."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def has_columns(text: str) -> bool:
+    """Return whether spaces align a text of several lines in columns, which Markdown would run together.
+
+    Example:
+        >>> has_columns("layer  size\\n0      12"), has_columns("a text\\nof two lines"), has_columns("- one  - two")
+        (True, False, False)
+    """
+    lines = text.strip().splitlines()
+    return len(lines) > 1 and sum("  " in line.strip() for line in lines) > len(lines) / 2

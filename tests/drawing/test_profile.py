@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from ignite_hooks.drawing.profile import draw_gradient_flow, draw_profile, png
 
 PHASES = {"data": 1.0, "forward": 2.0, "backward": 4.0, "hooks": 0.0}
@@ -28,3 +30,12 @@ def test_gradient_flow_has_a_bar_for_each_layer() -> None:
     above, below = draw_gradient_flow({"a": (1.0, 2.0)}, {"a": 1e-3}).axes
     assert (above.get_yscale(), below.get_yscale()) == ("log", "log")
     assert png(draw_gradient_flow({"a": (0.0, 0.0)}, {})).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("strength", [0.02, 1e-9, 1.0, 300.0])
+def test_the_axes_of_gradients_have_more_than_one_tick(strength: float) -> None:
+    figure = draw_gradient_flow({"a": (strength, 1.2 * strength), "b": (strength, strength)}, {"a": 2e-3, "b": 3e-3})
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+        assert all(low < patch.get_height() < high for patch in axes.patches)

@@ -243,7 +243,7 @@ class LeavesAHandlerOnTheEvaluator(BaseHook):
 
 @broken(promises.leaves_engines_and_model_as_they_were, "leaves something behind: the event my_event of the evaluator")
 class LeavesAnEvent(BaseHook):
-    def attached(self) -> None:
+    def before_run(self) -> None:
         self.runner.evaluators["val"].register_events("my_event")
 
 

@@ -39,6 +39,7 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
     writer.write_image("cat", picture, 8)
     writer.write_histogram("weights", numpy.arange(10.0), 9)
     writer.write_text("note", "hello", 10)
+    writer.write_text("table", "layer  size\n0      12", 10)
     writer.write_config({"seed": 1})
     writer.write_artifact(tmp_path / "none.pth")
     writer.close()
@@ -49,8 +50,9 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
     assert (numpy.asarray(Image.open(io.BytesIO(image.encoded_image_string))) == picture).all()
     [histogram] = seen.Histograms("weights")
     assert (histogram.step, histogram.histogram_value.num) == (9, 10)
-    texts = {tag: seen.Tensors(f"{tag}/text_summary")[0] for tag in ("note", "config")}
+    texts = {tag: seen.Tensors(f"{tag}/text_summary")[0] for tag in ("note", "config", "table")}
     assert (texts["note"].step, texts["note"].tensor_proto.string_val[0]) == (10, b"hello")
+    assert texts["table"].tensor_proto.string_val[0] == b"    layer  size\n    0      12", "monospaced"
     assert b'"seed": 1' in texts["config"].tensor_proto.string_val[0]
 
 
@@ -101,6 +103,22 @@ def test_nothing_is_written_before_the_first_write(tmp_path: Path) -> None:
     writer.flush()
     writer.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("files_before", [0, 9, 99])
+def test_a_file_of_the_same_second_is_read_after_the_others(
+    files_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard sorts files by names that end with a number: the tenth would come before the ninth."""
+    from tensorboard.summary.writer import event_file_writer
+
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(files_before))
+    for step in (1, 2, 3):
+        writer = TensorboardWriter(tmp_path)
+        writer.began_anew() if step == 1 else writer.resumed(step - 1)
+        writer.write_scalar("loss", float(step), step)
+        writer.close()
+    assert scalars(tmp_path) == {"loss": [(1, 1.0), (2, 2.0), (3, 3.0)]}
 
 
 def test_a_resume_hides_the_steps_that_are_repeated(tmp_path: Path) -> None:

@@ -163,7 +163,11 @@ class _ClearML(Tracker):
         )
 
     def config(self, record: TrackerRecord) -> None:
-        self._task.connect_configuration(dict(record.content), name="config")
+        name = "config"
+        if self._ours is None and self._task._get_configuration_text(name) is not None:
+            # The script has connected one of this name, which an agent gives back to it.
+            name = "ignite_hooks"
+        self._task.connect_configuration(dict(record.content), name=name)
 
     def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]

@@ -1,0 +1,1 @@
+"""Software that others wrote, run with and without our line: ``make clients``."""

@@ -1,0 +1,78 @@
+"""Ignite's own tests pass with our line before every run, but for those that `docs/clients.md` explains."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from tests.clients import line as line_module
+
+PLUGIN = "our_line"
+FOLDERS = ("engine", "handlers")
+DOCS = Path(__file__).parents[2] / "docs" / "clients.md"
+
+
+def outcomes(source: Path, line: str, folder: Path) -> dict[str, bool]:
+    """Run the tests with one line; return which of them passed and which failed, without those that were skipped."""
+    report, work = folder / f"{line}.xml", folder / line
+    work.mkdir()
+    # Under a name of its own: Ignite's tests are in a package that is called tests, too.
+    shutil.copy(Path(line_module.__file__), work / f"{PLUGIN}.py")
+    tests = source / "ignite" / "tests" / "ignite"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=60"]
+    command += ["-p", PLUGIN, "-c", os.devnull, f"--rootdir={source / 'ignite'}", "-k", "not dist"]
+    command += [f"--junitxml={report}", *(str(tests / name) for name in FOLDERS)]
+    variables = {
+        **os.environ,
+        "IGNITE_HOOKS_LINE": line,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(work), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])),
+        "MPLBACKEND": "agg",
+        "OMP_NUM_THREADS": "1",
+    }
+    with (folder / f"{line}.txt").open("wb") as output:
+        subprocess.run(command, cwd=work, env=variables, stdout=output, stderr=subprocess.STDOUT, check=False)
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        states = {child.tag for child in case}
+        if "skipped" not in states:
+            found[name] = not states & {"failure", "error"}
+    return found
+
+
+def explained() -> set[str]:
+    """Return the tests that the page explains: the first column of its tables that begins with a test."""
+    return set(re.findall(r"^\| `(\w+::[^`]+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def _of_all_values(name: str) -> str:
+    """Return the name of a test without the values it has been called with."""
+    return name.partition("[")[0]
+
+
+def main(source: Path) -> int:
+    """Run the tests with every line; return how many fail because of it and are not explained."""
+    known = explained()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(os.environ.get("CLIENTS_KEEP", temporary))
+        plain = outcomes(source, "none", folder)
+        passing = {name for name, passed in plain.items() if passed}
+        print(f"{len(passing)} of {len(plain)} tests of Ignite pass here", flush=True)
+        bad: set[str] = set()
+        for line in line_module.LINES[1:]:
+            failing = {_of_all_values(name) for name, passed in outcomes(source, line, folder).items() if not passed}
+            failing &= {_of_all_values(name) for name in passing}
+            print(f"with the line {line!r} {len(failing)} functions fail, {len(failing - known)} of them unexplained")
+            print("".join(f"    {name}\n" for name in sorted(failing - known)), end="", flush=True)
+            bad |= failing - known
+    return len(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(Path(os.environ["CLIENTS_SOURCES"]))))
