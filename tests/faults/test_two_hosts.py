@@ -1,4 +1,4 @@
-"""Two network namespaces stand for two hosts: `examples/multi_node` trains on both until one is cut off."""
+"""Two network namespaces stand for two hosts: `examples/cluster` trains on both until one is cut off."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Host:
             *("ip", "netns", "exec", self.name, sys.executable, "-m", "torch.distributed.run"),
             *("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3", "--local-addr", self.address),
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29500", "--rdzv-conf", meeting),
-            *("examples/multi_node/train.py", "--epochs", str(EPOCHS), "--timeout", "4", "--work-dir", str(folder)),
+            *("examples/cluster/train.py", "--epochs", str(EPOCHS), "--timeout", "4", "--work-dir", str(folder)),
         ]
         return subprocess.Popen(
             command,

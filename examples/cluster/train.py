@@ -68,7 +68,7 @@ def train(epochs: int, work_dir: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--work-dir", default="work_dirs/multi_node", help="on a disk that all hosts share")
+    parser.add_argument("--work-dir", default="work_dirs/cluster", help="on a disk that all hosts share")
     parser.add_argument("--backend", default="nccl" if torch.cuda.is_available() else "gloo")
     parser.add_argument("--timeout", type=float, default=60, help="seconds after which a silent host is given up")
     arguments = parser.parse_args()
