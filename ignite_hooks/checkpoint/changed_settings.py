@@ -122,6 +122,15 @@ def _schedule_changes(state: Mapping[str, Any], now: Mapping[str, Any]) -> Itera
                 yield ScheduleChange(owner, name, then["values"][name], today["values"][name])
 
 
+def _is_applied(runner: Runner, change: Change | ScheduleChange, loaded: Mapping[str, Any]) -> bool:
+    """Return whether a scheduler got its new setting after it was loaded: who gave it, such as a trainer, told of it."""
+    if isinstance(change, Change) or change.owner != "scheduler" or change.name == "kind":
+        return False
+    both = (loaded.get("scheduler"), _schedulers(runner)[change.owner].state_dict())
+    saved, now = (dict(_leaves(state)).get(change.name) for state in both)
+    return bool(saved != now == change.now)
+
+
 def _reschedule(runner: Runner, changes: Iterable[ScheduleChange]) -> list[ScheduleChange]:
     """Give schedulers the settings of today; return the changes that cannot be applied."""
     kept, owners = list[ScheduleChange](), _schedulers(runner)
@@ -244,8 +253,15 @@ def refuse(changes: list[Change | ScheduleChange], mode: ResumeSettings, path: P
         )
 
 
-def apply(runner: Runner, changes: list[Change | ScheduleChange], mode: ResumeSettings, path: Path) -> None:
+def apply(
+    runner: Runner,
+    changes: list[Change | ScheduleChange],
+    mode: ResumeSettings,
+    path: Path,
+    loaded: Mapping[str, Any],
+) -> None:
     """Apply the changes to the optimizer and scheduler that have just been restored, and tell them in one line."""
+    changes = [change for change in changes if not _is_applied(runner, change, loaded)]
     if not changes:
         return
     if mode == "checkpoint":

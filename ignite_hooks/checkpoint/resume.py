@@ -54,7 +54,7 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
         refuse(changes, mode, path)
 
     loaded = checkpoints.load(path, check)
-    apply(runner, changes, mode, path)
+    apply(runner, changes, mode, path, loaded)
     runner.state.first_settings = loaded["meta"]["optimizer"] if changes and mode == "checkpoint" else today
     keeps = changes and mode == "checkpoint"
     runner.state.first_schedulers = loaded["meta"].get("schedulers", schedulers) if keeps else schedulers

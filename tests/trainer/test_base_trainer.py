@@ -165,7 +165,9 @@ def test_a_scheduler_by_epoch_reaches_the_end_of_the_run(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "scheduler", ["CosineAnnealingLR", {"type": "OneCycleLR", "max_lr": 0.1}], ids=["epoch", "iter"]
 )
-def test_a_longer_run_has_the_schedule_of_its_new_length(scheduler: Any, tmp_path: Path) -> None:
+def test_a_longer_run_has_the_schedule_of_its_new_length(
+    scheduler: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def rates(epochs: int, folder: str, resume: Any = None) -> list[float]:
         seen: list[float] = []
 
@@ -180,9 +182,28 @@ def test_a_longer_run_has_the_schedule_of_its_new_length(scheduler: Any, tmp_pat
         trainer.train()
         return seen
 
+    caplog.set_level("INFO")
     whole = rates(4, "whole")
     rates(2, "parts")
     assert rates(4, "parts", resume="auto") == pytest.approx(whole[6:])
+    assert caplog.text.count("of the scheduler: ") == 1
+    assert "settings" not in caplog.text, "it has just been applied, and nobody else set it"
+
+
+def test_a_schedule_keeps_its_length_where_the_checkpoint_decides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trained(epochs: int, resume: Any = None) -> BaseTrainer:
+        training = {"epochs": epochs, "scheduler": "CosineAnnealingLR"}
+        given = config(training=training, hooks=[{"type": "CheckpointHook"}], resume_settings="checkpoint")
+        trainer = BaseTrainer(given, work_dir=tmp_path, resume=resume)
+        trainer.train()
+        return trainer
+
+    trained(2)
+    assert trained(3, resume="auto").scheduler.T_max == 2
+    assert "keeps the former ones: scheduler.T_max 2 -> 3" in caplog.text
+    assert "of the scheduler: " not in caplog.text
 
 
 def test_gradients_are_clipped_when_they_have_been_accumulated(tmp_path: Path) -> None:
