@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import secrets
 import shutil
@@ -12,6 +11,8 @@ import stat
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+
+from ignite_hooks.store.checksums import FAST, marked, new_hash
 
 TEMPORARY = ".tmp-"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -26,16 +27,17 @@ def temporary_path(folder: Path, name: str) -> Path:
 class HashingFile:
     """A new file that counts and hashes what is written to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, algorithm: str = FAST) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.size = 0
         self.failure: OSError | None = None
-        self._hash = hashlib.sha256()
+        self._algorithm, self._hash = algorithm, new_hash(algorithm)
         self._descriptor = os.open(path, flags, 0o666)
 
     @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
+    def checksum(self) -> str:
+        """The checksum of what was written, with its algorithm."""
+        return marked(self._algorithm, self._hash.hexdigest())
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
@@ -65,9 +67,9 @@ class HashingFile:
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[HashingFile]:
+def new_file(path: Path, algorithm: str = FAST) -> Iterator[HashingFile]:
     """Open a new file to write; it is on the disk when the block ends."""
-    file = HashingFile(path)
+    file = HashingFile(path, algorithm)
     try:
         yield file
         file.finish()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import BackgroundSaving, SavingThread
+from ignite_hooks.store.checksums import FAST, digits_of
 from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.copies import copy_if_room
 from ignite_hooks.store.files import (
@@ -43,7 +44,7 @@ from ignite_hooks.store.manifest import (
     Manifest,
     content_of,
 )
-from ignite_hooks.store.names import check_name, name_with_hash
+from ignite_hooks.store.names import HASH, check_name, name_with_hash
 from ignite_hooks.store.place import Place
 from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
 from ignite_hooks.store.verify import mismatch, read_state, why_unusable
@@ -320,8 +321,9 @@ class FolderStore:
         with self._wrap_errors(f"save {name}", plain):
             self._place.go_back()
             try:
-                size, sha256 = write_state(temporary, plain, copies)
-                entry = make_entry(name_with_hash(name, sha256), size, sha256)
+                # Names with a hash, and files that are handed on, are compared with what sha256sum prints.
+                size, checksum = write_state(temporary, plain, copies, "sha256" if HASH in name else FAST)
+                entry = make_entry(name_with_hash(name, digits_of(checksum)), size, checksum)
                 self._place.check()
                 self._log.commit(temporary, entry)
                 self._place.check()
@@ -382,11 +384,13 @@ class FolderStore:
             raise CheckpointError(f"cannot {what}: {explain(error, self.folder, needed)}") from error
 
 
-def write_state(path: Path, plain: dict[str, Any], copies: Mapping[int, memoryview] | None = None) -> tuple[int, str]:
+def write_state(
+    path: Path, plain: dict[str, Any], copies: Mapping[int, memoryview] | None = None, algorithm: str = FAST
+) -> tuple[int, str]:
     """Write a plain state into a new file, on the disk when it returns; return its size and checksum."""
-    with new_file(path) as file:
+    with new_file(path, algorithm) as file:
         write_archive(file, plain, copies)
-    return file.size, file.sha256
+    return file.size, file.checksum
 
 
 def not_deleted(saved: Entry | None, folder: Path) -> str:
@@ -406,7 +410,7 @@ def _entry_factory(
     kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None
 ) -> Callable[[str, int, str], Entry]:
     numbers = {key: float(value) for key, value in (metrics or {}).items()}
-    return lambda name, size, sha256: Entry(name, size, sha256, epoch, iteration, numbers, kind)
+    return lambda name, size, checksum: Entry(name, size, checksum, epoch, iteration, numbers, kind)
 
 
 @functools.cache

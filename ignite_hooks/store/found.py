@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import pickle
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.checksums import checksum_of
 from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import FILE_NAME, Entry
 from ignite_hooks.store.names import check_name
@@ -55,8 +55,8 @@ def _read(path: Path) -> Entry | None:
                 logger.warning("%s is not listed: the checksum of %s in it is wrong", path, damaged)
                 return None
             file.seek(0)
-            size, sha256 = os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(path.name, size, sha256, meta["epoch"], meta["iter"], {}, "found")
+            size, checksum = os.fstat(file.fileno()).st_size, checksum_of(file)
+        return Entry(path.name, size, checksum, meta["epoch"], meta["iter"], {}, "found")
     except (OSError, zipfile.BadZipFile, NotImplementedError, CheckpointError):
         return None
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.checksums import FAST, algorithm_of, checksum_of_bytes, digits_of, is_checksum, marked
 from ignite_hooks.store.files import open_regular, write_whole
 from ignite_hooks.store.names import MANIFEST, check_name
 
 Kind = Literal["periodic", "best", "last", "manual", "exception", "published", "found"]
 
 FILE_NAME: Final = MANIFEST
-FORMAT: Final = 1
+FORMAT: Final = 2
 KINDS: Final = get_args(Kind)
 # At one iteration: what is saved for resuming first, then what the user asked for, then the rest.
 PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "found", "exception", "best", "published")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 STATE: Final = "state.pth"
 """The file of a sharded checkpoint that holds everything but the shards."""
 # Those of torch.distributed.checkpoint, and ours.
@@ -36,24 +36,24 @@ class CheckpointFile:
 
     name: str
     size: int
-    sha256: str
+    checksum: str
 
     def __post_init__(self) -> None:
         if not _PART_NAME.fullmatch(str(self.name)):
             raise CheckpointError(f"{self.name!r} is not a name for a file of a sharded checkpoint")
-        _check_content(self.name, self.size, self.sha256)
+        _check_content(self.name, self.size, self.checksum)
 
 
 @dataclass(frozen=True)
 class Entry:
     """One checkpoint: its name, what it must contain, and which moment of the run it holds.
 
-    A sharded one is a folder that holds `files`; `size` is their sum and `sha256` the checksum of their list.
+    A sharded one is a folder that holds `files`; `size` is their sum and `checksum` that of their list.
     """
 
     name: str
     size: int
-    sha256: str
+    checksum: str
     epoch: int
     iteration: int
     metrics: dict[str, float] = field(default_factory=dict, hash=False)
@@ -62,11 +62,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        _check_content(self.name, self.size, self.sha256)
+        _check_content(self.name, self.size, self.checksum)
         for what in ("epoch", "iteration"):
             _check_number(self.name, what, getattr(self, what))
-        if self.files and (self.size, self.sha256) != content_of(self.files):
-            raise CheckpointError(f"{self.name}: size or sha256 is not that of its files")
+        if self.files and (self.size, self.checksum) != content_of(self.files):
+            raise CheckpointError(f"{self.name}: size or checksum is not that of its files")
         if self.kind not in KINDS:
             raise CheckpointError(f"{self.name}: kind is {self.kind!r}, expected one of {', '.join(KINDS)}")
         # JSON null stands for all that is not finite; with math.nan itself, equal entries compare equal.
@@ -78,14 +78,17 @@ def content_of(files: Sequence[CheckpointFile]) -> tuple[int, str]:
     """Return the size of all files of a sharded checkpoint and a checksum of their checksums."""
     if len({file.name for file in files}) != len(files):
         raise CheckpointError("a file of a sharded checkpoint is listed twice")
-    listed = sorted([file.name, file.size, file.sha256] for file in files)
-    return sum(file.size for file in files), hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    # As in the first version of the format, where it was one of sha256 alone.
+    first = all(algorithm_of(file.checksum) == "sha256" for file in files)
+    listed = sorted([file.name, file.size, digits_of(file.checksum) if first else file.checksum] for file in files)
+    checksum = checksum_of_bytes(json.dumps(listed).encode(), "sha256" if first else FAST)
+    return sum(file.size for file in files), checksum
 
 
-def _check_content(name: str, size: object, sha256: object) -> None:
+def _check_content(name: str, size: object, checksum: object) -> None:
     _check_number(name, "size", size)
-    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise CheckpointError(f"{name}: sha256 is {sha256!r}, expected 64 hexadecimal digits")
+    if not is_checksum(checksum):
+        raise CheckpointError(f"{name}: checksum is {checksum!r}, expected xxh3_128 or sha256, a colon and its digits")
 
 
 def _check_number(name: str, what: str, number: object) -> None:
@@ -140,8 +143,8 @@ class Manifest:
 
     def without(self, entries: Iterable[Entry]) -> Manifest:
         """Return a manifest that says that these files are about to be deleted."""
-        going = {(entry.name, entry.sha256) for entry in entries}
-        gone = tuple(entry for entry in self.entries if (entry.name, entry.sha256) in going)
+        going = {(entry.name, entry.checksum) for entry in entries}
+        gone = tuple(entry for entry in self.entries if (entry.name, entry.checksum) in going)
         kept = tuple(entry for entry in self.entries if entry not in gone)
         return replace(self, entries=kept, deleting=(*self.deleting, *gone))
 
@@ -186,25 +189,41 @@ def _to_json(entry: Entry) -> dict[str, Any]:
     metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
     content = {**asdict(entry), "metrics": metrics}
     if not entry.files:
-        # As in the first version of the format, which had no sharded checkpoints.
+        # Most checkpoints are one file.
         del content["files"]
     return content
 
 
 def _from_json(content: Any) -> Manifest:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"not a manifest of format {FORMAT}")
+    if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
+        raise ValueError(f"not a manifest of format 1 or {FORMAT}")
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
         raise ValueError("wrong checksum")
     if set(content) != {"format", "entries", "pending", "deleting"}:
         raise ValueError(f"unexpected fields: {', '.join(sorted(content))}")
     pending = content["pending"]
+    read = _entry if content["format"] == FORMAT else _first_entry
     return Manifest(
-        tuple(_entry(entry) for entry in _list(content["entries"])),
-        None if pending is None else _entry(pending),
-        tuple(_entry(entry) for entry in _list(content["deleting"])),
+        tuple(read(entry) for entry in _list(content["entries"])),
+        None if pending is None else read(pending),
+        tuple(read(entry) for entry in _list(content["deleting"])),
     )
+
+
+def _first_entry(content: Any) -> Entry:
+    """Return an entry of the first version of the format, whose checksums were sha256 and not marked."""
+    if isinstance(content, dict) and isinstance(content.get("files", []), list):
+        files = [_with_marked_checksum(file) for file in content.get("files", [])]
+        content = {**_with_marked_checksum(content), **({"files": files} if files else {})}
+    return _entry(content)
+
+
+def _with_marked_checksum(content: Any) -> Any:
+    if not isinstance(content, dict) or "sha256" not in content:
+        raise ValueError("an entry without sha256")
+    rest = {name: value for name, value in content.items() if name != "sha256"}
+    return {**rest, "checksum": marked("sha256", str(content["sha256"]))}
 
 
 def _entry(content: Any) -> Entry:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import write_archive
 from ignite_hooks.store.background import run_callback
+from ignite_hooks.store.checksums import FAST
 from ignite_hooks.store.interface import Retire, Saving
 from ignite_hooks.store.manifest import Entry, Kind, Manifest
 from ignite_hooks.store.names import HASH, name_with_hash
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_CHECKSUM = "0" * 64
+NO_CHECKSUM = f"{FAST}:{'0' * 32}"
 
 
 class FinishedSaving:

@@ -35,9 +35,9 @@ def check_name(name: object) -> str:
     return name
 
 
-def name_with_hash(name: object, sha256: str = "0" * 64) -> str:
-    """Return the checked name, with ``{hash}`` replaced by the first digits of the checksum."""
-    return check_name(name.replace(HASH, sha256[:HASH_DIGITS], 1) if isinstance(name, str) else name)
+def name_with_hash(name: object, digits: str = "0" * HASH_DIGITS) -> str:
+    """Return the checked name, with ``{hash}`` replaced by the first digits of a checksum."""
+    return check_name(name.replace(HASH, digits[:HASH_DIGITS], 1) if isinstance(name, str) else name)
 
 
 def file_word(text: str, others: Iterable[str] = ()) -> str:

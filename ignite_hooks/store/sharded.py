@@ -94,7 +94,7 @@ def save_sharded(store: ShardedStore, name: str, state: Mapping[str, Any], **det
             files = [
                 *itertools.chain(*written),
                 describe_file(temporary / ".metadata"),
-                CheckpointFile(STATE, file.size, file.sha256),
+                CheckpointFile(STATE, file.size, file.checksum),
             ]
             return store.commit_folder(temporary, name, files, **details)
 

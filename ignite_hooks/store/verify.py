@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from io import BufferedReader
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store.checksums import algorithm_of, checksum_of
 from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import CheckpointFile, Entry
 
@@ -33,9 +33,7 @@ def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
 def describe_file(path: Path) -> CheckpointFile:
     """Return the name, size and checksum of a file, for the manifest."""
     with open_regular(path) as file:
-        return CheckpointFile(
-            path.name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
-        )
+        return CheckpointFile(path.name, os.fstat(file.fileno()).st_size, checksum_of(file))
 
 
 def why_unusable(path: Path, entry: Entry, share: tuple[int, int] = (0, 1)) -> str | None:
@@ -67,6 +65,6 @@ def mismatch(file: BufferedReader, entry: Entry | CheckpointFile) -> str | None:
     size = os.fstat(file.fileno()).st_size
     if size != entry.size:
         return f"{size} bytes instead of {entry.size}"
-    if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+    if checksum_of(file, algorithm_of(entry.checksum)) != entry.checksum:
         return "wrong checksum"
     return None

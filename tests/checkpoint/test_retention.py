@@ -11,11 +11,11 @@ from ignite_hooks.store import Entry, Kind
 
 
 def entry(iteration: int, kind: Kind = "periodic") -> Entry:
-    return Entry(f"{kind}_{iteration}.pth", 1, "0" * 64, 0, iteration, {}, kind)
+    return Entry(f"{kind}_{iteration}.pth", 1, "xxh3_128:" + "0" * 32, 0, iteration, {}, kind)
 
 
 def named(name: str, iteration: int, epoch: int, kind: Kind = "periodic") -> Entry:
-    return Entry(name, 1, "0" * 64, epoch, iteration, {}, kind)
+    return Entry(name, 1, "xxh3_128:" + "0" * 32, epoch, iteration, {}, kind)
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,9 @@ class Stage:
                 (self.work / name).write_bytes(whole)
         path = self.work / "last.pth"
         path.write_bytes(data)
-        checksum = hashlib.sha256(data).hexdigest()
+        checksum = "sha256:" + hashlib.sha256(data).hexdigest()
         entries = [
-            dataclasses.replace(entry, size=len(data), sha256=checksum) if entry.name == path.name else entry
+            dataclasses.replace(entry, size=len(data), checksum=checksum) if entry.name == path.name else entry
             for entry in self.entries
         ]
         Manifest(tuple(entries)).save(self.work)

@@ -171,7 +171,7 @@ def test_a_folder_and_a_file_can_replace_each_other(tmp_path: Path) -> None:
 def test_a_folder_on_another_disk_is_not_kept(tmp_path: Path) -> None:
     with FolderStore(tmp_path) as store:
         temporary = store.begin_folder("last")
-        elsewhere = CheckpointFile("__1_0.distcp", 5, "0" * 64)
+        elsewhere = CheckpointFile("__1_0.distcp", 5, "xxh3_128:" + "0" * 32)
         with pytest.raises(CheckpointError, match=r"__1_0.distcp cannot be seen by rank 0: all ranks need"):
             store.commit_folder(temporary, "last", [elsewhere], kind="last", epoch=0, iteration=1)
         store.drop_folder(temporary)

@@ -127,7 +127,7 @@ def test_a_checksum_alone_finds_a_flipped_bit_in_the_weights(store: FolderStore)
 
 
 def test_an_entry_never_saved_is_missing(store: FolderStore) -> None:
-    assert store.verify(Entry("a.pth", 1, "0" * 64, 0, 0)) == "missing"
+    assert store.verify(Entry("a.pth", 1, "xxh3_128:" + "0" * 32, 0, 0)) == "missing"
 
 
 def test_a_new_run_continues_after_a_damaged_manifest(two_saved: Path, make_state: MakeState) -> None:

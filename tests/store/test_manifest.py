@@ -30,7 +30,7 @@ OUTSIDE = [
     "a\0",
     "x" * 201,
 ]
-GOOD = Entry("epoch_1.pth", 10, "ab" * 32, 1, 100, {"val/loss": 0.5}, "periodic")
+GOOD = Entry("epoch_1.pth", 10, "sha256:" + "ab" * 32, 1, 100, {"val/loss": 0.5}, "periodic")
 
 
 def write_signed(folder: Path, content: dict[str, Any]) -> None:
@@ -39,8 +39,8 @@ def write_signed(folder: Path, content: dict[str, Any]) -> None:
 
 
 def signed_content(**changes: Any) -> dict[str, Any]:
-    entry = {"name": "a.pth", "size": 1, "sha256": "0" * 64, "epoch": 1, "iteration": 1, "metrics": {}}
-    return {"format": 1, "entries": [entry | {"kind": "best"} | changes], "pending": None, "deleting": []}
+    entry = {"name": "a.pth", "size": 1, "checksum": "xxh3_128:" + "0" * 32, "epoch": 1, "iteration": 1, "metrics": {}}
+    return {"format": 2, "entries": [entry | {"kind": "best"} | changes], "pending": None, "deleting": []}
 
 
 def test_it_reads_what_it_wrote(tmp_path: Path) -> None:
@@ -81,9 +81,11 @@ def test_a_name_that_could_mean_another_file_is_refused(name: Any) -> None:
         {"size": -1},
         {"epoch": None},
         {"iteration": [1]},
-        {"sha256": "0" * 63},
-        {"sha256": 0},
-        {"sha256": None},
+        {"checksum": "0" * 64},
+        {"checksum": "xxh3_128:" + "0" * 31},
+        {"checksum": "md5:" + "0" * 32},
+        {"checksum": 0},
+        {"checksum": None},
         {"kind": "newest"},
         {"kind": ["best"]},
         {"kind": None},
@@ -182,7 +184,10 @@ def test_any_damage_is_noticed_or_harmless(tmp_path: Path) -> None:
 
 # -- sharded checkpoints -----------------------------------------------------------------------------------------
 
-PARTS = (CheckpointFile("__0_0.distcp", 3, "1" * 64), CheckpointFile("state.pth", 4, "2" * 64))
+PARTS = (
+    CheckpointFile("__0_0.distcp", 3, "xxh3_128:" + "1" * 32),
+    CheckpointFile("state.pth", 4, "sha256:" + "2" * 64),
+)
 SHARDED = Entry("epoch_1", *content_of(PARTS), 1, 100, files=PARTS)
 
 
@@ -201,7 +206,7 @@ def test_other_names_of_files_in_a_folder_are_refused(name: Any) -> None:
     "changes",
     [
         {"size": 8},
-        {"sha256": "0" * 64},
+        {"checksum": "xxh3_128:" + "0" * 32},
         {"files": (*PARTS, PARTS[0])},
         {"files": PARTS[:1]},
     ],

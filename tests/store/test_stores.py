@@ -229,7 +229,7 @@ def test_only_listed_files_retire(any_store: Store, make_state: MakeState) -> No
     for iteration in 10, 20:
         save(any_store, make_state, iteration)
     first = any_store.entries()[0]
-    stranger = Entry("stranger.pth", 1, "0" * 64, 0, 0)
+    stranger = Entry("stranger.pth", 1, "xxh3_128:" + "0" * 32, 0, 0)
     for iteration in 30, 40:
         save(any_store, make_state, iteration, retire=lambda entries: [first, stranger, first])
     assert iterations(any_store) == [20, 30, 40]
