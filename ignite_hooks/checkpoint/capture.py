@@ -12,7 +12,7 @@ from ignite_hooks.checkpoint.changed_settings import optimizer_settings, schedul
 from ignite_hooks.checkpoint.environment import environment
 from ignite_hooks.checkpoint.formats import FORMAT
 from ignite_hooks.checkpoint.left_out import without_methods
-from ignite_hooks.checkpoint.script_state import local_objects
+from ignite_hooks.checkpoint.script.state import local_objects
 from ignite_hooks.distributed.collectives import all_gather, world_size
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import by_part, each, is_several, parts_of

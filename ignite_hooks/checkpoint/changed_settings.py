@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ignite_hooks.checkpoint.left_out import without_methods
-from ignite_hooks.checkpoint.script_objects import driven_by, script_objects, script_schedulers
+from ignite_hooks.checkpoint.script.objects import driven_by, script_objects, script_schedulers
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.parts import by_part, each, is_several, parts_of, with_saved
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.checkpoint.capture import capture
-from ignite_hooks.checkpoint.script_objects import script_optimizers
+from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded

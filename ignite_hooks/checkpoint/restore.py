@@ -14,7 +14,7 @@ from ignite_hooks.checkpoint.environment import environment_changes
 from ignite_hooks.checkpoint.formats import upgraded
 from ignite_hooks.checkpoint.left_out import missing_parts, with_todays
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
-from ignite_hooks.checkpoint.script_state import of_this_rank
+from ignite_hooks.checkpoint.script.state import of_this_rank
 from ignite_hooks.distributed.collectives import fail_on_all_ranks, rank, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.parts import each, is_several, names_of, parts_of, why_no_fit, with_saved

@@ -17,7 +17,7 @@ from ignite_hooks.checkpoint.changed_settings import (
 )
 from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
 from ignite_hooks.checkpoint.left_out import missing_parts
-from ignite_hooks.checkpoint.script_state import holds_weights
+from ignite_hooks.checkpoint.script.state import holds_weights
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.manifest import resuming_order

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ignite_hooks.checkpoint.loader_parts import loader_generators, loader_parts
-from ignite_hooks.checkpoint.own_state import OwnState, restore_own
+from ignite_hooks.checkpoint.data.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.script.own_state import OwnState, restore_own
 from ignite_hooks.errors import CheckpointError
 
 RngState = dict[str, Any]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.changed_settings import ResumeSettings
-from ignite_hooks.checkpoint.data_position import PositionTracker
+from ignite_hooks.checkpoint.data.position import PositionTracker
 from ignite_hooks.checkpoint.find import find_checkpoint
 from ignite_hooks.checkpoint.left_out import LeftOut
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
 from ignite_hooks.checkpoint.resume import newest, resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
-from ignite_hooks.checkpoint.script_objects import script_optimizers
-from ignite_hooks.checkpoint.script_state import ScriptState
+from ignite_hooks.checkpoint.script.objects import script_optimizers
+from ignite_hooks.checkpoint.script.state import ScriptState
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.optimizers import when_stepping

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ignite_hooks import CheckpointError
-from ignite_hooks.checkpoint.own_generators import generator_state, is_generator, set_generator_state
+from ignite_hooks.checkpoint.script.own_generators import generator_state, is_generator, set_generator_state
 from ignite_hooks.store import to_plain
 
 MAKERS: dict[str, Any] = {

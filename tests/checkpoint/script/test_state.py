@@ -1,4 +1,4 @@
-"""`script_state.py`: what a script attaches itself goes on after a resume as if nothing had happened."""
+"""`state.py`: what a script attaches itself goes on after a resume as if nothing had happened."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 
-from ignite_hooks.checkpoint.own_state import OwnState, restore_own
+from ignite_hooks.checkpoint.script.own_state import OwnState, restore_own
 from ignite_hooks.store import to_plain
-from tests.checkpoint.test_data_position import Shelf, Taker, run_in_parts, script, whole_run
+from tests.checkpoint.data.test_position import Shelf, Taker, run_in_parts, script, whole_run
 
 
 class Plain(Dataset[float]):

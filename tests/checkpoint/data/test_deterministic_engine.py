@@ -14,8 +14,8 @@ from ignite.engine.deterministic import DeterministicEngine
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 from ignite_hooks import attach_hooks
-from tests.checkpoint.test_data_position import EXACT, LENGTHS, WORKERS, Noisy, Shelf, Taker, generator, script
-from tests.checkpoint.test_own_state import Python
+from tests.checkpoint.data.test_position import EXACT, LENGTHS, WORKERS, Noisy, Shelf, Taker, generator, script
+from tests.checkpoint.script.test_own_state import Python
 
 
 class Shuffled(BatchSampler):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ignite_hooks import CheckpointError
-from ignite_hooks.checkpoint.position_format import check_position
-from tests.checkpoint.test_data_position import EXACT, Shelf, Taker, script
+from ignite_hooks.checkpoint.data.position_format import check_position
+from tests.checkpoint.data.test_position import EXACT, Shelf, Taker, script
 
 PROGRESS = {"iteration": 7, "epoch": 1, "epoch_length": 5}
 

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.checkpoint.left_out import copied_state, missing_parts, with_todays, without_methods
-from ignite_hooks.checkpoint.metric_state import load_metric_state, metric_state
-from ignite_hooks.checkpoint.own_generators import generator_state, set_generator_state
-from ignite_hooks.checkpoint.own_state import OwnState
 from ignite_hooks.checkpoint.rng_state import loader_state, restore_loader
-from ignite_hooks.checkpoint.script_objects import (
+from ignite_hooks.checkpoint.script.metric_state import load_metric_state, metric_state
+from ignite_hooks.checkpoint.script.objects import (
     LOCAL,
     STEP,
     ScriptObject,
@@ -24,6 +22,8 @@ from ignite_hooks.checkpoint.script_objects import (
     is_reset_each_epoch,
     script_objects,
 )
+from ignite_hooks.checkpoint.script.own_generators import generator_state, set_generator_state
+from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ignite_hooks.checkpoint.deterministic_engine import (
+from ignite_hooks.checkpoint.data.deterministic_engine import (
     arranges_its_data,
     is_remade,
     iterate_as_before,
@@ -17,11 +17,11 @@ from ignite_hooks.checkpoint.deterministic_engine import (
     seed_of,
     skipped_batches,
 )
-from ignite_hooks.checkpoint.loader_parts import is_stream, loader_generators, loader_parts, order_of
-from ignite_hooks.checkpoint.own_state import OwnState, has_own_order
-from ignite_hooks.checkpoint.position_format import check_position, doubts_about, kind_of, length_of
-from ignite_hooks.checkpoint.rest_of_epoch import Rest, counts_of, iterate_rest, length_offset, recount
+from ignite_hooks.checkpoint.data.loader_parts import is_stream, loader_generators, loader_parts, order_of
+from ignite_hooks.checkpoint.data.position_format import check_position, doubts_about, kind_of, length_of
+from ignite_hooks.checkpoint.data.rest_of_epoch import Rest, counts_of, iterate_rest, length_offset, recount
 from ignite_hooks.checkpoint.rng_state import RngState, random_state, restore_rng, rng_state
+from ignite_hooks.checkpoint.script.own_state import OwnState, has_own_order
 from ignite_hooks.model.loader_workers import is_loader
 from ignite_hooks.model.wrapping import has_buffers
 from ignite_hooks.run.progress import Progress, progress_of

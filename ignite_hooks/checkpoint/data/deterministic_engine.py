@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.loader_parts import is_stream
+from ignite_hooks.checkpoint.data.loader_parts import is_stream
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.model.loader_workers import is_loader
 

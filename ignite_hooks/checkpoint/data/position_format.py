@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.checkpoint.loader_parts import is_stream, order_of
-from ignite_hooks.checkpoint.rest_of_epoch import are_counts
+from ignite_hooks.checkpoint.data.loader_parts import is_stream, order_of
+from ignite_hooks.checkpoint.data.rest_of_epoch import are_counts
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader
 

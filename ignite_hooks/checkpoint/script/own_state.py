@@ -6,9 +6,9 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ignite_hooks.checkpoint.loader_parts import loader_generators, loader_parts
-from ignite_hooks.checkpoint.own_generators import generator_state, is_generator, set_generator_state
-from ignite_hooks.checkpoint.reachable import GLOBALS, Reached, is_of_library, reach, worth_entering
+from ignite_hooks.checkpoint.data.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.script.own_generators import generator_state, is_generator, set_generator_state
+from ignite_hooks.checkpoint.script.reachable import GLOBALS, Reached, is_of_library, reach, worth_entering
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader
 from ignite_hooks.store.plain import to_plain

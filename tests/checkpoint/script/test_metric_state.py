@@ -23,7 +23,7 @@ from ignite.metrics import (
 from ignite.metrics.metric_group import MetricGroup
 from ignite.metrics.regression import R2Score
 
-from ignite_hooks.checkpoint.metric_state import load_metric_state, metric_state
+from ignite_hooks.checkpoint.script.metric_state import load_metric_state, metric_state
 from ignite_hooks.store import to_plain
 
 

@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ignite_hooks.checkpoint.own_generators import is_generator
-from ignite_hooks.checkpoint.reachable import reach, worth_entering_in_script
+from ignite_hooks.checkpoint.script.own_generators import is_generator
+from ignite_hooks.checkpoint.script.reachable import reach, worth_entering_in_script
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.trained import LooseWeights, OtherModule, drives_the_same, is_optimizer, tensors_of, weights_of

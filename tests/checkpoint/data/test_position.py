@@ -450,7 +450,7 @@ def test_a_checkpoint_without_position_resumes_approximately_and_is_reported(cap
     del state["data"]
     script(EXACT["list"], log, shelf=shelf).run()
     assert len(log) == 15
-    assert "test_data_position.py is approximate: it does not say where in its data the run was" in caplog.text
+    assert "test_position.py is approximate: it does not say where in its data the run was" in caplog.text
 
 
 class Arranging(Engine):

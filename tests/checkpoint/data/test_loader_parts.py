@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from ignite_hooks.checkpoint.loader_parts import is_stream, loader_generators, loader_parts
-from ignite_hooks.checkpoint.own_state import OwnState
-from ignite_hooks.checkpoint.rest_of_epoch import counts_of
+from ignite_hooks.checkpoint.data.loader_parts import is_stream, loader_generators, loader_parts
+from ignite_hooks.checkpoint.data.rest_of_epoch import counts_of
 from ignite_hooks.checkpoint.rng_state import loader_state
+from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.distributed.batch_sharing import why_not_shared
 from ignite_hooks.engine.training_data import drawn_by
 from ignite_hooks.model.loader_workers import has_persistent_workers, has_workers

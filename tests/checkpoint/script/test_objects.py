@@ -1,4 +1,4 @@
-"""`script_objects.py`: what a script attached is found once, under a name that a resumed run finds again."""
+"""`objects.py`: what a script attached is found once, under a name that a resumed run finds again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.checkpoint.script_objects import in_words, script_objects, script_schedulers
+from ignite_hooks.checkpoint.script.objects import in_words, script_objects, script_schedulers
 
 pytestmark = pytest.mark.usefixtures("quick")
 

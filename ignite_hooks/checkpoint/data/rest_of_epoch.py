@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ignite_hooks.checkpoint.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.data.loader_parts import loader_generators, loader_parts
 from ignite_hooks.checkpoint.rng_state import restore_rng, set_random_state
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader

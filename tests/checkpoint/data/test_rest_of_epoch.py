@@ -14,7 +14,7 @@ from ignite.engine import Engine
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, WeightedRandomSampler
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.checkpoint.rest_of_epoch import are_counts, counts_of
+from ignite_hooks.checkpoint.data.rest_of_epoch import are_counts, counts_of
 from tests.ranks import run_ranks
 
 SAMPLES = 24

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.checkpoint.reachable import MOST_OBJECTS, reach
+from ignite_hooks.checkpoint.script.reachable import MOST_OBJECTS, reach
 
 
 class Thing:
