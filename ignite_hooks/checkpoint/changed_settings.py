@@ -123,7 +123,7 @@ def _schedule_changes(state: Mapping[str, Any], now: Mapping[str, Any]) -> Itera
 
 
 def _is_applied(runner: Runner, change: Change | ScheduleChange, loaded: Mapping[str, Any]) -> bool:
-    """Return whether a scheduler got its new setting after it was loaded: who gave it, such as a trainer, told of it."""
+    """Return whether a scheduler got its new setting after it was loaded, by somebody who has told of it."""
     if isinstance(change, Change) or change.owner != "scheduler" or change.name == "kind":
         return False
     both = (loaded.get("scheduler"), _schedulers(runner)[change.owner].state_dict())

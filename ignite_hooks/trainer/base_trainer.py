@@ -397,7 +397,9 @@ def _length_updater(scheduler: Any) -> Callable[[Runner], None]:
 
     def lengthen(runner: Runner) -> None:
         changed = next((name for name in LENGTHS if name in length and length[name] != vars(scheduler)[name]), None)
-        if runner.checkpoints.resume_settings == "checkpoint" or changed is None or scheduler.last_epoch > length[changed]:
+        if runner.checkpoints.resume_settings == "checkpoint" or changed is None:
+            return
+        if scheduler.last_epoch > length[changed]:
             return
         before = vars(scheduler)[changed]
         vars(scheduler).update(length)
