@@ -45,6 +45,7 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
     noted: dict[str, Any] = {
         "meta": {
             "format": FORMAT,
+            "run": runner.state.run_id,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "epoch": progress.epoch,
             "iter": progress.iteration,

@@ -20,7 +20,7 @@ from ignite_hooks.checkpoint.left_out import missing_parts
 from ignite_hooks.checkpoint.script.state import holds_weights
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.manifest import resuming_order
+from ignite_hooks.store.manifest import is_run_id, resuming_order
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -59,6 +59,8 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
     keeps = changes and mode == "checkpoint"
     runner.state.first_schedulers = loaded["meta"].get("schedulers", schedulers) if keeps else schedulers
     runner.state.resumed_from, runner.state.epoch_complete = path, True
+    run = loaded.get("meta", {}).get("run")
+    runner.state.run_id = run if is_run_id(run) else ""
     state = runner.trainer.state
     logger.info("resumed from %s: epoch %d, iteration %d", path, state.epoch, state.iteration)
     if not holds_weights(loaded):

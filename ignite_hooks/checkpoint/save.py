@@ -141,7 +141,9 @@ class Checkpoints:
         folder = folder or self._runner.work_dir
         if folder not in self._stores:
             self._stores[folder] = self.make_store(folder)
-        return self._stores[folder]
+        store = self._stores[folder]
+        store.run = self._runner.state.run_id
+        return store
 
     def open_folder(self, folder: Path, *, is_new_run: bool) -> None:
         """Open a folder for writing; a new run moves earlier checkpoints aside."""

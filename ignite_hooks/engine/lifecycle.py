@@ -18,6 +18,7 @@ from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idl
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, others_between
+from ignite_hooks.engine.identity import identify
 from ignite_hooks.engine.notes import log_notes
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
@@ -157,6 +158,7 @@ class Lifecycle:
             runner.best.load_state_dict({})
             runner.trainer_metrics.forget_seen()
             state.length_offset = 0
+            state.run_id = ""
             state.first_settings = optimizer_settings(runner.optimizer)
             state.first_schedulers = scheduler_settings(runner)
             if not state.resume_from:
@@ -174,6 +176,7 @@ class Lifecycle:
             if state.length_offset > 0:
                 end_by_epochs(self.trainer)
             note_idle_run(runner)
+        identify(runner)
         rehearse(runner)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()

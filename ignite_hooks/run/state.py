@@ -52,6 +52,8 @@ class RunState:
     """Whether a signal ends the run, which leaves time only for saving."""
     resume_from: Path | str | bool | None = None
     """The checkpoint to resume from at the start of the next run."""
+    run_id: str = ""
+    """The id of this run, made at its first start and kept when it is resumed; empty before."""
     first_settings: dict[str, Any] | None = None
     """The settings of the optimizer as they were when the run first started."""
     first_schedulers: dict[str, Any] | None = None

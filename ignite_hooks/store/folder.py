@@ -74,6 +74,7 @@ class FolderStore:
         self._log = CommitLog(self.folder)
         self._place = Place(self.folder, self._lock, self._log)
         self._writer: SavingThread | None = None
+        self.run = ""
 
     def open(self) -> Self:
         """Make the folder, take its lock, check that it can be written, finish what a crash interrupted."""
@@ -104,7 +105,7 @@ class FolderStore:
         """Write a state; when it returns, the state survives a crash of the machine."""
         name_with_hash(name)
         self._check_open(f"save {name}")
-        make_entry = _entry_factory(kind, epoch, iteration, metrics)
+        make_entry = _entry_factory(kind, epoch, iteration, metrics, self.run)
         plain = to_plain(dict(state))
         self._wait_for_saves()
         return self._write(name, plain, make_entry, retire)
@@ -125,7 +126,7 @@ class FolderStore:
         """Begin a save that continues in a thread; see `Store.begin`."""
         path = self.folder / name_with_hash(name)
         self._check_open(f"save {name}")
-        make_entry = _entry_factory(kind, epoch, iteration, metrics)
+        make_entry = _entry_factory(kind, epoch, iteration, metrics, self.run)
         plain, shared = to_plain_and_shared(dict(state))
         if self._writer is None:
             self._writer = SavingThread()
@@ -267,7 +268,7 @@ class FolderStore:
         """Give a folder, whose files are on the disk, its name; when it returns, it survives a crash."""
         self._check_open(f"save {name}")
         with self._wrap_errors(f"save {name}"):
-            make_entry = _entry_factory(kind, epoch, iteration, metrics)
+            make_entry = _entry_factory(kind, epoch, iteration, metrics, self.run)
             entry = make_entry(name, *content_of(tuple(files)))
             entry = replace(entry, files=tuple(sorted(files, key=lambda file: file.name)))
             if strange := sorted({path.name for path in temporary.iterdir()} ^ {file.name for file in files}):
@@ -407,10 +408,10 @@ def _explain_files(names: list[str], temporary: Path) -> str:
 
 
 def _entry_factory(
-    kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None
+    kind: Kind, epoch: int, iteration: int, metrics: Mapping[str, float] | None, run: str
 ) -> Callable[[str, int, str], Entry]:
     numbers = {key: float(value) for key, value in (metrics or {}).items()}
-    return lambda name, size, checksum: Entry(name, size, checksum, epoch, iteration, numbers, kind)
+    return lambda name, size, checksum: Entry(name, size, checksum, epoch, iteration, numbers, kind, run=run)
 
 
 @functools.cache

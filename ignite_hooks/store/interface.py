@@ -39,6 +39,9 @@ class Saving(Protocol):
 class Store(Protocol):
     """A store for checkpoints; everything that fails raises `CheckpointError`."""
 
+    run: str
+    """The id of the run that saves here, which new entries get; empty until it is known."""
+
     def open(self) -> Self:
         """Open for writing; raise an error if another run writes here."""
 

@@ -24,6 +24,7 @@ KINDS: Final = get_args(Kind)
 # At one iteration: what is saved for resuming first, then what the user asked for, then the rest.
 PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "found", "exception", "best", "published")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+_RUN = re.compile(r"[0-9a-f]{0,64}")
 STATE: Final = "state.pth"
 """The file of a sharded checkpoint that holds everything but the shards."""
 # Those of torch.distributed.checkpoint, and ours.
@@ -59,9 +60,13 @@ class Entry:
     metrics: dict[str, float] = field(default_factory=dict, hash=False)
     kind: Kind = "periodic"
     files: tuple[CheckpointFile, ...] = ()
+    run: str = ""
+    """The id of the run that saved it; empty in files from before runs had ids."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if not is_run_id(self.run):
+            raise CheckpointError(f"{self.name}: run is {self.run!r}, expected an id of a run")
         _check_content(self.name, self.size, self.checksum)
         for what in ("epoch", "iteration"):
             _check_number(self.name, what, getattr(self, what))
@@ -72,6 +77,11 @@ class Entry:
         # JSON null stands for all that is not finite; with math.nan itself, equal entries compare equal.
         finite = {key: number if math.isfinite(number) else math.nan for key, number in self.metrics.items()}
         object.__setattr__(self, "metrics", finite)
+
+
+def is_run_id(value: object) -> bool:
+    """Return whether a value can be the id of a run, or the empty text of a file without one."""
+    return isinstance(value, str) and _RUN.fullmatch(value) is not None
 
 
 def content_of(files: Sequence[CheckpointFile]) -> tuple[int, str]:
@@ -189,8 +199,10 @@ def _to_json(entry: Entry) -> dict[str, Any]:
     metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
     content = {**asdict(entry), "metrics": metrics}
     if not entry.files:
-        # Most checkpoints are one file.
+        # Most checkpoints are one file; those from before ids have none.
         del content["files"]
+    if not entry.run:
+        del content["run"]
     return content
 
 
@@ -227,7 +239,7 @@ def _with_marked_checksum(content: Any) -> Any:
 
 
 def _entry(content: Any) -> Entry:
-    if not isinstance(content, dict) or {*content, "files"} != {each.name for each in fields(Entry)}:
+    if not isinstance(content, dict) or {*content, "files", "run"} != {each.name for each in fields(Entry)}:
         raise ValueError("an entry with missing or unknown fields")
     metrics = content["metrics"]
     if not isinstance(metrics, dict):

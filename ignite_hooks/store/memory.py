@@ -49,6 +49,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.states: dict[str, dict[str, Any]] = {}
         self._manifest = Manifest()
+        self.run = ""
 
     def open(self) -> Self:
         return self
@@ -69,7 +70,7 @@ class MemoryStore:
         plain = to_plain(dict(state), clone=True)
         numbers = {key: float(value) for key, value in (metrics or {}).items()}
         name = name_with_hash(name, _sha256(plain)) if HASH in name else name
-        entry = Entry(name, size_in_bytes(plain), NO_CHECKSUM, epoch, iteration, numbers, kind)
+        entry = Entry(name, size_in_bytes(plain), NO_CHECKSUM, epoch, iteration, numbers, kind, run=self.run)
         self.states[name] = plain
         self._manifest = self._manifest.announce(entry).settle(happened=True)
         if retire is not None:

@@ -88,7 +88,7 @@ def script(
 def content(path: Path) -> dict[str, Any]:
     state = torch.load(path, weights_only=True)
     assert isinstance(state, dict)
-    del state["meta"]["time"]
+    del state["meta"]["time"], state["meta"]["run"]
     return state
 
 

@@ -79,6 +79,11 @@ class TrackerHook(BaseHook):
             self._place.write_config(config)
         self._place.write_text("plan", str(runner.plan), 0)
 
+    def before_train(self, runner: Runner) -> None:
+        # Checkpoints and their mirror bear the same id.
+        if self._place is not None:
+            self._place.write_text("run_id", runner.state.run_id, 0)
+
     def before_train_epoch(self) -> None:
         self._losses.restart()
 

@@ -85,7 +85,7 @@ def test_best_and_last_checkpoints_are_written_on_request(log_model: bool, tmp_p
 
 def test_configuration_plan_and_summary_are_written(tmp_path: Path) -> None:
     hook = trained(tmp_path)
-    assert [(name, step) for name, _, step in hook.shelf.texts] == [("plan", 0), ("summary", 12)]
+    assert [(name, step) for name, _, step in hook.shelf.texts] == [("plan", 0), ("run_id", 0), ("summary", 12)]
     assert hook.shelf.config["default_hooks"]["checkpoint"] == {"best_metric": "accuracy"}
     assert hook.shelf.closed
 
