@@ -14,7 +14,7 @@ from ignite_hooks.config.ignite_handlers import OUR_WORDS, PREFIX, as_hook, hand
 from ignite_hooks.config.mmengine import other_name, translated
 from ignite_hooks.config.ranked_metrics import impossible_metrics, known_metrics
 from ignite_hooks.config.read import HookEntry, default_set
-from ignite_hooks.config.ready import is_handler_class, is_hook, needs_mmengine, ready, takes_engine
+from ignite_hooks.config.ready import inherited, is_handler_class, is_hook, needs_mmengine, ready, takes_engine
 from ignite_hooks.config.tree import copy_tree
 from ignite_hooks.config.validate import convert_value, has_reference, is_reference, validate_settings, validate_value
 from ignite_hooks.errors import ConfigError, Problem, SettingError
@@ -23,6 +23,7 @@ from ignite_hooks.plan.hook_problems import problems_of
 from ignite_hooks.plan.hook_settings import give, words_of
 from ignite_hooks.plan.methods import default_name
 from ignite_hooks.plan.priority import hook_priority
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.registry import HOOKS, without_scope
 from ignite_hooks.run.best import rule_for
 from ignite_hooks.run.logger import LOGGER_NAME
@@ -247,6 +248,7 @@ def _handler(cls: Any, given: dict[str, Any], context: BuildContext) -> Any:
         return _wrapped(cls, given, context)
     parameters = {setting.name for setting in describe(cls).settings}
     own = {word: given.pop(word) for word in list(given) if word in parameters or word not in AROUND}
+    own, given = of_call(own, given, parameters, inherited(cls, "__call__"), attaches=hasattr(cls, "attach"))
     context.problems.extend(validate_settings(cls, own, context.place, hook=False))
     written, own = own, _with_services(own, context.place, context)
     if not context.complete and any(is_reference(value) for value in own.values()):
@@ -255,6 +257,20 @@ def _handler(cls: Any, given: dict[str, Any], context: BuildContext) -> Any:
         return None
     handler = _construct(cls, own, written, context)
     return None if handler is None else _wrapped(handler, given, context)
+
+
+def of_call(
+    own: dict[str, Any], given: dict[str, Any], parameters: Collection[str], call: Any, *, attaches: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a handler and those around it; what only its call takes becomes one of ``arguments``."""
+    if attaches or not callable(call):
+        return own, given
+    taken = {setting.name for setting in describe(call).settings} - {*parameters, "engine"}
+    moved = {word: own[word] for word in own if word in taken}
+    if not moved or not isinstance(given.get("arguments", {}), Mapping):
+        return own, given
+    left = {word: value for word, value in own.items() if word not in moved}
+    return left, {**given, "arguments": {**moved, **given.get("arguments", {})}}
 
 
 AROUND = (*COMMON_SETTINGS, *OUR_WORDS)
@@ -292,6 +308,8 @@ def _wrapped(handler: Any, given: dict[str, Any], context: BuildContext) -> Any:
     for word, value in common.items():
         if word != "name" and hook.attaches:
             context.add_problem(f"no effect: {hook.default_name} chooses its events itself, leave it out", word)
+        if word in SCHEDULE_WORDS and hook.is_filtered and "event" in ours:
+            context.add_problem("the event has a filter that says how often: leave out one of the two", word)
         give(hook, word, value)
     return hook
 

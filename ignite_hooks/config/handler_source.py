@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ignite_hooks.config.build import AROUND, BuildContext, around
+from ignite_hooks.config.build import AROUND, BuildContext, around, of_call
 from ignite_hooks.config.describe import describe
 from ignite_hooks.config.ignite_handlers import PREFIX
 from ignite_hooks.config.outline import class_module, method_outline, names_in, outline
@@ -35,9 +35,11 @@ def check_handler(entry: HookEntry) -> tuple[list[Problem], list[str]]:
         return context.problems, [f"{entry.place}: the settings of {type_} could not be read, and were not checked"]
     parameters = {setting.name for setting in describe(made).settings}
     own = {word: given.pop(word) for word in list(given) if word in parameters or word not in AROUND}
+    attach = method_outline(HANDLERS, name, "attach")
+    call = method_outline(HANDLERS, name, "__call__")
+    own, given = of_call(own, given, parameters, call, attaches=attach is not None)
     context.problems.extend(validate_settings(made, own, entry.place, hook=False))
     around(given, context)
-    attach = method_outline(HANDLERS, name, "attach")
     if attach is not None and not context.problems:
         _check_attached(name, given, attach, context)
     return context.problems, []

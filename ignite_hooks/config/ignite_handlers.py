@@ -5,13 +5,17 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any
 
+from ignite_hooks.checkpoint.capture import has_method
+from ignite_hooks.checkpoint.script.state import forget_deleted_files
+from ignite_hooks.config.ignite_events import EventFilter, read_event
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
 from ignite_hooks.plan.hook_problems import never_runs
+from ignite_hooks.plan.hook_settings import give, words_of
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.run.ranking import main_evaluator
@@ -28,6 +32,12 @@ EVENTS = {
     "COMPLETED": "after_run",
 }
 """The point at which a plain handler of a trainer's event is called."""
+
+UNITS = {
+    **dict.fromkeys(("before_train_iter", "after_train_iter"), "iter"),
+    **dict.fromkeys(("before_epoch", "after_epoch"), "epoch"),
+}
+"""What a schedule counts at a point."""
 
 OUR_WORDS: dict[str, Any] = {"engine": str, "event": Any, "arguments": Mapping[str, Any]}
 """The settings of an entry that are for the hook and not for the handler, with their types."""
@@ -86,7 +96,6 @@ def as_hook(
     """
     extra = dict(arguments or {})
     name = name_of_handler(handler)
-    event = event.name if isinstance(event, Enum) else event
     if method_of(handler, "attach"):
         takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
         if event is not None and not takes:
@@ -98,13 +107,19 @@ def as_hook(
         return IgniteHandlerHook(handler, engine, extra)
     if not callable(handler):
         raise ValueError(f"{name} can neither be attached to an engine nor called with one")
-    point = point_of_event("ITERATION_COMPLETED" if event is None else event, engine)
+    read = read_event("ITERATION_COMPLETED" if event is None else event)
+    point = point_of_event(read.name, engine)
     if (wrong := never_runs(handler)) is not None:
         raise ValueError(f"{name}: {wrong}")
-    if is_called_alone(handler, extra):
-        return IgniteHandlerHook(handler, engine, extra, point, alone=True)
-    _must_fit(handler, extra, name)
-    return IgniteHandlerHook(handler, engine, extra, point)
+    alone = is_called_alone(handler, extra)
+    if not alone:
+        _must_fit(handler, extra, name)
+    # What a schedule can say is left to the plan, which does not call what is not due.
+    unit = UNITS.get(point) if read.every else None
+    made = IgniteHandlerHook(handler, engine, extra, point, alone=alone, only=None if unit else read.only)
+    if unit:
+        give(made, "every", f"{read.every} {unit}")
+    return made
 
 
 def is_called_alone(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
@@ -151,6 +166,7 @@ class IgniteHandlerHook(BaseHook):
         arguments: What ``attach`` or the call gets by name besides the engine.
         point: The point at which the handler is called; by default it is attached to the engine.
         alone: Whether the call gets no engine.
+        only: Which of its events the handler is called at; all by default.
     """
 
     def __init__(
@@ -161,12 +177,13 @@ class IgniteHandlerHook(BaseHook):
         point: str | None = None,
         *,
         alone: bool = False,
+        only: EventFilter | None = None,
     ) -> None:
         super().__init__()
         self.config = {"handler": handler}
         self.default_name = name_of_handler(handler)
         self._handler, self._engine, self._arguments, self._point = handler, engine, arguments, point
-        self._alone = alone
+        self._alone, self._only = alone, only
 
     @property
     def attaches(self) -> bool:
@@ -175,6 +192,14 @@ class IgniteHandlerHook(BaseHook):
 
     def acts_by_itself(self) -> str:
         return f"at events of its own of {_owner(self._engine)}" if self.attaches else ""
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the event itself says how often the handler is called."""
+        return self._only is not None or "every" in words_of(self)
+
+    def how_often(self, method: str) -> str | None:
+        return None if self._only is None else self._only.words
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
         return {} if self._point is None else {self._point: self._call}
@@ -198,9 +223,23 @@ class IgniteHandlerHook(BaseHook):
 
     def _call(self, runner: Any) -> None:
         # Every evaluator reaches the points of an evaluation.
-        if runner.state.evaluating in (None, self._engine):
+        if runner.state.evaluating in (None, self._engine) and self._is_wanted():
             engines = () if self._alone else (self._find_engine(),)
             self._handler(*engines, **self._arguments)
+
+    def _is_wanted(self) -> bool:
+        return self._only is None or self._only.passes(self._find_engine())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the progress of a handler that is called; one that is attached is found on its engine."""
+        saves = not self.attaches and has_method(self._handler, "state_dict", "load_state_dict")
+        return {"handler": self._handler.state_dict()} if saves else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load the progress of a handler that is called."""
+        if "handler" in state and not self.attaches:
+            self._handler.load_state_dict(state["handler"])
+            forget_deleted_files(self._handler)
 
     def _find_engine(self) -> Any:
         if self._engine in (None, "trainer"):
@@ -229,10 +268,14 @@ def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> di
         wants_event = "event" in name or "Events" in str(parameter.annotation)
         if wants_event and isinstance(made.get(name), str):
             word = "event" if name in ("event", "event_name") else "arguments"
-            if made[name] not in Events.__members__:
+            try:
+                read = read_event(made[name])
+            except SettingError as error:
+                raise SettingError(word, f"{name} is {error.message}") from None
+            if read.event is None:
                 hint = did_you_mean(made[name], Events.__members__) or ", an event of Ignite is needed"
                 raise SettingError(word, f"{name} is {shown(made[name])}{hint}")
-            made[name] = Events[made[name]]
+            made[name] = read.event
     return made
 
 
@@ -247,4 +290,7 @@ def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
     try:
         signature.bind("the engine", **arguments)
     except TypeError as error:
-        raise SettingError("arguments", f"{name} cannot be called with these: {error}") from None
+        missing = re.fullmatch(r"missing a required argument: '(\w+)'", str(error))
+        example = '{"model": "@model"}' if missing and missing[1] == "to_save" else "..."
+        remedy = f"; write {{'type': ..., 'arguments': {{'{missing[1]}': {example}}}}}" if missing else ""
+        raise SettingError("arguments", f"{name} cannot be called with these: {error}{remedy}") from None

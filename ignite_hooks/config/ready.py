@@ -93,8 +93,9 @@ def is_handler_class(cls: object) -> bool:
     """Return whether the objects of a class are Ignite handlers: attached to an engine or called with it."""
     if not isinstance(cls, type) or issubclass(cls, BaseHook) or class_answers(cls):
         return False
-    return callable(getattr(cls, "attach", None)) or callable(vars(cls).get("__call__") or _inherited_call(cls))
+    return callable(getattr(cls, "attach", None)) or callable(inherited(cls, "__call__"))
 
 
-def _inherited_call(cls: type) -> Any:
-    return next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
+def inherited(cls: type, method: str) -> Any:
+    """Return a method of a class or of its parents, and not of the class of the class."""
+    return next((vars(base)[method] for base in cls.__mro__ if method in vars(base)), None)

@@ -104,6 +104,11 @@ def test_terminate_on_nan_stops_the_run(run: Run) -> None:
         ({"event": "COMPLETED", "engine": "val"}, 3),
         ({"event": "ITERATION_COMPLETED", "engine": "val"}, 6),
         ({"engine": "trainer"}, 6),
+        ({"event": "EPOCH_COMPLETED(every=2)"}, 1),
+        ({"event": Events.ITERATION_COMPLETED(every=2)}, 3),
+        ({"event": "ITERATION_COMPLETED(once=4)"}, 1),
+        ({"event": Events.ITERATION_COMPLETED(after=2)}, 4),
+        ({"event": "ITERATION_COMPLETED(every=2)", "engine": "val"}, 3),
     ],
 )
 def test_engine_and_event(run: Run, entry: dict[str, Any], calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +222,31 @@ def test_a_checkpoint_of_ignite_gets_its_arguments(run: Run) -> None:
     )
     run.trainer.run(run.data, max_epochs=2)
     assert [path.name for path in (run.tmp_path / "ignite").iterdir()] == ["it_model_6.pt"]
+
+
+@pytest.mark.parametrize("around", [{"to_save": {"m": "@model"}}, {"arguments": {"to_save": {"m": "@model"}}}])
+def test_a_model_checkpoint_continues_with_its_files(around: dict[str, Any], run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    entry = {"type": "ignite.handlers.ModelCheckpoint", "dirname": str(folder), "filename_prefix": "x", "n_saved": 2}
+    entry |= {"require_empty": False, "event": "EPOCH_COMPLETED", **around}
+    runner = run.attach(entry, {"type": "CheckpointHook", "save_best": False})
+    run.trainer.run(run.data, max_epochs=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["x_m_3.pt", "x_m_6.pt"]
+    runner.detach()
+    (folder / "x_m_3.pt").unlink()
+    run.attach(entry, {"type": "CheckpointHook", "save_best": False}, resume=True)
+    run.trainer.run(run.data, max_epochs=4)
+    assert sorted(path.name for path in folder.iterdir()) == ["x_m_12.pt", "x_m_9.pt"]
+
+
+def test_the_plan_shows_the_filter_of_an_event(run: Run) -> None:
+    def noted(engine: Engine) -> None: ...
+
+    runner = run.attach(
+        {"type": noted, "name": "a", "event": "EPOCH_COMPLETED(every=2)"},
+        {"type": noted, "name": "b", "event": "EPOCH_COMPLETED(once=2)"},
+    )
+    assert {slot.hook: slot.how_often for slot in runner.plan} == {"a": "every 2 epochs", "b": "once=2"}
 
 
 def test_a_progress_bar(run: Run) -> None:
@@ -357,12 +387,23 @@ def test_mistakes_of_what_attaches_itself(
     assert found[1].startswith(message)
 
 
+def test_a_filtered_event_and_a_schedule_are_one_too_many(run: Run) -> None:
+    entry = {"type": "ignite.handlers.TimeLimit", "event": "EPOCH_COMPLETED(every=2)", "interval": 3}
+    assert run.problems(entry) == [
+        ("hooks[0].interval", "the event has a filter that says how often: leave out one of the two")
+    ]
+
+
 def test_an_object_that_ignite_could_not_use_either(run: Run) -> None:
     assert run.problems(object()) == [
         ("hooks[0]", f"not a hook: object can neither be attached to an engine nor called with one; {NEEDED}")
     ]
     assert run.problems(lambda engine, more: None) == [
-        ("hooks[0]", "not a hook: arguments: function cannot be called with these: missing a required argument: 'more'")
+        (
+            "hooks[0]",
+            "not a hook: arguments: function cannot be called with these: missing a required argument: 'more'; "
+            "write {'type': ..., 'arguments': {'more': ...}}",
+        )
     ]
 
 

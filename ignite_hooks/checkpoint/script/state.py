@@ -237,7 +237,7 @@ class ScriptState:
         else:
             place = f"{PLACE}.{found.key}"
             found.thing.load_state_dict(with_todays(state, place, self._missing, found.thing.state_dict))
-            _forget_deleted_files(found.thing)
+            forget_deleted_files(found.thing)
             if found.kind == "module":
                 self._changed.add(found.key)
 
@@ -298,7 +298,7 @@ def _set_values(group: dict[str, Any], values: Mapping[str, Any]) -> None:
             group[name] = value
 
 
-def _forget_deleted_files(handler: Any) -> None:
+def forget_deleted_files(handler: Any) -> None:
     """Make Ignite's `Checkpoint` forget files that are gone: it would fail when it comes to delete them."""
     from ignite.handlers import Checkpoint
     from ignite.handlers.checkpoint import DiskSaver
