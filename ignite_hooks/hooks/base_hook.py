@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
-from ignite_hooks.plan.hook_settings import give, schedule_of
+from ignite_hooks.plan.hook_settings import give, refuse_unread, schedule_of
 from ignite_hooks.plan.methods import answers_of, class_answers, mark_defaults
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.priority import Priority
@@ -126,6 +126,7 @@ class BaseHook:
         show_fields(cls)
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        refuse_unread(type(self), settings, COMMON_SETTINGS)
         self.config = {name: plain_number(value) for name, value in {**(config or {}), **settings}.items()}
         for word in COMMON_SETTINGS:
             if word in self.config:

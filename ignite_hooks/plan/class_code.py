@@ -6,6 +6,7 @@ import dis
 import inspect
 import types
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 def methods_in(classes: Iterable[type]) -> Iterator[types.FunctionType]:
@@ -40,6 +41,50 @@ def attributes_read_in(classes: Iterable[type], of: str | None = None) -> frozen
         (['distance', 'weight'], ['distance'])
     """
     return _attributes(classes, of, ("LOAD_ATTR", "LOAD_METHOD"))
+
+
+def words_in(classes: Iterable[type]) -> frozenset[str]:
+    """Return the texts and names in the methods of these classes.
+
+    Example:
+        >>> class Ball:
+        ...     def throw(self, wall):
+        ...         return getattr(wall, "hit")(self)
+        >>> sorted(words_in([Ball]))
+        ['getattr', 'hit', 'self', 'wall']
+    """
+    return frozenset(word for method in methods_in(classes) for word in _words(method.__code__))
+
+
+def _words(code: types.CodeType) -> Iterator[str]:
+    yield from (*code.co_names, *code.co_varnames)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _words(constant)
+        else:
+            yield from (one for one in (constant if isinstance(constant, tuple) else (constant,)) if type(one) is str)
+
+
+def keeps_keywords(classes: Iterable[type]) -> bool:
+    """Return whether a constructor of these classes does more with its ``**keywords`` than to hand them on."""
+    for cls in classes:
+        construct = vars(cls).get("__init__")
+        code = getattr(construct, "__code__", None)
+        if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:
+            keywords = code.co_varnames[
+                code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+            ]
+            if (
+                sum(keywords in _loaded(step) for step in dis.get_instructions(code)) > 1
+                or keywords in code.co_cellvars
+            ):
+                return True
+    return False
+
+
+def _loaded(step: dis.Instruction) -> tuple[Any, ...]:
+    loads = step.opname.startswith("LOAD_FAST")
+    return (step.argval if isinstance(step.argval, tuple) else (step.argval,)) if loads else ()
 
 
 def _attributes(classes: Iterable[type], of: str | None, operations: tuple[str, ...]) -> frozenset[str]:

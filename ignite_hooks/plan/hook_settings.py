@@ -5,11 +5,18 @@ from __future__ import annotations
 import inspect
 import types
 import weakref
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.plan.class_code import attributes_assigned_in, attributes_read_in, methods_in
+from ignite_hooks.plan.class_code import (
+    attributes_assigned_in,
+    attributes_read_in,
+    keeps_keywords,
+    methods_in,
+    words_in,
+)
 from ignite_hooks.plan.methods import (
     answers_of,
     answers_only_epochs,
@@ -21,6 +28,7 @@ from ignite_hooks.plan.methods import (
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priorities
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When, read_when
+from ignite_hooks.text import did_you_mean
 
 _GIVEN = "_given_words"
 
@@ -79,6 +87,30 @@ def give(hook: Any, word: str, value: object) -> None:
         # A frozen dataclass with slots raises TypeError.
         message = f"{type(hook).__name__} is frozen or has slots: make {word!r} a parameter of its constructor"
         raise SettingError(word, message) from error
+
+
+def refuse_unread(cls: type, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise a `SettingError` for a keyword that a hook was given and that no code of its class can read.
+
+    Args:
+        cls: The class of the hook.
+        given: The keywords that have reached `BaseHook`.
+        known: The settings that every hook has.
+    """
+    unknown = [word for word in given if word not in known]
+    if not unknown:
+        return
+    own = [base for base in cls.__mro__ if base is not object and not base.__module__.startswith("ignite_hooks.")]
+    read = words_in(own)
+    parameters = inspect.signature(cls).parameters.values()
+    names = [*known, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)]
+    # A hook may look up any word in its own `config`, or keep its keywords.
+    is_open = "config" in attributes_read_in(own) or keeps_keywords(own)
+    for word in unknown:
+        hint = did_you_mean(word, [name for name in names if name != "config"])
+        if word not in read and (hint or not is_open):
+            hint = hint or f": nothing in the class reads it; make it a parameter of {cls.__name__}.__init__()"
+            raise SettingError(word, f"not a setting of {cls.__name__}{hint}")
 
 
 def words_of(hook: object) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def test_the_other_spelling_reaches_the_constructor() -> None:
 def test_a_hook_without_a_constructor() -> None:
     @HOOK_REGISTRY.register()
     class LogHook2(Hook):
-        def after_train_iter(self, trainner: Any) -> None: ...
+        def after_train_iter(self, trainner: Any) -> None:
+            print(self.config["anything"])
 
     hook = build_hook({"type": "LogHook2", "every": "10 iter", "anything": 3})
     assert hook.config == {"every": "10 iter", "anything": 3}

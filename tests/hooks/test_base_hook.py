@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, Hook, attach_hooks
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import settings
 from ignite_hooks.plan.methods import class_answers
 from ignite_hooks.plan.points import POINTS
@@ -77,6 +78,62 @@ def test_an_unknown_setting_is_refused_and_positions_are_too() -> None:
         Typed(intervall=3)
     with pytest.raises(TypeError):
         Typed(3)  # type: ignore[arg-type]
+
+
+class Plain(BaseHook):
+    """Has no constructor of its own."""
+
+    def after_epoch(self) -> None: ...
+
+
+class HandsOn(Plain):
+    def __init__(self, level: int = 1, **others: Any) -> None:
+        super().__init__(**others)
+        self.level = level
+
+
+class Reads(Plain):
+    def after_epoch(self) -> None:
+        print(self.config["sentence"])
+
+
+class Keeps(Plain):
+    def __init__(self, **others: Any) -> None:
+        super().__init__(**others)
+        self.others = others
+
+
+class Names(Plain):
+    def __init__(self, **others: Any) -> None:
+        super().__init__(**others)
+
+    def after_epoch(self) -> None:
+        print(getattr(self, "names"))  # noqa: B009  # read by its name
+
+
+@pytest.mark.parametrize(
+    ("cls", "word", "message"),
+    [
+        (BaseHook, "intervl", "did you mean 'interval'"),
+        (Plain, "intervl", "not a setting of Plain, did you mean 'interval'"),
+        (Plain, "treshold", r"nothing in the class reads it; make it a parameter of Plain.__init__\(\)"),
+        (HandsOn, "levl", "did you mean 'level'"),
+        (HandsOn, "sentence", "nothing in the class reads it"),
+        (Reads, "intervl", "did you mean 'interval'"),
+        (Keeps, "priorty", "did you mean 'priority'"),
+    ],
+)
+def test_a_keyword_that_nothing_reads_is_refused(cls: Any, word: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message) as caught:
+        cls(**{word: 2})
+    assert caught.value.setting == word
+
+
+@pytest.mark.parametrize(
+    ("cls", "word"), [(Plain, "interval"), (HandsOn, "level"), (Reads, "sentence"), (Keeps, "what"), (Names, "names")]
+)
+def test_a_keyword_that_may_be_read_is_taken(cls: Any, word: str) -> None:
+    assert isinstance(cls(**{word: 2}), cls)
 
 
 def test_overridden_points_are_answered_in_the_order_of_a_run() -> None:
