@@ -20,6 +20,9 @@ Backend = Literal["matplotlib", "pillow"]
 MAX_WAITING = 4
 """Maximum number of samples that wait to be drawn; the pictures of each hold its images in memory."""
 
+CLOSES_WITHIN = 20.0
+"""Seconds for which ``close`` waits by default."""
+
 
 class PictureSink(Protocol):
     """A receiver of pictures, such as the writer of a run."""
@@ -66,6 +69,10 @@ class DrawingThread:
         self._warned_about_nothing = False
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[int, Callable[[], Any]]] = {}
+        self._unfinished = 0
+        """Number of pictures that wait or are being drawn."""
+        self._given_up = False
+        """Whether the end of the run has stopped waiting, so that nothing more is written."""
         self._waiting: dict[object, int] = {}
         """Number of waiting pictures of each sample."""
         self._last_sample: tuple[object, bool] = (None, False)
@@ -120,6 +127,7 @@ class DrawingThread:
                 self._newest.pop(name, None)
                 return False
             self._waiting[key] = self._waiting.get(key, 0) + 1
+            self._unfinished += 1
         self._queue.put((key, task))
         return True
 
@@ -136,16 +144,35 @@ class DrawingThread:
             self._warned_about_nothing = True
             self._logger.warning("%s draws nothing: %s", self.name, reason)
 
-    def close(self) -> None:
-        """Draw what is waiting, end the thread, and raise the first exception that was not raised yet."""
+    def close(self, within: float = CLOSES_WITHIN) -> None:
+        """Draw what is waiting, end the thread, and raise the first exception that was not raised yet.
+
+        Args:
+            within: Seconds to wait. Pictures that are not drawn by then are left out, and counted in one line.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            thread.join()
+            thread.join(within)
+            if thread.is_alive():
+                self._give_up(within)
         if self.dropped > 1:
             self._logger.warning("%s dropped %d pictures", self.name, self.dropped)
         self.dropped = 0
         self._raise()
+
+    def _give_up(self, waited: float) -> None:
+        """Write nothing more, and say how many pictures are left out."""
+        with self._lock:
+            self._given_up = True
+            left = self._unfinished
+        self._logger.warning(
+            "%s: %s not drawn after %.0f s at the end of the run, so %s left out",
+            self.name,
+            "1 picture is" if left == 1 else f"{left} pictures are",
+            waited,
+            "it is" if left == 1 else "they are",
+        )
 
     def _raise(self) -> None:
         errors, self._errors = self._errors, []
@@ -162,9 +189,12 @@ class DrawingThread:
                     if not self._waiting[sample]:
                         del self._waiting[sample]
             try:
-                task()
+                if not self._given_up:
+                    task()
             except Exception as error:
                 self._errors.append(error)
+            with self._lock:
+                self._unfinished -= sample is not None
             del waited, task  # they hold images
 
     def _make_newest(self, name: str) -> None:
@@ -175,6 +205,8 @@ class DrawingThread:
     def _make(self, name: str, step: int, paint: Callable[[], Any], replace: bool = False) -> None:
         picture = paint()
         pixels = as_pixels(picture)
+        if self._given_up:
+            return
         if self.folder is not None:
             save(pixels, self.folder / file_name(name, None if replace else step))
         if self.sink is not None:

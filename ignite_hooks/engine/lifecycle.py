@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
 
+WRITERS_CLOSED = "after_writers_closed"
+"""The point of hooks that tell what has arrived: after the cleanup, when nothing is written any longer."""
+
 
 class Lifecycle:
     """One run of the trainer. It exists only while the run does.
@@ -354,7 +357,7 @@ class Lifecycle:
                     self.dispatcher.clean_up_removed()
                 finally:
                     self._log_summary(failed)
-                    self.dispatcher.run("cleanup", quietly=failed, to_the_end=True)
+                    clean_up(self.dispatcher, self.runner, failed)
         finally:
             self.state.phase, self.state.in_epoch, self.closed = Phase.IDLE, False, True
             self._boxes.remove_all()
@@ -409,6 +412,16 @@ class Lifecycle:
         words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
         words += [self.state.stop_reason] if self.state.stop_reason else []
         runner.logger.info("; ".join([*words, *report.failure_lines()]))
+
+
+def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
+    """Call ``cleanup``, and close the writers once every hook and its threads have delivered."""
+    runner.writer.prepare_to_close()
+    try:
+        dispatcher.run("cleanup", quietly=failed, to_the_end=True)
+    finally:
+        runner.writer.close()
+        dispatcher.run(WRITERS_CLOSED, quietly=failed, to_the_end=True)
 
 
 def _guarded(run: Lifecycle, method: Callable[..., None]) -> Callable[..., None]:

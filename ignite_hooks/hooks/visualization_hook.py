@@ -65,10 +65,10 @@ class _Pictures(BaseHook):
 
     after_test_iter = after_val_iter
 
-    def cleanup(self) -> None:
+    def cleanup(self, runner: Runner) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.close()
+            thread.close(runner.writer.seconds_left)
 
     def how_often(self, method: str) -> str | None:
         if method not in ("after_val_iter", "after_test_iter"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from ignite_hooks.secrets import Masks
 from ignite_hooks.writers.adapt import AdaptedWriter, adapt
 from ignite_hooks.writers.destination import Destination
 from ignite_hooks.writers.interface import Writer
+
+PRODUCERS_WAIT = 20.0
+"""Seconds for which the end of a run waits for threads that draw."""
 
 
 class ManyWriters(Writer):
@@ -24,34 +28,58 @@ class ManyWriters(Writer):
         adapted = [adapt(writer) for writer in writers]
         named = zip(adapted, _names(adapted), strict=True)
         self._destinations = [Destination(writer, name, self.masks) for writer, name in named]
+        self._close_at: float | None = None
 
     @property
     def writers(self) -> list[Writer]:
         """The writers, in order."""
         return [destination.writer for destination in self._destinations]
 
-    def join(self, writer: Any, *, pictures_every: int | None = 1) -> ManyWriters:
+    def join(self, writer: Any, *, pictures: bool = True, pictures_every: int = 1) -> ManyWriters:
         """Add a writer that has its own hook, and return what writes to this one alone.
 
         Args:
             writer: The writer.
-            pictures_every: The least number of steps between pictures; None for no pictures.
+            pictures: Whether it gets pictures.
+            pictures_every: The least number of steps between two pictures of one name.
         """
         adapted = adapt(writer)
-        name = _names([*self.writers, adapted])[-1]
-        destination = Destination(adapted, name, self.masks, has_own_schedule=True, pictures_every=pictures_every)
+        destination = Destination(
+            adapted,
+            _names([*self.writers, adapted])[-1],
+            self.masks,
+            has_own_schedule=True,
+            takes_pictures=pictures,
+            pictures_every=pictures_every,
+        )
         joined = ManyWriters([], self.masks)
         joined._destinations = [destination]
         self._destinations.append(destination)
         return joined
 
     def leave(self, joined: ManyWriters) -> None:
-        """Close a writer that joined, and write nothing more to it; its failures are still reported."""
-        joined.close()
-        for destination in joined._destinations:
-            destination.disabled = True
+        """Close a writer that joined, and write nothing more to it; its failures are still reported.
+
+        At the end of a run this happens in ``close``, because other hooks and their threads have yet to deliver.
+        """
+        if self._close_at is None:
+            self._leave(joined._destinations)
+
+    def prepare_to_close(self) -> None:
+        """Begin the end of a run: hooks deliver their last pictures, for at most ``seconds_left``."""
+        self._close_at = time.monotonic() + PRODUCERS_WAIT
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds for which a thread that draws is waited for."""
+        return PRODUCERS_WAIT if self._close_at is None else max(0.0, self._close_at - time.monotonic())
+
+    def _leave(self, leaving: Sequence[Destination]) -> None:
+        for destination in leaving:
+            destination.leave()
             if not destination.failures:
-                self._destinations.remove(destination)
+                # Another list, as threads that draw may be going through this one.
+                self._destinations = [one for one in self._destinations if one is not destination]
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         self._pass_on("write_scalar", name, value, step)
@@ -69,10 +97,12 @@ class ManyWriters(Writer):
                 destination.call("write_measured", scalars, step, kind=kind, epoch=epoch)
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        self._show("write_image", name, image, step)
+        for destination in self._destinations:
+            destination.show("write_image", name, image, step)
 
     def write_figure(self, name: str, figure: Any, step: int) -> None:
-        self._show("write_figure", name, figure, step)
+        for destination in self._destinations:
+            destination.show("write_figure", name, figure, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self._pass_on("write_config", self.masks.tree(dict(config)))
@@ -99,9 +129,13 @@ class ManyWriters(Writer):
         self._pass_on("flush")
 
     def close(self) -> None:
-        """Close every writer, disabled ones too: they may hold files and connections."""
+        """Close every writer, disabled ones too: they may hold files and connections. Those that joined leave."""
+        self._close_at = None
+        self._leave([one for one in self._destinations if one.has_own_schedule and not one.has_left])
         for destination in self._destinations:
-            destination.call("close", even_if_disabled=True)
+            if not destination.has_own_schedule:
+                destination.show_last()
+                destination.call("close", even_if_disabled=True)
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """Return the writers that failed: how often, the last failure, and whether they are disabled."""
@@ -118,10 +152,6 @@ class ManyWriters(Writer):
     def _pass_on(self, method: str, *args: Any, **kwargs: Any) -> None:
         for destination in self._destinations:
             destination.call(method, *args, **kwargs)
-
-    def _show(self, method: str, name: str, picture: Any, step: int) -> None:
-        for destination in [one for one in self._destinations if one.takes_pictures_of(step)]:
-            destination.call(method, name, picture, step)
 
 
 def _names(writers: Sequence[Writer]) -> list[str]:

@@ -84,6 +84,26 @@ def test_a_full_queue_drops_pictures_and_never_waits(tmp_path: Path, caplog: pyt
     ]
 
 
+def test_what_is_not_drawn_in_time_is_counted_and_never_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, sink, drawer = Gate(), MemoryWriter(), DrawingThread("test", folder=tmp_path)
+    drawer.sink = sink
+    drawer.draw("gate", 0, gate)
+    assert gate.begun.wait(60)
+    drawer.draw("a", 1, paint)
+    for step in range(2, 5):
+        drawer.draw("history", step, paint, replace=True)
+    worker = drawer._thread
+    drawer.close(within=0.01)
+    gate.open.set()
+    assert worker is not None
+    worker.join(60)
+    said = "test: 3 pictures are not drawn after 0 s at the end of the run, so they are left out"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert sink.images == [*tmp_path.iterdir()] == []
+
+
 def test_pictures_of_a_sample_are_all_drawn_or_all_dropped(tmp_path: Path) -> None:
     gate, drawer = Gate(), DrawingThread("test", folder=tmp_path)
     drawer.draw("gate", 0, gate)

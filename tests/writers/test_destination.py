@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
+import numpy
 import pytest
 
-from ignite_hooks.writers.destination import Destination
+from ignite_hooks.writers.destination import RARE, Destination
 from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.writers.test_many import Flaky, run
@@ -80,21 +82,87 @@ def test_late_pictures_and_those_of_a_new_run_are_written() -> None:
         many.write_image("cat", None, step)
     assert [step for _, _, step in memory.images] == [500, 510, 500, 1, 2]
     assert [step for _, _, step in spaced.images] == [500, 500, 1]
+    many.close()
+    assert [step for _, _, step in spaced.images] == [500, 500, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("every", "taken"), [(1, [1, 1, 2, 3, 5, 6]), (2, [1, 1, 3, 5]), (5, [1, 1, 6]), (None, [])], ids=str
+    ("every", "steps"), [(1, [1, 2, 3, 5, 6]), (2, [1, 3, 5, 6]), (5, [1, 6]), (9, [1, 6])], ids=str
 )
-def test_pictures_of_a_step_are_all_taken_or_none(every: int | None, taken: list[int]) -> None:
-    destination = Destination(MemoryWriter(), "memory", pictures_every=every)
-    assert [step for step in (1, 1, 2, 3, 5, 6) if destination.takes_pictures_of(step)] == taken
+def test_each_name_has_its_own_interval_and_its_last_picture(every: int, steps: list[int]) -> None:
+    memory = MemoryWriter()
+    destination = Destination(memory, "memory", pictures_every=every)
+    for step in (1, 2, 3, 5, 6):
+        destination.show("write_image", "val/cam", step, step)
+        destination.show("write_image", "train/cam", step, step)
+        if step == 2:
+            destination.show("write_image", "late", step, step)
+    destination.leave()
+    assert sorted(memory.images) == sorted(
+        [(name, step, step) for name in ("val/cam", "train/cam") for step in steps] + [("late", 2, 2)]
+    )
+
+
+@pytest.mark.parametrize("name", sorted(RARE))
+def test_no_interval_leaves_out_a_rare_picture(name: str) -> None:
+    memory = MemoryWriter()
+    destination = Destination(memory, "memory", pictures_every=1000)
+    for step in (1, 2, 3):
+        destination.show("write_image", name, None, step)
+    assert [step for _, _, step in memory.images] == [1, 2, 3]
+
+
+def test_a_last_picture_is_not_what_was_drawn_over_it_later() -> None:
+    memory, canvas = MemoryWriter(), numpy.zeros((2, 2, 3), numpy.uint8)
+    destination = Destination(memory, "memory", pictures_every=10)
+    for step in (1, 2):
+        canvas[:] = step
+        destination.show("write_image", "cat", canvas, step)
+    canvas[:] = 9
+    destination.leave()
+    assert memory.images[-1][1].max() == 2
+
+
+def test_who_takes_no_pictures_gets_none_at_the_end_either() -> None:
+    memory = MemoryWriter()
+    destination = Destination(memory, "memory", takes_pictures=False)
+    destination.show("write_image", "cat", None, 1)
+    destination.leave()
+    assert memory.images == []
+    assert memory.closed
+
+
+def test_closing_waits_for_a_picture_that_is_being_written() -> None:
+    order: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(MemoryWriter):
+        def write_image(self, name: str, image: Any, step: int) -> None:
+            begun.set()
+            assert go_on.wait(60)
+            order.append("picture")
+
+        def close(self) -> None:
+            order.append("close")
+
+    destination = Destination(Slow(), "slow")
+    drawing = threading.Thread(target=destination.show, args=("write_image", "cat", None, 1))
+    drawing.start()
+    assert begun.wait(60)
+    closing = threading.Thread(target=destination.leave)
+    closing.start()
+    go_on.set()
+    closing.join()
+    drawing.join()
+    destination.show("write_image", "cat", None, 2)
+    assert order == ["picture", "close"]
 
 
 def test_a_disabled_destination_only_answers_if_told_to() -> None:
     memory = MemoryWriter()
     destination = Destination(memory, "memory", disabled=True)
     destination.call("write_scalar", "loss", 0.5, 1)
-    assert not destination.takes_pictures_of(1)
-    assert memory.scalars == []
+    destination.show("write_image", "cat", None, 1)
+    assert memory.scalars == memory.images == []
     destination.call("close", even_if_disabled=True)
     assert memory.closed

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from ignite_hooks.writers.interface import Writer
-from ignite_hooks.writers.many import ManyWriters
+from ignite_hooks.writers.many import PRODUCERS_WAIT, ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
 
 
@@ -121,6 +121,23 @@ def test_a_writer_that_leaves_is_closed() -> None:
     assert own.closed
     assert own.scalars == []
     assert many.writers == []
+
+
+def test_at_the_end_of_a_run_a_writer_leaves_after_everything_has_come() -> None:
+    own = MemoryWriter()
+    many = ManyWriters([])
+    place = many.join(own)
+    many.prepare_to_close()
+    assert 0 < many.seconds_left <= PRODUCERS_WAIT
+    many.leave(place)
+    many.write_image("late", None, 2)
+    assert not own.closed
+    many.close()
+    many.write_image("too late", None, 3)
+    assert own.closed
+    assert [name for name, _, _ in own.images] == ["late"]
+    assert many.writers == []
+    assert many.seconds_left == PRODUCERS_WAIT, "another run has its own end"
 
 
 def test_failures_of_a_writer_that_left_are_still_reported() -> None:

@@ -64,10 +64,10 @@ class FeatureMapHook(BaseHook):
     def after_train_epoch(self, runner: Runner) -> None:
         self._draw(runner, runner.data_batch, runner.outputs)
 
-    def cleanup(self) -> None:
+    def cleanup(self, runner: Runner) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.close()
+            thread.close(runner.writer.seconds_left)
 
     def _draw(self, runner: Runner, batch: Any, outputs: Any) -> None:
         if not is_main_process():

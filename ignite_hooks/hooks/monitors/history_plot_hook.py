@@ -86,10 +86,10 @@ class HistoryPlotHook(BaseHook):
         if self._drawn_at != runner.global_step and self.state.points:
             self._draw(runner)
 
-    def cleanup(self) -> None:
+    def cleanup(self, runner: Runner) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.close()
+            thread.close(runner.writer.seconds_left)
 
     def _add(self, values: Any, step: int) -> None:
         for name, value in values.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -31,6 +31,7 @@ from ignite_hooks.report.data import (
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.state import Phase
 from ignite_hooks.store.files import explain, write_whole
 from ignite_hooks.text import one_line
 
@@ -74,6 +75,7 @@ class ReportHook(BaseHook):
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
     also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
+    custom_points: ClassVar[Sequence[str]] = ("after_writers_closed",)
 
     # After other hooks have closed their files, before the log is closed.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train": 100, "cleanup": 1}
@@ -93,6 +95,7 @@ class ReportHook(BaseHook):
         self._collector: WarningCollector | None = None
         self._warnings: tuple[LoggedWarning, ...] = ()
         self._is_behind = False
+        self._told: Any = None
         self._environment: dict[str, str] = {}
 
     @property
@@ -152,12 +155,31 @@ class ReportHook(BaseHook):
         self._state = "failed"
 
     def cleanup(self, runner: Runner) -> None:
+        """Write the page of a run that has ended, before trackers may be waited for."""
         try:
             if self._tail is not None:
                 self._end(runner)
                 self._write(runner)
         finally:
-            self._stop_collecting()
+            if runner.state.phase is not Phase.CLOSING:
+                # It was removed from a run that goes on.
+                self._stop_collecting()
+
+    def after_writers_closed(self, runner: Runner) -> None:
+        """Write the page again if trackers or pictures had a problem at their end."""
+        told = self._told
+        self._stop_collecting()
+        if self._tail is not None and self._problems(runner) != told:
+            self._write(runner)
+
+    def switched_off(self) -> None:
+        """Collect no more warnings."""
+        self._stop_collecting()
+
+    def _problems(self, runner: Runner) -> Any:
+        """Return the warnings and failures that a page shows now."""
+        warnings = self._collector.warnings() if self._collector is not None else self._warnings
+        return warnings, runner.writer.failures()
 
     def _end(self, runner: Runner) -> None:
         """Set the state and the reason with which the run has ended."""
@@ -188,6 +210,7 @@ class ReportHook(BaseHook):
 
     def _write(self, runner: Runner) -> None:
         began = self.clock()
+        self._told = self._problems(runner)
         text = render(self._page(runner))
         path = runner.work_dir / FILE_NAME
         try:

@@ -29,7 +29,7 @@ class ClearMLHook(TrackerHook):
         interval: Iterations between two writings; losses are averaged over these.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: The least number of iterations between pictures.
+        image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from ignite_hooks.checkpoint.rng_state import random_state, set_random_state
 from ignite_hooks.hooks.base_hook import Situation, settings
@@ -28,7 +30,8 @@ class TensorBoardHook(TrackerHook):
         interval: Iterations between two writings; losses are averaged over these.
         log_graph: Whether the graph of the model is drawn, from the first batch that is logged.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: The least number of iterations between pictures.
+        image_interval: The least number of iterations between two pictures of one name; None for all of them. The last
+            one of each name is written too, and so is every ``history``, ``gradient_flow`` and ``profile``.
         log_model: No effect: TensorBoard keeps no files.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
@@ -40,6 +43,7 @@ class TensorBoardHook(TrackerHook):
     log_dir: Path | None = None
     log_graph: bool = False
     log_images: bool = False
+    image_interval: Annotated[int, Ge(1)] | None = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()

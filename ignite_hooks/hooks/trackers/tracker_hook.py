@@ -31,7 +31,7 @@ class TrackerHook(BaseHook):
         interval: Iterations between two writings.
         log_model: Whether the best checkpoints and the last one go there at the end of the run.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: The least number of iterations between pictures.
+        image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
     """
@@ -39,7 +39,7 @@ class TrackerHook(BaseHook):
     interval: Annotated[int, Ge(1)] = 50
     log_model: bool = False
     log_images: bool = True
-    image_interval: Annotated[int, Ge(1)] = 1000
+    image_interval: Annotated[int, Ge(1)] | None = None
     log_histograms: bool = False
     histogram_interval: Annotated[int, Ge(1)] = 1000
     priority: PriorityLike = Priority.NORMAL
@@ -70,8 +70,8 @@ class TrackerHook(BaseHook):
         if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
-        pictures_every = self.image_interval if self.log_images else None
-        self._place = runner.writer.join(self._writer, pictures_every=pictures_every)
+        every = self.image_interval or 1
+        self._place = runner.writer.join(self._writer, pictures=self.log_images, pictures_every=every)
         if not runner.state.resume_from and not runner.global_step:
             # The other writers were called before this one joined.
             self._place.began_anew()

@@ -29,7 +29,7 @@ class WandbHook(TrackerHook):
         log_code: Whether the Python files of the current folder are recorded.
         mode: auto: offline if there is no key or no answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
-        image_interval: The least number of iterations between pictures.
+        image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
 

@@ -97,7 +97,7 @@ def test_numbers_that_are_not_finite_are_drawn_as_gaps(tmp_path: Path) -> None:
     run, sink = tiny_run(), MemoryWriter()
     runner = attach_hooks(run.trainer, {"hooks": [hook], "writers": [sink]}, work_dir=tmp_path, **run.services)
     hook._draw(runner)
-    hook.cleanup()
+    hook.cleanup(runner)
     assert len(sink.images) == 1
 
 
