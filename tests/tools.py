@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,4 +69,26 @@ def trackers_at(folder: Path) -> Iterator[None]:
         for name in own:
             if name not in settings:
                 del os.environ[name]
-        yield
+        try:
+            yield
+        finally:
+            forget_trackers()
+
+
+def forget_trackers() -> None:
+    """End what trackers keep for the process: runs left open, sessions with servers and keys."""
+    wandb, mlflow, clearml = (sys.modules.get(name) for name in ("wandb", "mlflow", "clearml"))
+    if hasattr(wandb, "teardown"):
+        wandb.teardown()
+    if hasattr(mlflow, "active_run"):
+        while mlflow.active_run():
+            mlflow.end_run()
+        mlflow.set_tracking_uri(None)
+    if hasattr(clearml, "Task"):
+        from clearml.backend_interface.base import InterfaceBase
+
+        task = clearml.Task.current_task()
+        if task is not None:
+            task.close()
+        # Back online each session would ask its server; the writer does so where one answers.
+        InterfaceBase._set_default_session(None)

@@ -70,6 +70,7 @@ class ClearMLWriter(TrackerWriter):
 
     def connect(self) -> Tracker:
         from clearml import Task
+        from clearml.backend_interface.base import InterfaceBase
 
         current = Task.current_task()
         if current is not None:
@@ -77,6 +78,8 @@ class ClearMLWriter(TrackerWriter):
             if self.tags:
                 current.add_tags(self.tags)
             return _ClearML(current, offline=bool(current.is_offline()))
+        # It was made with the server and the credentials of an earlier time, which may have changed.
+        InterfaceBase._set_default_session(None)
         offline = self._offline()
         if offline != Task.is_offline():
             Task.set_offline(offline)

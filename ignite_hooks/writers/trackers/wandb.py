@@ -76,6 +76,7 @@ class WandbWriter(TrackerWriter):
                 wandb.run.config.update(self.config, allow_val_change=True)
             return _Wandb(wandb.run, ends=False)
         self.work_dir.mkdir(parents=True, exist_ok=True)
+        _follow_environment(wandb)
         online = self._online(wandb)
         settings = wandb.Settings(
             console="off",
@@ -105,10 +106,10 @@ class WandbWriter(TrackerWriter):
     def _online(self, wandb: Any) -> bool:
         if self.mode != "auto":
             return self.mode == "online"
-        url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
-        reason = None
-        key = os.environ.get("WANDB_API_KEY") or wandb.setup().settings.api_key
-        if not key and not _has_netrc(url):
+        # What W&B will use, which is not always what the environment says now.
+        settings = wandb.setup().settings
+        url, reason = settings.base_url, None
+        if not settings.api_key and not _has_netrc(url):
             reason = "no key is configured (wandb login)"
         elif not answers(url):
             reason = f"{url} does not answer"
@@ -180,6 +181,21 @@ class _Wandb(Tracker):
         if self._unsent is not None:
             self._unsent.unlink(missing_ok=True)
         return True
+
+
+def _follow_environment(wandb: Any) -> None:
+    """Begin a new session of W&B if its variables have changed since, which it would ignore."""
+    session = wandb.setup()
+    if not session.did_environment_change():
+        return
+    if session.most_recent_active_run is None:
+        wandb.teardown()
+        return
+    logger.warning(
+        "WandbWriter: the variables WANDB_... have changed, but the ones before hold, with %s, "
+        "because another run of this process is open; finish it first",
+        session.settings.base_url,
+    )
 
 
 def _has_netrc(url: str) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ignite_hooks.writers.trackers.clearml import has_credentials, titled
+from tests.tools import trackers_at
 
 CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONFIG_FILE")
 
@@ -37,3 +41,33 @@ def test_credentials_are_in_variables_or_in_the_file(
     if file is not None:
         (tmp_path / "clearml.conf").write_text(file)
     assert has_credentials() is known
+
+
+TWO_SERVERS = """
+import os, sys
+from pathlib import Path
+import torch
+from ignite_hooks.writers.trackers.clearml import ClearMLWriter
+from tests.writers.trackers.clearml_server import clearml_server
+
+with clearml_server() as first, clearml_server() as second:
+    for number, server in enumerate((first, second)):
+        os.environ.update({f"CLEARML_{which}_HOST": server.url for which in ("API", "FILES", "WEB")})
+        os.environ.update(CLEARML_API_ACCESS_KEY=f"key {number}", CLEARML_API_SECRET_KEY="secret")
+        writer = ClearMLWriter(work_dir=Path(sys.argv[1], str(number)), deadline=240.0)
+        writer.write_scalar("loss", 1.0, 1)
+        writer.close()
+    print("TASKS", len(first.tasks), len(second.tasks))
+"""
+
+
+@pytest.mark.slow
+def test_a_later_run_uses_the_server_that_the_variables_name_by_then(tmp_path: Path) -> None:
+    """ClearML keeps its first session, and would record the second run on the server of the first."""
+    with trackers_at(tmp_path):
+        # ClearML would take the new process for one of this one's workers.
+        mine = ("PROC_MASTER", "OFFLINE_MODE")
+        environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
+        command = [sys.executable, "-W", "ignore", "-c", TWO_SERVERS, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "TASKS 1 1" in done.stdout, done.stdout + done.stderr
