@@ -43,7 +43,7 @@ def attach_hooks(
     *,
     evaluators: Engine | Mapping[str, Engine] | None = None,
     work_dir: str | Path | None = None,
-    resume: bool | Literal["auto"] | str | Path | None = None,
+    resume: bool | Literal["auto", "required"] | str | Path | None = None,
     replace: bool | None = None,
     loss: int | str | Callable[[Any], Any] | None = None,
     overrides: Sequence[str] = (),
@@ -56,7 +56,8 @@ def attach_hooks(
         cfg: A ``.yaml``, ``.json``, ``.toml`` or ``.py`` file, a mapping, a list of hooks, or None: the default hooks.
         evaluators: The engines that evaluate, by name; a single engine gets the name ``val``.
         work_dir: The folder for files; by default the configuration's ``work_dir``, else a new one in ``work_dirs``.
-        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, a path from that checkpoint.
+        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, if there is one; ``"required"``
+            fails if there is none; a path continues from that checkpoint.
         replace: Whether to detach the runner that these engines have already, if it is not running; by default only in
             a notebook or another IPython shell, where cells are run again.
         loss: Where the loss is in what a training step returns: an index, a key, or a function of it; by default it is

@@ -19,6 +19,7 @@ from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
 from ignite_hooks.checkpoint.left_out import missing_parts
 from ignite_hooks.checkpoint.script.state import holds_weights
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
+from ignite_hooks.distributed.launcher import restarted
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.manifest import is_run_id, resuming_order
 
@@ -33,14 +34,15 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
 
     Args:
         runner: The run, before its first iteration.
-        wanted: The path of the checkpoint, absolute or below the work directory; ``True`` or ``"auto"`` for the newest.
+        wanted: The path of the checkpoint, absolute or below the work directory; ``True`` or ``"auto"`` for the newest,
+            ``"required"`` for the newest, which must exist.
     """
     checkpoints, logger = runner.checkpoints, runner.logger
-    if isinstance(wanted, bool) or wanted == "auto":
+    # A path is never one of these words: a file called `required` is `./required`.
+    if isinstance(wanted, bool) or (isinstance(wanted, str) and wanted in ("auto", "required")):
         path = checkpoints.newest()
         if path is None:
-            logger.info("nothing to resume from in %s: starting from the beginning", runner.work_dir)
-            runner.writer.began_anew()
+            _start_anew(runner, required=wanted == "required")
             return
     else:
         path = find_checkpoint(runner, wanted)
@@ -78,6 +80,25 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
     runner.writer.resumed(int(state.iteration))
     checkpoints.script.resume(loaded, path)
     checkpoints.position.resume(loaded, path, doubts(loaded))
+
+
+def _start_anew(runner: Runner, *, required: bool) -> None:
+    """Start from the beginning, as there is no checkpoint; raise an error if one is required."""
+    if required:
+        raise CheckpointError(
+            f"resume: required: {runner.work_dir} has no checkpoint that verifies: name the folder of the run "
+            "(work_dir), or say resume: auto to start from the beginning"
+        )
+    if (count := restarted()) is not None:
+        runner.logger.warning(
+            "nothing to resume from in %s, although %s says that this run has been restarted: STARTING FROM THE "
+            "BEGINNING; use a work_dir that outlives the machine, or say resume: required to fail instead",
+            runner.work_dir,
+            count,
+        )
+    else:
+        runner.logger.info("nothing to resume from in %s: starting from the beginning", runner.work_dir)
+    runner.writer.began_anew()
 
 
 def doubts(state: Mapping[str, Any]) -> list[str]:

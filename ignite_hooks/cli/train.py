@@ -13,8 +13,8 @@ def add_to(commands: Any) -> None:
     train.add_argument("config", metavar="CONFIG", help="a .yaml, .json, .toml or .py file with model and dataset")
     train.add_argument(
         "--resume",
-        metavar="auto|PATH",
-        help="continue from the newest checkpoint of the work directory, or from this one",
+        metavar="auto|required|PATH",
+        help="continue from the newest checkpoint of the work directory (required: fail without one), or from this one",
     )
     train.add_argument("--work-dir", metavar="DIR", help="where files go, instead of where the configuration says")
     train.add_argument(

@@ -84,7 +84,8 @@ def configuration_schema() -> Schema:
             "resume": {
                 "type": ["boolean", "string", "null"],
                 "minLength": 1,
-                "description": "true or auto resumes from the newest intact checkpoint, a path from that one",
+                "description": "true or auto resumes from the newest intact checkpoint, if there is one; required fails if "
+                "there is none; a path resumes from that one",
             },
             "resume_settings": {
                 "enum": ["config", "checkpoint", "refuse"],

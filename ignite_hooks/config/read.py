@@ -263,12 +263,16 @@ def checked_folder(value: Any, problems: list[Problem], place: str = "work_dir")
 
 
 def checked_resume(value: Any, problems: list[Problem]) -> bool | str | None:
-    """Return what ``resume`` says; anything but true, false and a path is added to the problems."""
+    """Return what ``resume`` says; anything but true, false, a word for it and a path is added to the problems."""
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, Path) and len(value.parts) == 1:
+        # A path is a path, also where it reads like one of the words.
+        return os.path.join(os.curdir, value) if not str(value).startswith("~") else os.path.expanduser(value)
     if _is_path(value):
         return os.path.expanduser(str(value))
-    problems.append(Problem("resume", f"true, false, 'auto' or the path of a checkpoint is needed, not {shown(value)}"))
+    needed = "true, false, 'auto', 'required' or the path of a checkpoint"
+    problems.append(Problem("resume", f"{needed} is needed, not {shown(value)}"))
     return None
 
 

@@ -52,7 +52,8 @@ class BaseTrainer:
     Args:
         config: A path, or what ``load_config`` has read from it.
         work_dir: Where files go, instead of where the configuration says.
-        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, a path from that one.
+        resume: ``True`` or ``"auto"`` continues from the newest intact checkpoint, if there is one; ``"required"``
+            fails if there is none; a path continues from that one.
         overrides: Values that replace those of the configuration, as in ``"hooks.0.interval=10"``.
 
     Raises:
@@ -71,7 +72,7 @@ class BaseTrainer:
         config: str | Path | Mapping[str, Any],
         *,
         work_dir: str | Path | None = None,
-        resume: bool | Literal["auto"] | str | Path | None = None,
+        resume: bool | Literal["auto", "required"] | str | Path | None = None,
         overrides: Sequence[str] = (),
     ) -> None:
         self._source = str(config) if isinstance(config, (str, Path)) else ""

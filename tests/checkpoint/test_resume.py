@@ -260,3 +260,39 @@ def test_a_run_that_the_script_terminated_says_that_it_goes_on(
     script(tmp_path, [CHECKPOINT], resume="auto").run(epochs)
     words = f"had ended this run by terminate() at iteration {2 * LENGTH}, and it goes on"
     assert (words in caplog.text) is (epochs == 3)
+
+
+def test_required_fails_unless_a_checkpoint_verifies(tmp_path: Path) -> None:
+    first = script(tmp_path, resume="required")
+    with pytest.raises(CheckpointError, match="resume: required: .* has no checkpoint that verifies"):
+        first.run(1)
+    assert not list(tmp_path.glob("*.pth")), "nothing was trained"
+    script(tmp_path).run(1)
+    script(tmp_path, resume="required").run(2)
+    assert content(tmp_path / "last.pth")["meta"]["epoch"] == 2
+    for path in tmp_path.glob("*.pth"):
+        path.write_bytes(b"torn")
+    with pytest.raises(CheckpointError):
+        script(tmp_path, resume="required").run(3)
+
+
+@pytest.mark.parametrize("name", [Path("required"), "./required", Path("auto")])
+def test_a_file_that_is_called_like_a_word_is_a_path(name: Path | str, tmp_path: Path) -> None:
+    script(tmp_path).run(1)
+    (tmp_path / "last.pth").rename(tmp_path / name)
+    script(tmp_path, resume=name).run(2)
+    assert content(tmp_path / "last.pth")["meta"]["epoch"] == 2
+
+
+@pytest.mark.parametrize("variable", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_auto_warns_where_a_restarted_run_finds_nothing(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for count, level in (("0", logging.INFO), ("2", logging.WARNING)):
+        monkeypatch.setenv(variable, count)
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            script(tmp_path / count, resume="auto").run(1)
+        (said,) = [record for record in caplog.records if record.message.startswith("nothing to resume from")]
+        assert said.levelno == level
+        assert (f"{variable}=2 says that this run has been restarted" in said.message) == (count == "2")

@@ -229,5 +229,5 @@ def test_the_argument_resume_is_checked_too(resume: Any) -> None:
     [(place, message)] = problems([], resume=resume)
     assert (place, message) == (
         "resume",
-        f"true, false, 'auto' or the path of a checkpoint is needed, not {resume!r}",
+        f"true, false, 'auto', 'required' or the path of a checkpoint is needed, not {resume!r}",
     )

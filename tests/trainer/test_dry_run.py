@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a default hook": ({"default_hooks": {"logger": {"interval": 0}}}, "default_hooks.logger.interval: "),
     "a writer": ({"writers": [{"type": "WandbWriter", "mode": 3}]}, "writers[0].mode: "),
     "a folder": ({"work_dir": 3}, "work_dir: "),
-    "where to resume": ({"resume": 3}, "resume: true, false, 'auto' or the path"),
+    "where to resume": ({"resume": 3}, "resume: true, false, 'auto', 'required' or the path"),
 }
 
 

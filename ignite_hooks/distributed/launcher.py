@@ -1,0 +1,54 @@
+"""What the launcher of this process says: torchrun and Slurm count restarts, and Slurm starts a job again if asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+
+RESTART_COUNTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+"""The variables in which launchers count how often they have restarted a run."""
+
+SLURM_JOB = "SLURM_JOB_ID"
+
+SECONDS_TO_REQUEUE = 30.0
+"""The time that Slurm's controller has to answer."""
+
+
+def restarted(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the variable that counts restarts, with its value, if the launcher has restarted this run.
+
+    Example:
+        >>> restarted({"SLURM_RESTART_COUNT": "2"}), restarted({"TORCHELASTIC_RESTART_COUNT": "0"})
+        ('SLURM_RESTART_COUNT=2', None)
+    """
+    variables = os.environ if environment is None else environment
+    for name in RESTART_COUNTS:
+        value = variables.get(name, "").strip()
+        if value.isdecimal() and int(value) > 0:
+            return f"{name}={value}"
+    return None
+
+
+def slurm_job() -> str | None:
+    """Return the number of the Slurm job that this process belongs to."""
+    number = os.environ.get(SLURM_JOB, "")
+    return number if number.isdecimal() else None
+
+
+def requeue(job: str) -> str | None:
+    """Ask Slurm to put a running job back into its queue; return what went wrong, or None.
+
+    Slurm then ends the job with SIGTERM, and starts it again under the same number.
+    """
+    command = ["scontrol", "requeue", job]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_TO_REQUEUE
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    # Slurm may end this command together with the job, once it has been heard.
+    if done.returncode <= 0:
+        return None
+    return " ".join(done.stderr.split()) or f"{' '.join(command)} ended with code {done.returncode}"
