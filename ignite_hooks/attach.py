@@ -19,6 +19,7 @@ from ignite_hooks.config.build import accept, build_all
 from ignite_hooks.config.build_writers import build_writers, with_metrics_file
 from ignite_hooks.config.outer_form import say_unread
 from ignite_hooks.config.read import checked_folder, checked_resume, default_set, read_config
+from ignite_hooks.config.signals import unsaved_signals
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.attachments import EarlierRunners
 from ignite_hooks.engine.installation import Installation
@@ -119,7 +120,7 @@ def attach_hooks(
     def build() -> tuple[dict[str, Any], list[Writer]]:
         hooks, wrong = build_all(settings.entries, {**services, "trainer": trainer}, situation)
         named = misspelt_services(services, hooks, (*settings.entries, *settings.writers))
-        wrong = [*wrong, *named, *earlier.problems(hooks)]
+        wrong = [*wrong, *named, *unsaved_signals(settings.signals, hooks.values()), *earlier.problems(hooks)]
         if is_main_process() and not problems and not wrong:
             earlier.hand_on()
             place.take()
@@ -148,7 +149,13 @@ def attach_hooks(
     runner.masks, runner.claim = masks, place.claim
     runner.loss_source.choose(loss)
     installation = Installation(
-        runner, trainer, accept, overhead_budget=settings.overhead_budget, rank_timeout=settings.rank_timeout
+        runner,
+        trainer,
+        accept,
+        overhead_budget=settings.overhead_budget,
+        rank_timeout=settings.rank_timeout,
+        signals=settings.signals,
+        requeue=settings.requeue,
     )
     try:
         for name, engine in engines.items():

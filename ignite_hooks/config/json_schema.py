@@ -10,6 +10,7 @@ from typing import Any
 from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import EVENTS
 from ignite_hooks.config.read import default_set
+from ignite_hooks.config.signals import ACTIONS, NAMES
 from ignite_hooks.config.validate import type_adapter
 from ignite_hooks.hooks.base_hook import COMMON_SETTINGS, SPELLINGS, BaseHook
 from ignite_hooks.plan.priority import Priority
@@ -84,8 +85,8 @@ def configuration_schema() -> Schema:
             "resume": {
                 "type": ["boolean", "string", "null"],
                 "minLength": 1,
-                "description": "true or auto resumes from the newest intact checkpoint, if there is one; required fails if "
-                "there is none; a path resumes from that one",
+                "description": "true or auto resumes from the newest intact checkpoint, if there is one; required "
+                "fails if there is none; a path resumes from that one",
             },
             "resume_settings": {
                 "enum": ["config", "checkpoint", "refuse"],
@@ -103,6 +104,16 @@ def configuration_schema() -> Schema:
                 "exclusiveMinimum": 0,
                 "maximum": 1,
                 "description": "the share of the time an observing hook may take; beyond it, it is slowed down",
+            },
+            "signals": {
+                "type": ["object", "null"],
+                "description": "what the run does at a signal; TERM and INT save and stop by default",
+                "propertyNames": {"pattern": rf"^(SIG)?({'|'.join(NAMES)})$"},
+                "additionalProperties": {"enum": list(ACTIONS)},
+            },
+            "requeue": {
+                "type": ["boolean", "null"],
+                "description": "whether a save at one of the signals makes Slurm start the job again",
             },
             "rank_timeout": {
                 "type": "number",

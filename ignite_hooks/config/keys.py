@@ -17,6 +17,8 @@ OURS = (
     "seed",
     "rank_timeout",
     "overhead_budget",
+    "signals",
+    "requeue",
 )
 """The keys at top level that are ours; all others belong to the script."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ignite_hooks.config.outer_form import as_content, as_mapping
+from ignite_hooks.config.signals import read_requeue, read_signals
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
@@ -40,6 +41,8 @@ class Settings:
     seed: int | None = None
     rank_timeout: float = 30.0
     overhead_budget: float | None = None
+    signals: Mapping[int, str] = field(default_factory=dict)
+    requeue: bool = False
     source: str = ""
     everything: Mapping[str, Any] = field(default_factory=dict)
 
@@ -95,6 +98,8 @@ def read_config(
         _seed(content, found),
         _rank_timeout(content, found),
         _overhead_budget(content, found),
+        read_signals(content, found),
+        read_requeue(content, found),
         source,
         content,
     )

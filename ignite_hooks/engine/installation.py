@@ -19,6 +19,7 @@ from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
 from ignite_hooks.engine.handlers import is_trial, remove_events
 from ignite_hooks.engine.lifecycle import Lifecycle
+from ignite_hooks.engine.orders import Orders
 from ignite_hooks.engine.registration import add_hook, hand_runner
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.run_wrapper import RunWrapper
@@ -49,6 +50,8 @@ class Installation:
         now: Returns the time in seconds.
         overhead_budget: The share of the time that an observing hook may take; None for no limit.
         rank_timeout: The seconds without a heartbeat after which a rank counts as hanging; 0 for no watchdog.
+        signals: What is done at which signal, besides what is done at SIGINT and SIGTERM.
+        requeue: Whether a save that a signal has asked for makes Slurm start the job again.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class Installation:
         now: Callable[[], float] = time.monotonic,
         overhead_budget: float | None = None,
         rank_timeout: float = 30.0,
+        signals: Mapping[int, str] | None = None,
+        requeue: bool = False,
     ) -> None:
         self._runner = weakref.ref(runner)
         self._accept = accept
@@ -68,6 +73,8 @@ class Installation:
         self.boxes = IterationBoxes()
         self.dispatcher.on_switched_off = self.boxes.leave_out
         self.stopping = Stopping(runner.state, StopVote(now), self.boxes)
+        self._actions = dict(signals or {})
+        self.stopping.requeues, self.stopping.vote.asked_for = requeue, bool(self._actions)
         self.evaluations = Evaluations(self.dispatcher, self.stopping, self.boxes)
         self._run: Lifecycle | None = None
         self._handling, self._detach_requested = 0, False
@@ -211,7 +218,8 @@ class Installation:
     def _open(self, trainer: Engine) -> Lifecycle:
         runner = self.runner
         self.dispatcher.bind(runner)
-        run = Lifecycle(trainer, runner, self.dispatcher, self.stopping, self.boxes, self.refresh, self._now)
+        orders = Orders(runner, self.stopping, requeues=self.stopping.requeues)
+        run = Lifecycle(trainer, runner, self.dispatcher, self.stopping, self.boxes, orders, self.refresh, self._now)
         try:
             run.open(self.make_plan(), self._overhead_budget, self._rank_timeout)
         except BaseException:
@@ -226,7 +234,7 @@ class Installation:
     def _signals(self, data: object) -> Iterator[None]:
         """Handle signals during the run, and make the workers of its loaders ignore them."""
         loaders = [data, *self.runner.services.values()]
-        with Signals(self.stopping.on_signal) as self.stopping.signals, ShieldedWorkers(loaders):
+        with Signals(self.stopping.on_signal, self._actions) as self.stopping.signals, ShieldedWorkers(loaders):
             try:
                 yield
             finally:

@@ -31,6 +31,7 @@ from ignite_hooks.text import counted
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.engine.fast_path import IterationBoxes
+    from ignite_hooks.engine.orders import Orders
     from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
@@ -48,6 +49,7 @@ class Lifecycle:
         dispatcher: Calls the hooks.
         stopping: Takes requests to end the run.
         boxes: The iteration events that are handled.
+        orders: Does what is asked from outside.
         refresh: Makes a new plan.
         now: Returns the time in seconds.
     """
@@ -59,12 +61,13 @@ class Lifecycle:
         dispatcher: Dispatcher,
         stopping: Stopping,
         boxes: IterationBoxes,
+        orders: Orders,
         refresh: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
         self.trainer, self.runner, self.state = trainer, runner, runner.state
         self.dispatcher, self.stopping, self._boxes = dispatcher, stopping, boxes
-        self._refresh, self._now = refresh, now
+        self.orders, self._refresh, self._now = orders, refresh, now
         self.checkpoints = runner.checkpoints
         self.budget: BudgetController | None = None
         self._started_at = now()
@@ -98,6 +101,7 @@ class Lifecycle:
         self._handlers.add_table(TRAINING, self, functools.partial(_guarded, self))
         self._handlers.add_if_others_listen(Events.EXCEPTION_RAISED, self.fail)
         self.stopping.begin()
+        self.orders.begin()
         self.handle_iterations()
 
     def _join_ranks(self, rank_timeout: float) -> None:
@@ -275,6 +279,7 @@ class Lifecycle:
             began = time.perf_counter()
             stopping.stop_if_agreed(self.trainer, VotePoint.IN_EPOCH)
             self.state.waited_for_ranks += time.perf_counter() - began
+        self.orders.obey()
 
     def _check_budget(self) -> None:
         """Slow down the observing hooks that are over the overhead budget."""
@@ -304,6 +309,7 @@ class Lifecycle:
         self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False
         self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_END)
+        self.orders.obey()
 
     def close_epoch(self) -> None:
         """Close an epoch that ended early, so that every ``before_train_epoch`` has its ``after_train_epoch``."""
@@ -328,6 +334,7 @@ class Lifecycle:
         self.checkpoints.wait_until_finished()
         self.dispatcher.run("after_train")
         self.checkpoints.wait_until_finished()
+        self.orders.complete()
         self.dispatcher.run("after_run")
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -367,6 +374,7 @@ class Lifecycle:
             end_as_usual(self.trainer)
             self._first_batch.remove_all()
             self._handlers.remove_all()
+            self.orders.end()
             try:
                 self._leave_ranks()
             finally:

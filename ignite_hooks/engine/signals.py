@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a run: the first one ends the run in order, the second one at once."""
+"""Signals during a run: the first one that ends it does so in order, the second one at once; others only save."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
-WATCHED = (signal.SIGINT, signal.SIGTERM)
+BY_DEFAULT: Mapping[int, str] = {signal.SIGINT: "stop", signal.SIGTERM: "stop"}
+"""What is done at a signal: ``save``, ``stop`` or ``save and stop``. Other signals are left alone."""
 
 
 class Signals:
     """Signal handlers for the duration of a run; afterwards the script's are restored and the signal is delivered.
 
     Args:
-        on_first: Called with the name of the first signal; must do no more than set a flag.
+        on_signal: Called with the name of a signal and what is to be done; must do no more than set a flag.
+        actions: What is done at further signals, or in place of the default.
     """
 
-    def __init__(self, on_first: Callable[[str], None]) -> None:
-        self._on_first = on_first
+    def __init__(self, on_signal: Callable[[str, str], None], actions: Mapping[int, str] | None = None) -> None:
+        self._on_signal, self._actions = on_signal, {**BY_DEFAULT, **(actions or {})}
         self._before: dict[int, Any] = {}
         self._pid = os.getpid()
+        self._saving: list[int] = []
+        """The signals since the last save that have asked for one."""
         self.received: int | None = None
+        """The signal that ends the run."""
+        self.expects_end = False
+        """Whether Slurm, asked to requeue the job, will send SIGTERM to a run that is ending already."""
 
     def __enter__(self) -> Signals:
         self.received = None
         if threading.current_thread() is threading.main_thread():
-            for number in WATCHED:
+            for number in self._actions:
                 current = signal.getsignal(number)
                 # An ignored signal stays ignored; a handler that is not Python's could not be restored.
                 if current not in (None, signal.SIG_IGN):
@@ -49,6 +56,14 @@ class Signals:
         if self.received is None and number in self._before:
             self.received = number
 
+    def call_script(self) -> None:
+        """Call the script's handlers of the signals that have asked for the save that was just made."""
+        while self._saving:
+            number = self._saving.pop(0)
+            handler = self._before.get(number)
+            if callable(handler) and handler is not signal.default_int_handler and not _swallows(handler, number):
+                handler(number, sys._getframe(1))
+
     def _restore(self) -> None:
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._handle:
@@ -58,9 +73,17 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
             return  # A forked data loader worker leaves the signal to the main process.
+        action = self._actions[number]
+        if action == "save":
+            self._saving.append(number)
+            self._on_signal(signal.Signals(number).name, action)
+            return
         if self.received is None:
             self.received = number
-            self._on_first(signal.Signals(number).name)
+            self._on_signal(signal.Signals(number).name, action)
+            return
+        if self.expects_end and number == signal.SIGTERM:
+            self.expects_end = False
             return
         before = dict(self._before)
         self._restore()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,21 @@ _WORDS = {
 """The descriptions of the points in messages."""
 
 
+class Order(enum.Flag):
+    """What the ranks do in the same iteration because a signal, or somebody outside, has asked for it."""
+
+    SAVE = enum.auto()
+    REQUEUE = enum.auto()
+    """Ask Slurm to start the job again, after this save."""
+    EVALUATE = enum.auto()
+    SAVE_AT_END = enum.auto()
+    """Save the last state when the run ends, whatever the hook that saves is set to."""
+    REQUEUE_AT_END = enum.auto()
+
+
+NOTHING = Order(0)
+
+
 @dataclass(frozen=True)
 class StopRequest:
     """A request to end the run, or none."""
@@ -53,6 +70,8 @@ class StopRequest:
     reason: str | None = None
     signal: int = 0
     """The number of the signal that ends the run."""
+    orders: Order = NOTHING
+    """What else is to be done."""
 
 
 class Stopping:
@@ -71,11 +90,18 @@ class Stopping:
         self.signals: Signals | None = None
         self._state, self._boxes = state, boxes
         self._request = StopRequest()
+        self._ordered: deque[Order] = deque()
+        """The orders that are not agreed on yet; a signal or another thread may add one at any time."""
+        self._due = NOTHING
+        self.requeues = False
+        """Whether a save that a signal has asked for makes Slurm start the job again."""
 
     def reset(self) -> None:
         """Forget how the previous run ended."""
         self._state.stop_reason, self._state.aborting = None, False
-        self._request = StopRequest()
+        self._state.save_at_end = self._state.requeue_at_end = False
+        self._request, self._due = StopRequest(), NOTHING
+        self._ordered.clear()
 
     def begin(self) -> None:
         """Accept requests from now on."""
@@ -90,8 +116,43 @@ class Stopping:
                 self._agree(reason)
         self._boxes.wake()
 
-    def on_signal(self, name: str) -> None:
-        """Request the end of the run, and of an evaluation, because of a signal."""
+    def order(self, wanted: Order) -> None:
+        """Ask all ranks for something besides training; any thread may call this."""
+        self._ordered.append(wanted)
+        if not self.vote.needed:
+            self._boxes.wake()
+
+    def take_due(self) -> Order:
+        """Return what all ranks have agreed to do now; it is due only once."""
+        if self._ordered and not self.vote.needed:
+            self._agree_on(self._taken())
+        due, self._due = self._due, NOTHING
+        return due
+
+    def _taken(self) -> Order:
+        taken = NOTHING
+        while self._ordered:
+            taken |= self._ordered.popleft()
+        return taken
+
+    def _agree_on(self, orders: Order) -> None:
+        self._due |= orders & (Order.SAVE | Order.REQUEUE | Order.EVALUATE)
+        self._state.save_at_end |= Order.SAVE_AT_END in orders
+        self._state.requeue_at_end |= Order.REQUEUE_AT_END in orders
+
+    def on_signal(self, name: str, action: str = "stop") -> None:
+        """Save, or request the end of the run, and of an evaluation, because of a signal."""
+        # Slurm sends SIGTERM also to jobs that nobody wants any more.
+        requeues = self.requeues and name not in ("SIGTERM", "SIGINT")
+        if action == "save":
+            self.order(Order.SAVE | (Order.REQUEUE if requeues else NOTHING))
+            return
+        extra = Order.SAVE_AT_END if action == "save and stop" else NOTHING
+        extra |= Order.REQUEUE_AT_END if requeues else NOTHING
+        if extra and not self.vote.needed:
+            self._agree_on(extra)
+        elif extra:
+            self._ordered.append(extra)
         reason = f"{name} received"
         if self.vote.needed:
             self._keep(StopRequest(self._request.reason or reason, self._request.signal or int(signal.Signals[name])))
@@ -116,7 +177,9 @@ class Stopping:
     def take_vote(self, trainer: Engine, point: VotePoint, step: int = 0) -> None:
         """Vote with the other ranks; every rank must call this at the same point."""
         state = trainer.state
-        agreed = self.vote.take(self._request, point, int(state.epoch), int(state.iteration), step)
+        request = replace(self._request, orders=self._taken())
+        agreed = self.vote.take(request, point, int(state.epoch), int(state.iteration), step)
+        self._agree_on(agreed.orders)
         if agreed.reason is not None and self._state.stop_reason is None:
             self._agree(agreed.reason)
         if agreed.signal:
@@ -147,6 +210,8 @@ class StopVote:
         self._now = now
         self._slots: list[Slot] = []
         self._every_iteration = False
+        self.asked_for = False
+        """Whether the configuration names signals: then the ranks vote, whatever their hooks."""
         self._last: tuple[int, float] | None = None
         self.needed = False
         """Whether there are several ranks and a hook that may end a run, or acts when one ends early."""
@@ -162,7 +227,7 @@ class StopVote:
 
     def use_plan(self, plan: Plan) -> None:
         """Use a new plan."""
-        self.needed = world_size() > 1 and any(may_end_a_run(hook) for hook in plan.hooks.values())
+        self.needed = world_size() > 1 and (self.asked_for or any(may_end_a_run(hook) for hook in plan.hooks.values()))
         slots = [*plan.at("before_train_iter"), *plan.at("after_train_iter")]
         self._slots = [slot for slot in slots if may_end_a_run(slot.owner)]
         self._every_iteration = any(_may_act_in_any_iteration(slot) for slot in self._slots)
@@ -185,8 +250,9 @@ class StopVote:
         """Return the request that the ranks agree on; raise a RankError if they are at different places."""
         # Three bits for the point, twenty for the step of an evaluation, the others for the iteration.
         encoded = ((iteration << 20) + step) * 8 + point
-        wanted, number, pause, first, last = all_reduce_max(
-            [int(request.reason is not None), request.signal, self._pause(step or iteration), encoded, -encoded]
+        own = [int(request.reason is not None), request.signal, self._pause(step or iteration), encoded, -encoded]
+        wanted, number, pause, first, last, *ordered = all_reduce_max(
+            [*own, *(int(order in request.orders) for order in Order)]
         )
         if step:
             self.next_step = step + pause
@@ -199,9 +265,12 @@ class StopVote:
                 + ", ".join(f"rank {r} {place_in_words(*place)}" for r, place in enumerate(places))
                 + ": give every rank the same number of batches, and evaluate and stop on every rank alike"
             )
+        orders = NOTHING
+        for order, is_wanted in zip(Order, ordered, strict=True):
+            orders |= order if is_wanted else NOTHING
         if not wanted:
-            return StopRequest()
-        return StopRequest(agreed_reason(all_gather(request.reason)), number)
+            return StopRequest(orders=orders)
+        return StopRequest(agreed_reason(all_gather(request.reason)), number, orders)
 
     def _pause(self, count: int) -> int:
         """Return the number of iterations until the next vote is due by time."""

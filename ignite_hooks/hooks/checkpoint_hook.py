@@ -187,7 +187,7 @@ class CheckpointHook(BaseHook):
             self._save_periodic(runner, epoch)
 
     def after_train(self, runner: Runner) -> None:
-        if self.save_last:
+        if self.save_last or runner.state.save_at_end:
             self._save_last(runner)
         elif runner.stop_reason is None and is_main_process():
             # A run that was stopped continues, perhaps from a file that a failure has left.
@@ -211,6 +211,17 @@ class CheckpointHook(BaseHook):
             runner.logger.error("the state of iteration %d is not saved: %s", done, reason)
             return
         self._try_to_save(runner, f"exception_iter_{done}.pth", "exception", Replace("exception"))
+
+    def save_now(self, runner: Runner) -> Path | None:
+        """Save ``last.pth`` and wait for it, because it was asked for from outside; return its path if it is there."""
+        saved: list[Path] = []
+        path = self._folder(runner) / runner.checkpoints.name_for("last.pth")
+
+        def on_end(error: CheckpointError | None) -> None:
+            saved.extend([] if error else [path])
+
+        self._try_to_save(runner, "last.pth", "last", on_end=on_end)
+        return saved[0] if saved else None
 
     def findings(self) -> list[str]:
         return self._outcomes.sentences()

@@ -50,6 +50,10 @@ class RunState:
     """The reason why the run was stopped before its end."""
     aborting: bool = False
     """Whether a signal ends the run, which leaves time only for saving."""
+    save_at_end: bool = False
+    """Whether the last state is saved when the run ends, because a signal has asked for it."""
+    requeue_at_end: bool = False
+    """Whether Slurm is asked to start the job again when the last state is saved."""
     resume_from: Path | str | bool | None = None
     """The checkpoint to resume from at the start of the next run."""
     run_id: str = ""

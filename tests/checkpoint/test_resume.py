@@ -264,7 +264,7 @@ def test_a_run_that_the_script_terminated_says_that_it_goes_on(
 
 def test_required_fails_unless_a_checkpoint_verifies(tmp_path: Path) -> None:
     first = script(tmp_path, resume="required")
-    with pytest.raises(CheckpointError, match="resume: required: .* has no checkpoint that verifies"):
+    with pytest.raises(CheckpointError, match=r"resume: required: .* has no checkpoint that verifies"):
         first.run(1)
     assert not list(tmp_path.glob("*.pth")), "nothing was trained"
     script(tmp_path).run(1)

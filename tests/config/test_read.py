@@ -184,7 +184,10 @@ NEAR = "If not, rename it: it is too close to that key"
             {"hooks": [], "resume_settings": "file"},
             [("resume_settings", "'config', 'checkpoint' or 'refuse' is needed, not 'file'")],
         ),
-        ({"hooks": [], "resume": 3}, [("resume", "true, false, 'auto', 'required' or the path of a checkpoint is needed, not 3")]),
+        (
+            {"hooks": [], "resume": 3},
+            [("resume", "true, false, 'auto', 'required' or the path of a checkpoint is needed, not 3")],
+        ),
         (
             {"hooks": [], "resume": " "},
             [("resume", "true, false, 'auto', 'required' or the path of a checkpoint is needed, not ' '")],

@@ -20,9 +20,10 @@ from ignite.engine import Engine, Events
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks import BaseHook, HookEvents, attach_hooks
 from ignite_hooks.distributed import watchdog as vigil
 from ignite_hooks.distributed.collectives import broadcast_object, rank
+from ignite_hooks.engine.tell import ANSWER, ORDER
 from tests.faults.tools import drawn, times, until
 from tests.ranks import SECONDS, Ranks, run_ranks
 
@@ -269,6 +270,43 @@ def test_sigterm_on_one_rank_stops_and_saves_all_together(number: int, tmp_path:
     assert code == 143
     saved = torch.load(tmp_path / "last.pth", weights_only=True)
     assert saved["meta"]["iter"] == iteration
+
+
+def obeys_orders(folder: str) -> list[Any]:
+    signal.signal(signal.SIGUSR1, lambda number, frame: called.append(trainer.state.iteration))
+    called: list[int] = []
+    saved: list[int] = []
+    trainer = Engine(lambda engine, batch: 0.5)
+    checkpoint = {"type": "CheckpointHook", "save_best": False, "interval": 9, "save_last": False}
+    config = {"hooks": [checkpoint], "signals": {"USR1": "save"}}
+    runner = attach_hooks(trainer, config, model=torch.nn.Linear(2, 1), work_dir=folder)
+    trainer.add_event_handler(HookEvents.BEFORE_SAVE_CHECKPOINT, lambda: saved.append(trainer.state.iteration))
+
+    @trainer.on(Events.ITERATION_STARTED(once=5))
+    def signalled() -> None:
+        if rank() == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    @trainer.on(Events.ITERATION_STARTED(once=5000))
+    def told() -> None:
+        if rank() == 0:
+            (Path(folder) / ORDER).write_text(json.dumps({"word": "stop", "number": "1"}))
+
+    trainer.run([0] * 10_000, max_epochs=1000)
+    return [saved, called, runner.stop_reason, trainer.state.iteration]
+
+
+def test_orders_on_one_rank_are_obeyed_by_all_in_the_same_iteration(tmp_path: Path) -> None:
+    first, second = run_ranks(obeys_orders, str(tmp_path))
+    (saved,), _, reason, iteration = first
+    assert saved >= 5
+    assert second[0] == [saved]
+    assert (first[1], second[1]) == ([], [saved]), "the script's handler is called where the signal came"
+    assert reason == second[2]
+    assert reason.startswith("told to stop")
+    assert second[3] == iteration >= 5000
+    assert torch.load(tmp_path / "last.pth", weights_only=True)["meta"]["iter"] == saved
+    assert json.loads((tmp_path / ANSWER).read_text())["text"] == f"stopped after iteration {iteration}"
 
 
 # -- ranks that are gone ------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_what_scontrol_says_is_returned(
     script: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = tmp_path / "scontrol"
-    command.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/said\n{script}\n")
+    command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n{script}\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert requeue("17") == problem

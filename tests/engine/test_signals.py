@@ -22,11 +22,12 @@ from tests.tools import Log
 
 @pytest.fixture(autouse=True)
 def handlers_are_put_back() -> Iterator[None]:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
     # A shell lets what it starts in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+    for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
 
 
@@ -270,7 +271,7 @@ def test_hooks_run_in_another_thread_and_leave_signals_alone(tmp_path: Path) -> 
 
 def test_a_forked_worker_does_not_decide_for_the_run() -> None:
     first: list[str] = []
-    with Signals(first.append) as signals:
+    with Signals(lambda name, action: first.append(name)) as signals:
         child = os.fork()
         if child == 0:
             send(signal.SIGTERM)
@@ -278,3 +279,76 @@ def test_a_forked_worker_does_not_decide_for_the_run() -> None:
             os._exit(0 if not first else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert signals.received is None
+
+
+def run_with(
+    signals: dict[str, str], number: int, folder: Path, *, at: int = 2, checkpoint: dict[str, Any] | None = None
+) -> tuple[Any, Engine]:
+    """Run six iterations, and send a signal in one of them."""
+    trainer = Engine(lambda engine, batch: send(number) if engine.state.iteration == at else None)
+    hooks = [{"type": "CheckpointHook", "save_best": False, "interval": 9, **(checkpoint or {})}]
+    runner = attach_hooks(trainer, {"hooks": hooks, "signals": signals}, work_dir=folder, model=torch.nn.Linear(1, 1))
+    return runner, trainer
+
+
+def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append((number, trainer.state.iteration)))
+    runner, trainer = run_with({"USR1": "save"}, signal.SIGUSR1, tmp_path, checkpoint={"save_last": False})
+    trainer.run([1, 2, 3], max_epochs=2)
+    assert trainer.state.iteration == 6
+    assert runner.stop_reason is None
+    assert torch.load(tmp_path / "last.pth", weights_only=True)["meta"]["iter"] == 2
+    assert seen == [(signal.SIGUSR1, 2)], "after the save, the script's own handler is called"
+
+
+def test_a_signal_in_the_last_iteration_of_an_epoch_saves_at_its_end(tmp_path: Path) -> None:
+    _, trainer = run_with({"USR1": "save"}, signal.SIGUSR1, tmp_path, at=3, checkpoint={"save_last": False})
+    trainer.run([1, 2, 3], max_epochs=2)
+    meta = torch.load(tmp_path / "last.pth", weights_only=True)["meta"]
+    assert (meta["iter"], meta["epoch"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("action", "save_last", "saved"),
+    [("stop", True, True), ("stop", False, False), ("save and stop", True, True), ("save and stop", False, True)],
+)
+def test_a_signal_stops_and_saves_as_it_says(action: str, save_last: bool, saved: bool, tmp_path: Path) -> None:
+    runner, trainer = run_with(
+        {"SIGUSR1": action}, signal.SIGUSR1, tmp_path, checkpoint={"save_last": save_last, "save_on_exception": False}
+    )
+    with pytest.raises(SystemExit) as ended:
+        trainer.run([1, 2, 3], max_epochs=2)
+    assert ended.value.code == 128 + signal.SIGUSR1
+    assert (runner.stop_reason, trainer.state.iteration) == ("SIGUSR1 received", 2)
+    assert (tmp_path / "last.pth").exists() == saved
+
+
+def test_the_script_that_handles_the_signal_itself_gets_it_after_the_run(tmp_path: Path) -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    _, trainer = run_with({"USR1": "save and stop"}, signal.SIGUSR1, tmp_path)
+    trainer.run([1, 2, 3], max_epochs=2)
+    assert (seen, trainer.state.iteration) == ([signal.SIGUSR1], 2)
+
+
+def test_a_signal_that_is_ignored_stays_ignored_and_others_are_left_alone(tmp_path: Path) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    others: list[Any] = []
+    _, trainer = run_with({"USR1": "save and stop"}, signal.SIGUSR1, tmp_path)
+    trainer.add_event_handler(Events.STARTED, lambda: others.append(signal.getsignal(signal.SIGUSR2)))
+    before = signal.getsignal(signal.SIGUSR2)
+    trainer.run([1, 2, 3], max_epochs=2)
+    assert trainer.state.iteration == 6
+    assert others == [before]
+
+
+def test_term_of_slurm_does_not_cut_the_end_that_it_follows() -> None:
+    heard: list[str] = []
+    with Signals(lambda name, action: heard.append(name), {signal.SIGUSR1: "save and stop"}) as signals:
+        send(signal.SIGUSR1)
+        signals.expects_end = True
+        send(signal.SIGTERM)
+        assert heard == ["SIGUSR1"]
+        with pytest.raises(SystemExit):
+            send(signal.SIGTERM)  # a second one means it
