@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -194,3 +195,15 @@ def _after_metrics(entries: list[Any]) -> int:
     functions = _functions(entries)
     metrics = [i for i, function in enumerate(functions) if isinstance(getattr(function, "__self__", None), Metric)]
     return max(metrics, default=-1) + 1
+
+
+def guarded(run: Any, method: Callable[..., None]) -> Callable[..., None]:
+    """Return the handler of an event of a `Lifecycle`: a hook may detach in it, or a script may have done so before."""
+
+    @functools.wraps(method)
+    def handle(*args: Any, **kwargs: Any) -> None:
+        if not run.closed:
+            with run.runner.installation.handling():
+                method(*args, **kwargs)
+
+    return handle

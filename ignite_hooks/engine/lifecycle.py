@@ -17,7 +17,7 @@ from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
-from ignite_hooks.engine.handlers import HandlerOrder, Handlers, others_between
+from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
 from ignite_hooks.engine.notes import log_notes
 from ignite_hooks.engine.reporting import report_with_findings
@@ -98,7 +98,7 @@ class Lifecycle:
             end_by_epochs(self.trainer)
         self.checkpoints.begin_run()
         self.position = self.checkpoints.position
-        self._handlers.add_table(TRAINING, self, functools.partial(_guarded, self))
+        self._handlers.add_table(TRAINING, self, functools.partial(guarded, self))
         self._handlers.add_if_others_listen(Events.EXCEPTION_RAISED, self.fail)
         self.stopping.begin()
         self.orders.begin()
@@ -143,7 +143,7 @@ class Lifecycle:
                 self.dispatcher,
                 trainer,
                 "after_train_iter",
-                _guarded(self, self.end_iteration),
+                guarded(self, self.end_iteration),
                 lambda: vote.next_iteration,
             )
             boxes.add("after_train_iter", box)
@@ -430,18 +430,6 @@ def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
     finally:
         runner.writer.close()
         dispatcher.run(WRITERS_CLOSED, quietly=failed, to_the_end=True)
-
-
-def _guarded(run: Lifecycle, method: Callable[..., None]) -> Callable[..., None]:
-    """Return the handler of an event: a hook may detach in it, and a script may have detached before it."""
-
-    @functools.wraps(method)
-    def handle(*args: Any, **kwargs: Any) -> None:
-        if not run.closed:
-            with run.runner.installation.handling():
-                method(*args, **kwargs)
-
-    return handle
 
 
 TRAINING = (
