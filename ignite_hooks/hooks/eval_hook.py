@@ -312,6 +312,8 @@ class EvalHook(BaseHook):
     def _make_evaluator(self, runner: Runner) -> Any:
         from ignite.engine import Engine, create_supervised_evaluator
 
+        from ignite_hooks.model.mapped_batches import call, predicted, prepare_batch
+
         if self.test_fn is not None:
 
             def step(engine: Engine, loader: Any) -> None:
@@ -324,7 +326,12 @@ class EvalHook(BaseHook):
         place = f"{self.name or type(self).__name__}.metrics"
         made = {name: make_metric(f"{place}.{name}", metric, runner.services) for name, metric in wanted.items()}
         return create_supervised_evaluator(
-            unwrapped(runner.model), made, device=runner.get_service("device") or _device(runner.model)
+            unwrapped(runner.model),
+            made,
+            device=runner.get_service("device") or _device(runner.model),
+            prepare_batch=prepare_batch,
+            model_fn=call,
+            model_transform=predicted,
         )
 
     def _usual_metrics(self, runner: Runner) -> dict[str, Any]:
@@ -399,9 +406,18 @@ def make_metric(name: str, wanted: Any, services: Mapping[str, Any]) -> Any:
     """Return an Ignite metric from its name or from ``{type: Name, ...}``, or the metric itself."""
     import ignite.metrics
 
+    from ignite_hooks.measure.label_metrics import OF_LABELS
+
     if isinstance(wanted, ignite.metrics.Metric):
         return wanted
     type_, given = _type_and_arguments(wanted)
+    if type_ in OF_LABELS and not given.keys() & {"is_multilabel", "output_transform", "skip_unrolling"}:
+        # A loss of probabilities says what the scores are.
+        probabilities = type(services.get("criterion")).__name__ == "BCELoss"
+        try:
+            return OF_LABELS[type_](**given, threshold=0.5 if probabilities else 0.0)
+        except (TypeError, ValueError) as error:
+            raise ConfigError([Problem(name, f"{type_} rejects these settings: {error}")]) from error
     arguments = {key: services.get(v, v) if isinstance(v, str) else v for key, v in given.items()}
     try:
         return _known_metrics()[type_](**arguments)

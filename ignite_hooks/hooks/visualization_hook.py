@@ -12,6 +12,7 @@ from annotated_types import Ge, Le
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
+from ignite_hooks.model.class_names import class_names_of
 from ignite_hooks.model.parts import is_several
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -49,6 +50,7 @@ class _Pictures(BaseHook):
 
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None
+        self._names: Sequence[str] | None = None
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
@@ -82,6 +84,8 @@ class _Pictures(BaseHook):
 
         if self._thread is None:
             self._thread = self._start_thread(runner)
+            given = getattr(self, "class_names", None)
+            self._names = class_names_of(runner) if given is None else given
         samples = samples_of(batch, outputs, self.extract)
         if samples.problem:
             self._thread.warn_nothing_to_draw(samples.problem)
@@ -154,7 +158,7 @@ class VisualizationHook(_Pictures):
         extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
         contents: Pictures to draw: predictions, feature_map, attention, cam, gradient; what a model cannot have is left
             out, with one warning.
-        class_names: Names of the classes.
+        class_names: Names of the classes; by default those of the data set, if it has any.
         order: Samples of the batch to draw: the first, the worst or the most uncertain.
         cam: Method of class activation maps: grad_cam, or layer_cam for finer maps.
         layer: Name of the layer that cam uses; the last convolution by default.
@@ -231,7 +235,7 @@ class VisualizationHook(_Pictures):
             self._images(own),
             own.truth,
             own.prediction,
-            class_names=self.class_names,
+            class_names=self._names,
             score_thr=self.score_thr,
             title=title,
             note=note,
@@ -259,7 +263,7 @@ class VisualizationHook(_Pictures):
     def _paint_heat(self, own: Samples, maps: Any, title: str, note: str) -> Any:
         from ignite_hooks.drawing.figures import heats, said
 
-        captions = said(own.prediction, len(maps), self.class_names) if own.prediction is not None else ()
+        captions = said(own.prediction, len(maps), self._names) if own.prediction is not None else ()
         return heats(self._images(own), maps, captions=captions, title=title, note=note)
 
     def _attention(self, model: Any, inputs: Any, own: Samples, title: str) -> Iterator[Painting]:
@@ -309,7 +313,7 @@ class DetVisualizationHook(_Pictures):
         mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
         std: Standard deviation the images were divided by, by channel.
         extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
-        class_names: Names of the classes.
+        class_names: Names of the classes; by default those of the data set, if it has any.
         palette: Colours of the classes, as names, #rrggbb or three numbers; by default colours show matches.
         bbox_color: One colour for all boxes.
         text_color: Colour of the labels; by default the one that is easiest to read.
@@ -347,7 +351,7 @@ class DetVisualizationHook(_Pictures):
             own.prediction,
             score_thr=self.score_thr,
             at_iou=self.iou_thr,
-            style=BoxStyle(self.class_names, self.palette, self.bbox_color, self.text_color, self.thickness),
+            style=BoxStyle(self._names, self.palette, self.bbox_color, self.text_color, self.thickness),
             title=title,
         )
 
@@ -371,7 +375,7 @@ class SegVisualizationHook(_Pictures):
         mean: Mean that was subtracted from the images, by channel; pictures then show the original colours.
         std: Standard deviation the images were divided by, by channel.
         extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
-        class_names: Names of the classes.
+        class_names: Names of the classes; by default those of the data set, if it has any.
         palette: Colours of the classes, as names, #rrggbb or three numbers.
         opacity: Opacity of the colours over the image, from 0 to 1.
         show_edge: Whether to draw lines along the edges of regions.
@@ -411,7 +415,7 @@ class SegVisualizationHook(_Pictures):
             as_images(own.images, mean=self.mean, std=self.std),
             own.truth,
             own.prediction,
-            class_names=self.class_names,
+            class_names=self._names,
             palette=self.palette,
             opacity=self.opacity,
             show_edge=self.show_edge,

@@ -30,6 +30,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
+from ignite_hooks.model.mapped_batches import call, predicted, prepare_batch
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.run.ranking import fresh_score
 from ignite_hooks.run.runner import Runner
@@ -92,6 +93,7 @@ class BaseTrainer:
             self.optimizer: Any = idist.auto_optim(built.optimizer)
         self.train_loader = self._loader(built.data.train, training=True)
         self.val_loader, self.test_loader = self._loader(built.data.val), self._loader(built.data.test)
+        self._predicts_columns = type(unwrapped(self.model)).__module__.startswith("ignite_hooks.")
         self.trainer = self._make_trainer()
         self.evaluators = self._make_evaluators(built)
         self.runner: Runner = self._attach(content, work_dir, resume)
@@ -185,6 +187,8 @@ class BaseTrainer:
             self.criterion,
             device=self.device,
             non_blocking=on_gpu,
+            prepare_batch=self._prepare,
+            model_transform=predicted,
             # A tensor, not a number, which would wait for the device in every iteration.
             output_transform=lambda *reader: reader[-1].detach(),
             amp_mode="amp" if training.amp and on_gpu else None,
@@ -192,6 +196,15 @@ class BaseTrainer:
             gradient_accumulation_steps=training.grad_accumulation,
             model_fn=_call(training.amp and not on_gpu),
         )
+
+    def _prepare(self, batch: Any, device: Any, non_blocking: bool) -> tuple[Any, Any]:
+        inputs, targets = prepare_batch(batch, device, non_blocking)
+        if self.data.task in ("multilabel", "regression") and isinstance(targets, torch.Tensor):
+            # Numbers of Python become 64-bit tensors, and a column if there is one for each sample, as predictions are.
+            targets = targets.to(torch.get_default_dtype())
+            if targets.ndim == 1 and self._predicts_columns:
+                targets = targets[:, None]
+        return inputs, targets
 
     def _make_evaluators(self, built: Built) -> dict[str, Engine]:
         training, model = self.sections.training, unwrapped(self.model)
@@ -202,6 +215,8 @@ class BaseTrainer:
                 built.metrics(),
                 device=self.device,
                 non_blocking=on_gpu,
+                prepare_batch=self._prepare,
+                model_transform=predicted,
                 amp_mode="amp" if training.amp and on_gpu else None,
                 model_fn=_call(training.amp and not on_gpu),
             )
@@ -220,6 +235,7 @@ class BaseTrainer:
             "val_loader": self.val_loader,
             "test_loader": self.test_loader,
             "device": self.device,
+            "class_names": self.data.class_names,
             "config": self.config if seed is None else {**self.config, "seed": seed},
         }
         return {name: thing for name, thing in services.items() if thing is not None}
@@ -421,11 +437,11 @@ def _length_updater(scheduler: Any) -> Callable[[Runner], None]:
 def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
     """Return how to call the model: Ignite offers half precision only on a GPU."""
     if not in_bfloat16:
-        return lambda model, inputs: model(inputs)
+        return call
 
-    def call(model: Any, inputs: Any) -> Any:
+    def call_in_bfloat16(model: Any, inputs: Any) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = model(inputs)
+            found = predicted(call(model, inputs))
         return convert_tensor(found, device="cpu") if not isinstance(found, torch.Tensor) else found.float()
 
-    return call
+    return call_in_bfloat16

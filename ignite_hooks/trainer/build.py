@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import ignite.metrics
 import torch
 
 from ignite_hooks.config.describe import describe
@@ -19,12 +20,16 @@ from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.metrics import METRICS_OF_TASK
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS
 from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Sections
+from ignite_hooks.trainer.tasks import tell_task
 
-CRITERION_OF_TASK = {"detection": "DetectionLoss"}
+CRITERION_OF_TASK = {"detection": "DetectionLoss", "multilabel": "BCEWithLogitsLoss", "regression": "MSELoss"}
 """The usual loss, where it is not that of classes."""
 
+_OF_VECTORS = ("CNN", "MLP", "ViT")
 MODELS_OF_TASK = {
-    "classification": ("CNN", "MLP", "ViT"),
+    "classification": _OF_VECTORS,
+    "multilabel": _OF_VECTORS,
+    "regression": _OF_VECTORS,
     "detection": ("Detector",),
     "segmentation": ("Segmenter",),
 }
@@ -62,11 +67,7 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
     except Exception as error:  # a user's data set may fail in any way
         problems.append(Problem("dataset", f"{sections.dataset.name}: {type(error).__name__}: {error}"))
         return built
-    if first is not None and not (isinstance(first, (tuple, list)) and len(first) == 2):
-        message = (
-            f"{sections.dataset.name} gives {shown(type(first).__name__)}: items are pairs of an input and a target"
-        )
-        problems.append(Problem("dataset", message))
+    problems += tell_task(data, first, sections)
     problems += _wrong_task(sections, data)
     facts = data.facts()
     built.criterion = _criterion(sections, data, problems)
@@ -88,12 +89,13 @@ def _wrong_task(sections: Sections, data: Data) -> list[Problem]:
     model, dataset = sections.model, sections.dataset
     if model is None or dataset is None or not (_is_ours(model, MODELS) and _is_ours(dataset, DATASETS)):
         return []
-    task = next((task for task, names in MODELS_OF_TASK.items() if model.name in names), data.task)
-    if task == data.task:
+    wanted = data.task or "classification"
+    task = next((task for task, names in MODELS_OF_TASK.items() if model.name in names), wanted)
+    if MODELS_OF_TASK[task] == MODELS_OF_TASK[wanted]:
         return []
-    *others, last = MODELS_OF_TASK[data.task]
+    *others, last = MODELS_OF_TASK[wanted]
     fitting = f"{', '.join(others)} or {last}" if others else last
-    message = f"{model.name} is for {task}, and {dataset.name} are for {data.task}: {fitting} is needed"
+    message = f"{model.name} is for {task}, and {dataset.name} are for {wanted}: {fitting} is needed"
     return [Problem("model.type", message)]
 
 
@@ -103,7 +105,7 @@ def _is_ours(component: Component, registry: Registry) -> bool:
 
 def _criterion(sections: Sections, data: Data, problems: list[Problem]) -> Any:
     if sections.training.criterion is None:
-        return CRITERIA.get(CRITERION_OF_TASK.get(data.task, "CrossEntropyLoss"))()
+        return CRITERIA.get(CRITERION_OF_TASK.get(data.task or "", "CrossEntropyLoss"))()
     return None if sections.criterion is None else sections.criterion.build(problems=problems, **data.facts())
 
 
@@ -150,17 +152,31 @@ def steps_of_scheduler(sections: Sections, data: Data) -> int | None:
     return None if batches is None else max(1, training.epochs * batches // training.grad_accumulation)
 
 
+def _metric_named(name: str) -> Callable[..., Any]:
+    return METRICS.get(name) if name in METRICS else getattr(ignite.metrics, name)
+
+
+def _compares_classes(metric: Any) -> bool:
+    return isinstance(metric, Component) and metric.name in METRICS and metric.name != "loss"
+
+
 def _metrics(sections: Sections, data: Data, criterion: Any, problems: list[Problem]) -> Callable[[], dict[str, Any]]:
     wanted: Mapping[str, Any]
     if sections.metrics is None:
-        usual = METRICS_OF_TASK.get(data.task, ("loss",))
-        wanted = {name: Component(f"evaluation.metrics.{name}", METRICS.get(name)) for name in usual}
+        usual = METRICS_OF_TASK.get(data.task or "", ("loss",))
+        wanted = {name: Component(f"evaluation.metrics.{name}", _metric_named(name)) for name in usual}
     else:
         wanted = sections.metrics
     if data.task == "detection" and "loss" in wanted and sections.metrics is not None:
         message = "a detector returns boxes when it is evaluated, and no loss can be made of them: leave it out"
         problems.append(Problem("evaluation.metrics", message))
         return dict
+    if data.task == "regression":
+        of_classes = [name for name, each in wanted.items() if _compares_classes(each)]
+        for name in of_classes:
+            message = "compares classes, and the targets are numbers: MeanAbsoluteError, R2Score ... or loss is needed"
+            problems.append(Problem(f"evaluation.metrics.{name}", message))
+        wanted = {name: each for name, each in wanted.items() if name not in of_classes}
     if criterion is None:
         # Its problem is reported already, and the loss cannot be measured without it.
         wanted = {name: each for name, each in wanted.items() if name != "loss"}

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from ignite_hooks.errors import SettingError
 from ignite_hooks.text import did_you_mean
 
-Task = Literal["classification", "detection", "segmentation"]
+Task = Literal["classification", "multilabel", "regression", "detection", "segmentation"]
 Images = NDArray[np.uint8]
 
 
@@ -29,11 +29,12 @@ class Data:
     """What a data set offers to a trainer.
 
     Args:
-        train: Data for training; every item is a pair of an input and a target.
+        train: Data for training; every item is a pair of an input and a target, or a mapping with the target among
+            its ``labels``, ``label``, ``targets``, ``target`` or ``y``.
         val: Data for evaluation during the training, if any.
         test: Data for evaluation at the end, if any.
-        task: The task; the default loss and metrics depend on it.
-        num_classes: Number of classes.
+        task: The task; the default loss and metrics depend on it. By default the first targets tell it.
+        num_classes: Number of classes, labels or numbers to predict.
         shape: The shape of an input: channels, height and width of an image.
         class_names: Their names.
         collate: A function that makes a batch of items; torch's default.
@@ -42,7 +43,7 @@ class Data:
     train: Any
     val: Any = None
     test: Any = None
-    task: Task = "classification"
+    task: Task | None = None
     num_classes: int | None = None
     shape: Sequence[int] | None = None
     class_names: Sequence[str] | None = None

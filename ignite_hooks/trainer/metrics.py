@@ -7,27 +7,23 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
-from ignite.metrics import (
-    Accuracy,
-    ConfusionMatrix,
-    Loss,
-    Metric,
-    MetricsLambda,
-    Precision,
-    Recall,
-    TopKCategoricalAccuracy,
-)
+from ignite.metrics import ConfusionMatrix, Loss, Metric, MetricsLambda, TopKCategoricalAccuracy
 from ignite.metrics import mIoU as mean_of_overlaps
 from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
 from torch import Tensor
 
 from ignite_hooks.distributed.metric_table import register, sums
 from ignite_hooks.drawing.boxes import Boxes, match
+from ignite_hooks.measure.label_metrics import AccuracyOfLabels, PrecisionOfLabels, RecallOfLabels
 
 
-def accuracy() -> Metric:
-    """Measure the share of the samples, or pixels, whose class is right."""
-    return Accuracy()
+def accuracy(threshold: float = 0.0) -> Metric:
+    """Measure the share of the samples, or pixels, whose class is right; of several labels, all must be right.
+
+    Args:
+        threshold: Score above which a label counts, where a sample has several: 0 for logits, 0.5 for probabilities.
+    """
+    return AccuracyOfLabels(threshold=threshold)
 
 
 def loss(criterion: Callable[..., Any]) -> Metric:
@@ -35,19 +31,31 @@ def loss(criterion: Callable[..., Any]) -> Metric:
     return Loss(criterion)
 
 
-def precision() -> Metric:
-    """Measure the share of predictions of a class that are right, averaged over the classes."""
-    return Precision(average="macro")
+def precision(threshold: float = 0.0) -> Metric:
+    """Measure the share of predictions of a class that are right, averaged over the classes.
+
+    Args:
+        threshold: Score above which a label counts, where a sample has several: 0 for logits, 0.5 for probabilities.
+    """
+    return PrecisionOfLabels(average="macro", threshold=threshold)
 
 
-def recall() -> Metric:
-    """Measure the share of samples of a class that were found, averaged over the classes."""
-    return Recall(average="macro")
+def recall(threshold: float = 0.0) -> Metric:
+    """Measure the share of samples of a class that were found, averaged over the classes.
+
+    Args:
+        threshold: Score above which a label counts, where a sample has several: 0 for logits, 0.5 for probabilities.
+    """
+    return RecallOfLabels(average="macro", threshold=threshold)
 
 
-def f1() -> Metric:
-    """Measure the harmonic mean of precision and recall of every class, averaged over the classes."""
-    one, other = Precision(), Recall()
+def f1(threshold: float = 0.0) -> Metric:
+    """Measure the harmonic mean of precision and recall of every class, averaged over the classes.
+
+    Args:
+        threshold: Score above which a label counts, where a sample has several: 0 for logits, 0.5 for probabilities.
+    """
+    one, other = PrecisionOfLabels(threshold=threshold), RecallOfLabels(threshold=threshold)
     return MetricsLambda(_harmonic, one, other)
 
 
@@ -137,6 +145,8 @@ def average_precision(right: Tensor, wrong: Tensor, true: Tensor) -> Tensor:
 
 METRICS_OF_TASK = {
     "classification": ("accuracy", "loss"),
+    "multilabel": ("accuracy", "f1", "loss"),
+    "regression": ("MeanAbsoluteError", "loss"),
     "detection": ("map",),
     "segmentation": ("accuracy", "miou", "loss"),
 }

@@ -15,7 +15,8 @@ MODELS = Registry(
 
 DATASETS = Registry(
     "data set",
-    dict.fromkeys(("digits", "digits_detection", "digits_segmentation", "cifar10", "mnist"), _TRAINER + "datasets"),
+    dict.fromkeys(("digits", "digits_detection", "digits_segmentation", "cifar10", "mnist"), _TRAINER + "datasets")
+    | {"image_folder": _TRAINER + "image_folder", "csv": _TRAINER + "csv_table"},
 )
 """Every data set that a configuration can name."""
 

@@ -77,7 +77,8 @@ class TensorboardWriter(Writer):
         with warnings.catch_warnings():
             # torch.jit.trace is deprecated and warns of many things that are not problems of the model.
             warnings.simplefilter("ignore")
-            self._open().add_graph(model, inputs)
+            # Not strict: a model may return a mapping.
+            self._open().add_graph(model, inputs, use_strict_trace=False)
 
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         """Write nothing: TensorBoard keeps no files."""

@@ -157,6 +157,43 @@ def test_its_own_evaluator_measures_as_ignite_does(tmp_path: Path) -> None:
     assert runner.metrics["loss"] == trainer.state.output
 
 
+class Named(nn.Module):
+    """A model that takes its inputs by name, and returns a mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, features: torch.Tensor, labels: Any = None) -> Any:
+        return {"logits": self.head(features)}
+
+
+@pytest.mark.parametrize(
+    ("target", "criterion"),
+    [(torch.tensor([0, 1]), nn.CrossEntropyLoss()), (torch.eye(2), nn.BCEWithLogitsLoss())],
+    ids=["classes", "labels"],
+)
+def test_its_own_evaluator_takes_mappings_and_labels(target: torch.Tensor, criterion: Any, tmp_path: Path) -> None:
+    model = Named()
+    batch = {"features": torch.tensor([[1.0, 0, 0], [0, 1, 0]]), "labels": target}
+    with torch.no_grad():
+        model.head.weight[:] = torch.tensor([[5.0, -5, 0], [-5, 5, 0]])
+        model.head.bias[:] = 0
+    services = {"model": model, "val_loader": [batch], "criterion": criterion}
+    runner = attach_hooks(Engine(lambda *_: None), [{"type": "EvalHook"}], work_dir=tmp_path, **services)
+    assert runner.validate() == {"accuracy": 1.0, "loss": pytest.approx(0, abs=0.01)}
+
+
+def test_probabilities_of_labels_count_from_a_half(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())
+    batch = (torch.eye(2) * 9, torch.eye(2))
+    with torch.no_grad():
+        model[0].weight[:], model[0].bias[:] = torch.eye(2), -1  # type: ignore[index,operator]
+    services = {"model": model, "val_loader": [batch], "criterion": nn.BCELoss()}
+    runner = attach_hooks(Engine(lambda *_: None), [{"type": "EvalHook"}], work_dir=tmp_path, **services)
+    assert runner.validate()["accuracy"] == 1.0
+
+
 def test_the_scripts_evaluator_is_used_as_it_is(tmp_path: Path) -> None:
     evaluator = Engine(lambda engine, batch: engine.state.metrics.update(seen=engine.state.iteration))
     runner, trainer, _ = attached(tmp_path, {"type": "EvalHook", "save_best": False}, evaluators=evaluator)

@@ -502,6 +502,18 @@ def test_boxes_of_every_usual_form_are_drawn(
     assert {RIGHT, WRONG, MISSED} <= colours_of(picture)
 
 
+def test_names_of_classes_come_from_the_run_unless_the_hook_has_its_own(tmp_path: Path) -> None:
+    def drawn(own: Any, **services: Any) -> Any:
+        hook = DetVisualizationHook(interval=1, class_names=own)
+        return detected(tmp_path, hook, lambda *_: GUESS, (IMAGES, TRUTH), **services)[1]
+
+    cats, dogs = ["nothing", "cat"], ["nothing", "dog"]
+    expected = drawn(cats)
+    assert np.array_equal(drawn(None, class_names=cats), expected)
+    assert np.array_equal(drawn(cats, class_names=dogs), expected)
+    assert not np.array_equal(drawn(None, class_names=dogs), expected)
+
+
 def test_a_detector_returns_to_training_mode_after_predicting(tmp_path: Path) -> None:
     model = Detector()
     detected(tmp_path, DetVisualizationHook(interval=1), lambda *_: 0.5, (IMAGES, TRUTH), model=model)

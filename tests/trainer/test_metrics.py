@@ -46,6 +46,6 @@ def test_f1_is_the_mean_over_the_classes() -> None:
     metric = measures.f1()
     assert isinstance(metric, Metric)
     prediction = torch.nn.functional.one_hot(torch.tensor([0, 0, 1, 1]), 2).float()
-    for component in measures.Precision(), measures.Recall():
-        component.update((prediction, torch.tensor([0, 1, 1, 1])))
+    metric.update((prediction, torch.tensor([0, 1, 1, 1])))
+    assert metric.compute() == pytest.approx((2 / 3 + 0.8) / 2)
     assert measures._harmonic(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 2 / 3])) == pytest.approx((2 / 3 + 0.8) / 2)

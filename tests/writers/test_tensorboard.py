@@ -56,8 +56,16 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
     assert b'"seed": 1' in texts["config"].tensor_proto.string_val[0]
 
 
-def test_a_graph_is_drawn_without_a_warning(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+class Mapped(torch.nn.Sequential):
+    """A model that returns a mapping."""
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return {"logits": super().forward(inputs)}
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Sequential, Mapped])
+def test_a_graph_is_drawn_without_a_warning(kind: Any, tmp_path: Path) -> None:
+    model = kind(torch.nn.Linear(4, 3), torch.nn.ReLU())
     writer = TensorboardWriter(tmp_path)
     writer.write_graph(model, torch.zeros(2, 4))
     writer.close()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ignite_hooks.hooks.base_hook import BaseHook, settings
-from ignite_hooks.model.loader_workers import datasets_with
+from ignite_hooks.model.class_names import class_names
 from ignite_hooks.model.wrapping import unwrapped
-from ignite_hooks.text import shown
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
-
-PLACES = ("metainfo", "CLASSES", "classes")
-"""The attributes of a data set that may hold the names of its classes."""
 
 
 @settings
@@ -24,8 +20,8 @@ class NumClassCheckHook(BaseHook):
     """Compare the num_classes of the modules of the model with the class names of the data set.
 
     It checks before the training and before each evaluation. The names are ``metainfo["classes"]``, ``CLASSES`` or
-    ``classes`` of the data set, or of one it wraps. Data without names is reported once; a text in their place is an
-    error, as each letter would count as a class.
+    ``classes`` of the data set, or of one it wraps, or the service ``class_names``. Data without names is reported
+    once; a text in their place is an error, as each letter would count as a class.
 
     Args:
         ignore: The modules that count something else: patterns for their names and their classes, parents included.
@@ -51,6 +47,7 @@ class NumClassCheckHook(BaseHook):
 
     def _compare(self, runner: Runner, model: Any, use: str) -> None:
         names, kind = class_names(runner.engine.state.dataloader)
+        names = runner.get_service("class_names") if names is None else names
         if names is None:
             if use not in self._warned_about:
                 self._warned_about.add(use)
@@ -62,25 +59,6 @@ class NumClassCheckHook(BaseHook):
                 f"the {use} data ({kind}) has {_classes(len(names))} ({few}), but {'; '.join(wrong)}: "
                 "set num_classes, or name what counts something else in 'ignore'"
             )
-
-
-def class_names(loader: Any) -> tuple[Sequence[Any] | None, str]:
-    """Return the class names of the data set behind a loader, if it has any, and the name of the data set."""
-    kind = type(getattr(loader, "dataset", loader)).__name__
-    for dataset in datasets_with(loader, *PLACES):
-        for place in PLACES:
-            found = getattr(dataset, place, None)
-            if isinstance(found, Mapping):
-                # In a mapping {name: number} the names are the keys.
-                found = found.get("classes", found.get("CLASSES")) if place == "metainfo" else list(found)
-            if isinstance(found, str):
-                raise ValueError(
-                    f"the class names of {type(dataset).__name__} are the text {shown(found)}, each letter of which "
-                    f"would be a class: write ({found!r},)"
-                )
-            if isinstance(found, Iterable):
-                return list(found), kind
-    return None, kind
 
 
 def counting_modules(model: Any, ignore: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -10,7 +10,8 @@ from ignite.engine import Engine
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from ignite_hooks import HookError, attach_hooks
-from ignite_hooks.hooks.training.num_class_check_hook import class_names, counting_modules
+from ignite_hooks.hooks.training.num_class_check_hook import counting_modules
+from ignite_hooks.model.class_names import class_names
 
 
 class Head(torch.nn.Module):
