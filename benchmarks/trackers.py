@@ -1,7 +1,8 @@
 """What training loses while a tracker's server misbehaves: MLflowHook against a server in each kind of trouble.
 
-The server runs in a separate process. ``mode: online`` insists on it, so it is asked again and again; records go
-to the spool. The clock runs inside of the run only: what its end waits for is bounded by ``deadline``.
+Every run and every server has a process of its own, so that a run without a tracker pays for no client and no thread
+of another one. ``mode: online`` insists on the server, so it is asked again and again; records go to the spool. The
+clock runs inside of the run only: what its end waits for is bounded by ``deadline``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,24 +56,54 @@ def engine(folder: Path | None, url: str = "") -> tuple[Engine, Any]:
     return trainer, attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=folder)
 
 
-def _serve(how: str, answer: Any) -> None:
+def _serve(there: Any, how: str) -> None:
     with faulty(how) as url:
-        answer.send(url)
+        there.send(url)
         with contextlib.suppress(EOFError):
-            answer.recv()
+            there.recv()
+
+
+def _train(there: Any, folder: Path | None, url: str) -> None:
+    """Train in this process: a part for each message, and at the end what the hook took and what it kept."""
+    prepare()
+    trainer, runner = engine(folder, url)
+    lane = Lane(trainer, ITERATIONS)
+    taken = []
+    while there.recv():
+        taken.append(lane.advance())
+        there.send(taken[-1])
+    lane.end()
+    steps = trainer.state.iteration
+    whole = folder is None or kept(folder, steps)
+    there.send((whole, 0.0 if runner is None else own_share(runner, Spread.of(taken).median)))
 
 
 @contextlib.contextmanager
-def served(how: str) -> Iterator[str]:
-    """Yield the address of a server with a fault, in another process."""
+def process(work: Any, *given: Any) -> Iterator[Any]:
+    """Yield a connection to a function that runs in another process."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(how, there), daemon=True)
-    process.start()
-    yield here.recv()
-    here.send(None)
-    process.join(5)
-    process.terminate()
+    running = context.Process(target=work, args=(there, *given), daemon=True)
+    running.start()
+    try:
+        yield here
+    finally:
+        here.close()
+        running.join(60)
+        running.terminate()
+
+
+def advance(there: Any) -> float:
+    """Let a run in another process take its next iterations; return the nanoseconds per iteration."""
+    there.send(True)
+    return float(there.recv())
+
+
+def prepare() -> None:
+    """Make this process one that measures: one thread of torch, no telemetry, no lines of the log."""
+    torch.set_num_threads(1)
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    logging.getLogger("ignite_hooks").setLevel(logging.ERROR)
 
 
 def kept(folder: Path, steps: int) -> bool:
@@ -94,24 +126,20 @@ def own_share(runner: Any, nanoseconds: float) -> float:
 
 def measure(quick: bool) -> Result:
     """Measure whole iterations beside a server with each kind of fault."""
-    torch.set_num_threads(1)
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    logging.getLogger("ignite_hooks").setLevel(logging.ERROR)
+    prepare()
     count = 5 if quick else 40
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
-        places = {how: Path(folder) / how.replace(" ", "-") for how in [*FAULTS, "is not there"]}
-        urls = {how: servers.enter_context(served(how)) for how in FAULTS} | {"is not there": unreachable()}
-        engines = {how: engine(place, urls[how]) for how, place in places.items()}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as processes:
+        urls = {how: processes.enter_context(process(_serve, how)).recv() for how in FAULTS}
+        urls["is not there"] = unreachable()
         # Twice the same: their memory alone, which lies elsewhere, makes runs differ.
-        lanes = {name: Lane(engine(None)[0], ITERATIONS) for name in ("no tracker", CONTROL)}
-        lanes |= {f"a server that {how}": Lane(made, ITERATIONS) for how, (made, _) in engines.items()}
-        rounds = interleaved({name: lane.advance for name, lane in lanes.items()}, count)
-        for lane in lanes.values():
-            lane.end()
-        whole = {how: kept(place, engines[how][0].state.iteration) for how, place in places.items()}
-        shares = [
-            own_share(runner, rounds.spread(f"a server that {how}").median) for how, (_, runner) in engines.items()
-        ]
+        runs: dict[str, tuple[Path | None, str]] = {"no tracker": (None, ""), CONTROL: (None, "")}
+        runs |= {f"a server that {how}": (Path(folder) / how.replace(" ", "-"), url) for how, url in urls.items()}
+        lanes = {case: processes.enter_context(process(_train, *given)) for case, given in runs.items()}
+        rounds = interleaved({case: partial(advance, there) for case, there in lanes.items()}, count)
+        for there in lanes.values():
+            there.send(False)
+        ends = {case: there.recv() for case, there in lanes.items()}
+    shares = [share for case, (_, share) in ends.items() if runs[case][0] is not None]
     against = {case: rounds.combined(lambda a, b: a / b, case, "no tracker") for case in list(lanes)[1:]}
     reason = (
         "the hook itself takes the share of the last line; what takes the rest is not known, and two runs without a "
@@ -121,9 +149,9 @@ def measure(quick: bool) -> Result:
     figures = [Figure(f"{case} / no tracker", against[case], "×", MOST, reason) for case in others]
     figures.append(Figure(f"{control} / no tracker", against[control], "×"))
     figures.append(Figure("of an iteration, what the hook itself takes", Spread.of(shares), "%", (MOST - 1) * 100))
-    lost = [how for how, is_whole in whole.items() if not is_whole]
+    lost = [case for case, (is_whole, _) in ends.items() if not is_whole]
     if lost:
-        raise RuntimeError(f"metrics were lost where a server {', '.join(lost)}")
+        raise RuntimeError(f"metrics were lost by {', '.join(lost)}")
     about = f"nanoseconds per iteration: {count} interleaved rounds of {ITERATIONS} iterations"
     notes = ["Every loss that was due is in the spool, once and in order."]
     return Result(about, "ns", rounds.values, figures, form=",.3f", notes=notes)

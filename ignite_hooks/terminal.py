@@ -24,6 +24,12 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
+def ipython_shell() -> Any:
+    """Return the shell of IPython in which this code runs, or None; a thread may be importing IPython just now."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if get_ipython is None else get_ipython()
+
+
 def width_of(stream: Any) -> int | None:
     """Return the columns of the terminal behind a stream, or None where there is none."""
     return shutil.get_terminal_size().columns if is_terminal(stream) else None

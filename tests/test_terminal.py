@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
+import types
 
 import pytest
 
-from ignite_hooks.terminal import ColouredLines, coloured, takes_colour, width_of
+from ignite_hooks.terminal import ColouredLines, coloured, ipython_shell, takes_colour, width_of
 
 
 class Screen(io.StringIO):
@@ -61,3 +63,8 @@ def test_the_width_is_that_of_a_terminal_and_of_nothing_else(monkeypatch: pytest
 def test_lines_of_a_log_have_the_colour_of_what_they_say(level: int, message: str, line: str) -> None:
     record = logging.LogRecord("ignite_hooks", level, "", 0, message, None, None)
     assert ColouredLines("%(message)s").format(record) == line
+
+
+def test_an_ipython_that_is_only_half_imported_is_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    assert ipython_shell() is None

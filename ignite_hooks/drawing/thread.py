@@ -14,12 +14,32 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ignite_hooks.drawing.layout import as_pixels, save
+from ignite_hooks.terminal import ipython_shell
 
 Backend = Literal["matplotlib", "pillow"]
 
 MAX_WAITING = 4
 """Maximum number of samples that wait to be drawn; the pictures of each hold its images in memory."""
 
+NEEDED_BY_IMAGES = (
+    "PIL.ImageDraw",
+    "PIL.ImageFont",
+    "PIL.BmpImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
+    "ignite_hooks.drawing.explain",
+    "ignite_hooks.drawing.figures",
+    "ignite_hooks.drawing.samples",
+)
+NEEDED_BY_CURVES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "ignite_hooks.drawing.training_curves",
+    *NEEDED_BY_IMAGES,
+)
+"""The modules that threads draw with, to be imported before the first iteration."""
 CLOSES_WITHIN = 20.0
 """Seconds for which ``close`` waits by default."""
 
@@ -303,9 +323,7 @@ class PictureDisplay:
 
 def in_notebook() -> bool:
     """Return whether this code runs in a Jupyter kernel."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(ipython_shell(), "kernel", None) is not None
 
 
 def has_display() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.engine.run_wrapper import RunWrapper, already_attached
 from ignite_hooks.errors import Problem
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.terminal import ipython_shell
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -126,8 +126,7 @@ class EarlierRunners:
 
 def in_ipython() -> bool:
     """Return whether this is a notebook or another shell of IPython."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return get_ipython is not None and get_ipython() is not None
+    return ipython_shell() is not None
 
 
 def _is_running(runner: Runner) -> bool:

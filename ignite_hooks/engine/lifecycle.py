@@ -23,6 +23,7 @@ from ignite_hooks.engine.notes import log_notes
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
+from ignite_hooks.run.imports import import_ahead
 from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
@@ -172,6 +173,8 @@ class Lifecycle:
                 runner.writer.began_anew()
         state.idle_limit = None
         self.position.run_started()
+        for written in runner.writer.writers:
+            import_ahead(written.imported_ahead, type(written).__name__, runner.logger)
         self._begun.append("before_run")
         if not self.position.resuming:
             self.checkpoints.script.begin()

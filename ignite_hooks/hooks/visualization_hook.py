@@ -16,6 +16,7 @@ from ignite_hooks.model.class_names import class_names_of
 from ignite_hooks.model.parts import is_several
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
+from ignite_hooks.run.imports import import_ahead
 
 if TYPE_CHECKING:
     from ignite_hooks.drawing.samples import Samples
@@ -51,6 +52,15 @@ class _Pictures(BaseHook):
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None
         self._names: Sequence[str] | None = None
+
+    def before_run(self, runner: Runner) -> None:
+        if is_main_process():
+            from ignite_hooks.drawing.thread import NEEDED_BY_CURVES, NEEDED_BY_IMAGES
+
+            # The letters of other scripts than Latin are looked up in the fonts by matplotlib.
+            words = getattr(self, "class_names", None) or ()
+            needed = NEEDED_BY_IMAGES if all(str(word).isascii() for word in words) else NEEDED_BY_CURVES
+            import_ahead(needed, self.name or type(self).__name__, runner.logger)
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:
@@ -192,7 +202,8 @@ class VisualizationHook(_Pictures):
                 f"{', '.join(asked)}: one model is explained, and this run has several: draw predictions only",
             )
 
-    def before_run(self) -> None:
+    def before_run(self, runner: Runner) -> None:
+        super().before_run(runner)
         self._left_out.clear()
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:

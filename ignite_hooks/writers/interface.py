@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ class Writer:
     50 loss 0.5
     50 lr 0.1
     """
+
+    imported_ahead: Sequence[str] = ()
+    """The modules that it needs during a run; they are imported before the first iteration."""
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         """Write one number."""

@@ -33,6 +33,8 @@ class TensorboardWriter(Writer):
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
+    imported_ahead = ("torch.utils.tensorboard", "tensorboard.compat.proto.summary_pb2")
+
     def __init__(self, log_dir: str | Path | None = None, *, work_dir: str | Path | None = None) -> None:
         installed("tensorboard")
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")

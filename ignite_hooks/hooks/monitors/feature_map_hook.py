@@ -12,6 +12,7 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.imports import import_ahead
 
 if TYPE_CHECKING:
     from ignite_hooks.drawing.thread import DrawingThread
@@ -55,6 +56,12 @@ class FeatureMapHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None
+
+    def before_run(self, runner: Runner) -> None:
+        if is_main_process():
+            from ignite_hooks.drawing.thread import NEEDED_BY_IMAGES
+
+            import_ahead(NEEDED_BY_IMAGES, self.name or type(self).__name__, runner.logger)
 
     @scheduled
     def after_train_iter(self, runner: Runner, data_batch: Any, outputs: Any) -> None:

@@ -14,6 +14,7 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.imports import import_ahead
 
 if TYPE_CHECKING:
     from ignite_hooks.drawing.thread import DrawingThread
@@ -69,6 +70,10 @@ class HistoryPlotHook(BaseHook):
         self._drawn_at = -1
         if runner.global_step == 0:
             self.state = Curves()
+        if is_main_process():
+            from ignite_hooks.drawing.thread import NEEDED_BY_CURVES
+
+            import_ahead(NEEDED_BY_CURVES, self.name or type(self).__name__, runner.logger)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:

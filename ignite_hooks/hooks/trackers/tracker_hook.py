@@ -15,6 +15,7 @@ from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.run.imports import import_ahead
 from ignite_hooks.run.metrics import Evaluated, evaluated
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class TrackerHook(BaseHook):
         if not is_main_process():
             return
         self._writer = self.make_writer(runner.work_dir)
+        import_ahead(self._writer.imported_ahead, self.name or type(self).__name__, runner.logger)
         every = self.image_interval or 1
         self._place = runner.writer.join(self._writer, pictures=self.log_images, pictures_every=every)
         if not runner.state.resume_from and not runner.global_step:

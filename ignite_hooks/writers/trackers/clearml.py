@@ -45,6 +45,17 @@ class ClearMLWriter(TrackerWriter):
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
+    # ClearML inspects all loaded modules when a task begins; torch must not be half loaded then. Its own thread
+    # imports the last two; whoever looked for a notebook meanwhile would meet half of IPython.
+    imported_ahead = (
+        "torch",
+        "clearml",
+        "multiprocessing.pool",
+        "multiprocessing.queues",
+        "clearml.utilities.pigar.__main__",
+        "IPython",
+    )
+
     def __init__(
         self,
         project: str | None = None,
@@ -62,11 +73,6 @@ class ClearMLWriter(TrackerWriter):
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
-
-    def load(self) -> None:
-        # ClearML inspects all loaded modules when a task begins; torch must not be half loaded then.
-        import torch  # noqa: F401, I001
-        import clearml  # noqa: F401
 
     def connect(self) -> Tracker:
         from clearml import Task

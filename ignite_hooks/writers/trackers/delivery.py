@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ignite_hooks.text import duration
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Offline, Tracker
 
@@ -15,7 +16,9 @@ BATCH = 500
 GATHERED = 0.5
 """Seconds for which records are collected before a delivery, which takes time from the training loop."""
 LOADING = 120.0
-"""Seconds for the import of a tracker on a slow machine, besides the deadline."""
+"""Seconds for which the end of a run waits until a tracker is loaded on a slow machine, besides the deadline."""
+TOLD_FROM = 1.0
+"""The seconds from which on the wait for loading is logged."""
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -70,6 +73,14 @@ class Delivery:
             self._news.notify()
         if overflow:
             self._keep(older)
+
+    def wait_until_loaded(self, within: float) -> None:
+        """Wait until ``load`` is done, but not longer than this many seconds."""
+        began = self._clock()
+        there = self._loaded.wait(within)
+        if (seconds := self._clock() - began) >= TOLD_FROM:
+            words = "was loaded in" if there else "is still not loaded after"
+            logger.info("%s %s %s, before the first iteration", self._name, words, duration(seconds))
 
     def close(self, deadline: float, failed: bool = False) -> None:
         """Deliver the remaining records, or put them into the spool."""

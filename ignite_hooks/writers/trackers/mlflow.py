@@ -41,6 +41,13 @@ class MLflowWriter(TrackerWriter):
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
+    imported_ahead = (
+        "mlflow",
+        "mlflow.store.artifact.mlflow_artifacts_repo",
+        "mlflow.store.tracking.rest_store",
+        "PIL.WebPImagePlugin",
+    )
+
     def __init__(
         self,
         tracking_uri: str | None = None,
@@ -81,11 +88,11 @@ class MLflowWriter(TrackerWriter):
             self.tracking_uri = mlflow.get_tracking_uri()
 
     def load(self) -> None:
-        import mlflow
+        if self.tracking_uri.startswith("sqlite:///") and self.mode != "disabled":
+            import mlflow
 
-        if self.tracking_uri.startswith("sqlite:///"):
             Path(self.tracking_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            # The first call makes the tables.
+            # The first call makes the tables, which takes seconds.
             mlflow.MlflowClient(self.tracking_uri).get_experiment_by_name(self.experiment)
 
     def connect(self) -> Tracker:

@@ -17,6 +17,8 @@ from ignite_hooks.writers.trackers.tracker import Tracker
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 
+LOADED_WITHIN = 10.0
+"""Seconds for which the start of a run waits until a tracker has loaded; a sick disk does not stop the training."""
 logger = logging.getLogger("ignite_hooks")
 
 
@@ -38,7 +40,7 @@ class TrackerWriter(Writer):
         """Whether the run in the tracker has records of any step."""
 
     def load(self) -> None:
-        """Import what the tracker needs, without waiting for a server."""
+        """Make what needs no server, in the thread that delivers; the start of the run waits for it."""
 
     def connect(self) -> Tracker:
         """Connect to the tracker; called by the thread that delivers, and again after a failure."""
@@ -100,6 +102,8 @@ class TrackerWriter(Writer):
         if self._delivery is None:
             self.prepare()
             self._delivery = self._begin()
+            if not self._begun:
+                self._delivery.wait_until_loaded(LOADED_WITHIN)
         self._delivery.put(TrackerRecord(what, step, time.time(), content))
 
     def _begin(self) -> Delivery:

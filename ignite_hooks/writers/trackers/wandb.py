@@ -39,6 +39,16 @@ class WandbWriter(TrackerWriter):
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
+    imported_ahead = (
+        "wandb",
+        "wandb.sdk.artifacts._internal_artifact",
+        "wandb.sdk.launch.inputs.internal",
+        "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+        "opentelemetry.exporter.otlp.proto.http._log_exporter",
+        "opentelemetry.sdk._logs.export",
+        "opentelemetry.sdk.metrics",
+    )
+
     def __init__(
         self,
         project: str | None = None,
@@ -64,9 +74,6 @@ class WandbWriter(TrackerWriter):
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "name": self.name}
-
-    def load(self) -> None:
-        import wandb  # noqa: F401
 
     def connect(self) -> Tracker:
         import wandb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,3 +118,42 @@ def test_an_unwritable_spool_costs_records_only(place: Place, tmp_path: Path, ca
     put(delivery, 1, 2)
     delivery.close(SOON)
     assert any(message.startswith("A: 2 records are lost, as") for message in caplog.messages)
+
+
+def test_the_start_waits_until_a_tracker_is_loaded(
+    deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    go_on, loaded = threading.Event(), threading.Event()
+
+    def load() -> None:
+        assert go_on.wait(SOON)
+        loaded.set()
+
+    delivery = deliver(load=load)
+    delivery.wait_until_loaded(0.0)
+    assert not loaded.is_set(), "a sick disk does not stop the training"
+    go_on.set()
+    delivery.wait_until_loaded(SOON)
+    assert loaded.is_set()
+    delivery.close(SOON)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("is_loaded", "said"),
+    [
+        (True, "A was loaded in 2.0 s, before the first iteration"),
+        (False, "A is still not loaded after 2.0 s, before the first iteration"),
+    ],
+)
+def test_a_long_wait_for_loading_is_logged(
+    is_loaded: bool, said: str, deliver: Callable[..., Delivery], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    times, go_on = iter((5.0, 7.0)), threading.Event()
+    delivery = deliver(load=lambda: None if is_loaded else go_on.wait(SOON) and None, clock=lambda: next(times, 9.0))
+    delivery.wait_until_loaded(SOON if is_loaded else 0.0)
+    go_on.set()
+    delivery.close(SOON)
+    assert caplog.messages == [said]
