@@ -14,6 +14,7 @@ from ignite_hooks.checkpoint.rehearsal import rehearse
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
+from ignite_hooks.engine.closing import clean_up
 from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
@@ -23,7 +24,7 @@ from ignite_hooks.engine.notes import log_notes
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
-from ignite_hooks.run.imports import import_ahead
+from ignite_hooks.run.imports import import_for_writers
 from ignite_hooks.run.progress import at_last_batch, finished_epochs
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from ignite_hooks.engine.stop_vote import Stopping
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.runner import Runner
-
-WRITERS_CLOSED = "after_writers_closed"
-"""The point of hooks that tell what has arrived: after the cleanup, when nothing is written any longer."""
 
 
 class Lifecycle:
@@ -173,8 +171,7 @@ class Lifecycle:
                 runner.writer.began_anew()
         state.idle_limit = None
         self.position.run_started()
-        for written in runner.writer.writers:
-            import_ahead(written.imported_ahead, type(written).__name__, runner.logger)
+        import_for_writers(runner)
         self._begun.append("before_run")
         if not self.position.resuming:
             self.checkpoints.script.begin()
@@ -423,16 +420,6 @@ class Lifecycle:
         words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
         words += [self.state.stop_reason] if self.state.stop_reason else []
         runner.logger.info("; ".join([*words, *report.failure_lines()]))
-
-
-def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
-    """Call ``cleanup``, and close the writers once every hook and its threads have delivered."""
-    runner.writer.prepare_to_close()
-    try:
-        dispatcher.run("cleanup", quietly=failed, to_the_end=True)
-    finally:
-        runner.writer.close()
-        dispatcher.run(WRITERS_CLOSED, quietly=failed, to_the_end=True)
 
 
 TRAINING = (

@@ -7,9 +7,12 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.text import duration
+
+if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
 
 TOLD_FROM = 1.0
 """The seconds from which on an import is logged."""
@@ -35,3 +38,9 @@ def import_ahead(
     seconds = clock() - began
     if seconds >= TOLD_FROM:
         logger.info("%s: imports took %s, before the first iteration", owner, duration(seconds))
+
+
+def import_for_writers(runner: Runner) -> None:
+    """Import what the writers of a run need."""
+    for writer in runner.writer.writers:
+        import_ahead(writer.imported_ahead, type(writer).__name__, runner.logger)
