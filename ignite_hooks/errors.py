@@ -83,6 +83,10 @@ class HookError(RuntimeError):
         return (type(self).__new__, (type(self), *self.args), vars(self))
 
 
+class LossError(RuntimeError):
+    """The function that finds the loss in what a step returns has failed; what it raised is the cause."""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, or a file that cannot be trusted."""
 

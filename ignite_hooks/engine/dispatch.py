@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import world_size
-from ignite_hooks.errors import ConfigError, HookError, Problem
+from ignite_hooks.errors import ConfigError, HookError, LossError, Problem
 from ignite_hooks.plan.arguments import Available, CannotSupply, Source, match_arguments
 from ignite_hooks.plan.methods import own_method
 from ignite_hooks.plan.plan import Plan
@@ -249,7 +249,8 @@ class Dispatcher:
 
     def fail(self, call: Call, error: Exception, *, quietly: bool = False) -> None:
         """Raise, warn or disable the hook, as its ``on_error`` says."""
-        if isinstance(error, HookError) and not quietly:
+        if isinstance(error, (HookError, LossError)) and not quietly:
+            # A function of the script that finds the loss is not the hook's, whoever asks for the loss first.
             raise error
         slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)

@@ -89,7 +89,7 @@ class LoggerHook(BaseHook):
         return schedule_of(self, by_epoch=False)
 
     def attached(self) -> None:
-        self.runner.loss_source.choose(self.loss)
+        self.runner.loss_source.choose(self.loss, self.name or type(self).__name__)
 
     def before_run(self, runner: Runner) -> None:
         self._losses.begin(runner)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ignite_hooks.errors import SettingError
+from ignite_hooks.errors import LossError, SettingError
 from ignite_hooks.text import shown
 
 Where = int | str | Callable[[Any], Any]
@@ -68,15 +69,20 @@ class LossSource:
 
     def __init__(self) -> None:
         self.where: Where | None = None
+        self.failed = False
+        """Whether a function that finds the loss has failed."""
+        self._passed_to = "attach_hooks()"
 
-    def choose(self, where: Where | None) -> None:
-        """Say where the loss is; raise a `SettingError` if something else was said before."""
+    def choose(self, where: Where | None, passed_to: str = "attach_hooks()") -> None:
+        """Say where the loss is, and where that was passed; raise a `SettingError` if it was said otherwise before."""
         if where is None:
             return
         if problem := problem_of_loss(where):
             raise SettingError("loss", problem)
         if self.where is not None and self.where != where:
-            raise SettingError("loss", f"is {shown(self.where)} elsewhere and {shown(where)} here: say it once")
+            raise SettingError("loss", f"is {_named(self.where)} elsewhere and {_named(where)} here: say it once")
+        if self.where is None:
+            self._passed_to = passed_to
         self.where = where
 
     def of(self, output: Any, *, detached: bool = False) -> dict[str, Any]:
@@ -85,7 +91,14 @@ class LossSource:
         if where is None:
             return losses_of(output, detached=detached)
         if callable(where):
-            return losses_of(where(output), detached=detached)
+            try:
+                return losses_of(where(output), detached=detached)
+            except Exception as error:
+                self.failed = True
+                raise LossError(
+                    f"loss={_named(where)}, passed to {self._passed_to}, failed on what the training step returned, "
+                    f"{described(output)}: {type(error).__name__}: {error}"
+                ) from error
         found = losses_of(picked(output, where), detached=detached)
         if isinstance(output, Mapping) and "loss" in found:
             # The other losses keep their names.
@@ -99,7 +112,7 @@ class LossSource:
 
     def remedy(self, output: Any) -> str:
         """Say that an output has no loss, and what to pass."""
-        told = "" if self.where is None else f" at loss={shown(self.where)}"
+        told = "" if self.where is None else f" at loss={_named(self.where)}"
         if output is None:
             return (
                 f"no loss is found{told}: the training step returns nothing; return the loss to see it in log and files"
@@ -108,6 +121,14 @@ class LossSource:
             f"no loss is found{told}: the training step returns {described(output)}; "
             f"pass {suggestion(output)} to attach_hooks() or LoggerHook"
         )
+
+
+def _named(where: object) -> str:
+    """Return a place of the loss for messages: a function by its name, and by its line."""
+    code = getattr(where, "__code__", None)
+    if code is None:
+        return shown(where)
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
 
 
 def problem_of_loss(where: object) -> str | None:

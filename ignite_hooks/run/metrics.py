@@ -170,7 +170,7 @@ class TrainerMetrics:
     def read(self, state: Any) -> Metrics:
         """Publish the new values of a trainer's state and return all metrics."""
         iteration = int(state.iteration)
-        if self._loss_of != iteration and state.output is not None:
+        if self._loss_of != iteration and state.output is not None and not self._source.failed:
             self._loss_of = iteration
             losses = self._source.of(state.output)
             self.latest.publish({name: value for name, value in losses.items() if name == "loss"}, iteration)

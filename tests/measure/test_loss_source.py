@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from ignite_hooks import ConfigError, Runner, attach_hooks
+from ignite_hooks.errors import LossError
 from ignite_hooks.measure.loss_source import LossSource, losses_of, suggestion
 
 
@@ -147,3 +149,37 @@ def test_a_place_that_cannot_be_one_is_refused(options: Any, hooks: Any, problem
     with pytest.raises((ConfigError, ValueError)) as caught:
         run(tmp_path, lambda loss: loss, hooks, **options)
     assert problem in str(caught.value)
+
+
+def broken(output: Any) -> Any:
+    return output["nothing"]
+
+
+@pytest.mark.parametrize("passed_to", ["attach_hooks()", "LoggerHook", "mine"])
+def test_a_function_that_finds_no_loss_is_named_with_its_place(passed_to: str, tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: 0.5)
+    logger = {"type": "LoggerHook", **({} if passed_to == "attach_hooks()" else {"loss": broken})}
+    logger |= {"name": "mine"} if passed_to == "mine" else {}
+    given = {"loss": broken} if passed_to == "attach_hooks()" else {}
+    runner = attach_hooks(trainer, [logger, {"type": "CheckpointHook", "save_best": False}], work_dir=tmp_path, **given)
+    line = broken.__code__.co_firstlineno
+    with pytest.raises(
+        LossError, match=rf"loss=broken \(test_loss_source.py, line {line}\), passed to {re.escape(passed_to)}, failed"
+    ) as caught:
+        trainer.run([1, 2, 3], max_epochs=1)
+    assert str(caught.value).endswith("returned, a float: TypeError: 'float' object is not subscriptable")
+    assert not runner.report().failures
+
+
+def test_a_late_failure_of_such_a_function_leaves_the_last_good_state(tmp_path: Path) -> None:
+    trainer = Engine(lambda engine, batch: 0.5 if batch < 3 else "text")
+    attach_hooks(
+        trainer,
+        [{"type": "CheckpointHook", "save_best": False}, "LoggerHook"],
+        work_dir=tmp_path,
+        loss=lambda output: output * 1.0,
+        model=torch.nn.Linear(1, 1),
+    )
+    with pytest.raises(LossError, match="a str: TypeError"):
+        trainer.run([1, 2, 3], max_epochs=1)
+    assert (tmp_path / "exception_iter_3.pth").exists()
