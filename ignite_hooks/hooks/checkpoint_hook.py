@@ -19,7 +19,7 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, is_better, rule_for
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
-from ignite_hooks.run.ranking import fresh_score
+from ignite_hooks.run.ranking import fresh_score, is_training_name, ranks_training
 from ignite_hooks.run.save_outcomes import SaveOutcomes
 from ignite_hooks.store.names import check_name, file_word
 
@@ -56,7 +56,8 @@ class CheckpointHook(BaseHook):
         save_scheduler: Whether a checkpoint holds the scheduler.
         max_keep_ckpts: How many periodic checkpoints are kept; -1 keeps all. The best and the last do not count.
         save_last: Whether ``last.pth`` is saved at the end.
-        save_best: Whether to save the best checkpoint, or the metrics to judge it by; needs an evaluation.
+        save_best: Whether to save the best checkpoint, or the metrics to judge it by; needs an evaluation, unless it
+            is train_loss or another metric of the trainer.
         keep_best: How many best checkpoints to keep per metric.
         best_metric: The metric used when save_best is true.
         rule: Whether more (greater, max) or less (less, min) is better; auto goes by the name of the metric.
@@ -118,7 +119,8 @@ class CheckpointHook(BaseHook):
         self._outcomes = SaveOutcomes()
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
-        if "save_best" in self.given and self.save_best and situation.complete and not situation.evaluates:
+        evaluates = situation.evaluates or any(map(is_training_name, self.ranked_metrics))
+        if "save_best" in self.given and self.save_best and situation.complete and not evaluates:
             remedy = "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
             yield "save_best", f"nothing evaluates: {remedy}"
         for metric in self.ranked_metrics:
@@ -153,7 +155,8 @@ class CheckpointHook(BaseHook):
             runner.checkpoints.open_folder(self._folder(runner), is_new_run=is_new_run and not runner.state.resume_from)
         # Also for the gradients that several iterations gather for one step.
         runner.checkpoints.watch_steps()
-        self._active_metrics = self.ranked_metrics if runner.evaluators else []
+        of_training = [metric for metric in self.ranked_metrics if is_training_name(metric)]
+        self._active_metrics = self.ranked_metrics if runner.evaluators else of_training
         if self.save_best and not self._active_metrics:
             runner.logger.info("save_best is off: nothing evaluates")
 
@@ -163,10 +166,18 @@ class CheckpointHook(BaseHook):
         at_end = at_last_batch(runner) or bool(runner.trainer.should_terminate_single_epoch)
         self._save_deferred_to_epoch_end = at_end
         if not at_end:
+            if not runner.evaluators:
+                self._rank(runner, of_training=True)
             self._save_periodic(runner, runner.global_step)
 
     def after_val_epoch(self, runner: Runner) -> None:
+        self._rank(runner)
+
+    def _rank(self, runner: Runner, *, of_training: bool = False) -> None:
+        """Save what is best now; ``of_training`` at a moment when only the trainer has measured something."""
         for metric in list(self._active_metrics):
+            if of_training and not ranks_training(runner, metric):
+                continue
             try:
                 ranked = fresh_score(runner, metric)
             except MetricError as error:
@@ -180,6 +191,8 @@ class CheckpointHook(BaseHook):
 
     # Not after_train_epoch: a script steps its scheduler and evaluates when the epoch completes, between the two.
     def after_epoch(self, runner: Runner) -> None:
+        if runner.state.epoch_complete:
+            self._rank(runner, of_training=True)
         if self._save_deferred_to_epoch_end:
             self._save_deferred_to_epoch_end = False
             self._save_periodic(runner, runner.global_step)

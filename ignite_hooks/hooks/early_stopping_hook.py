@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -16,8 +16,9 @@ from ignite_hooks.checkpoint.restore import load_weights
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.best import Rule, is_better, rule_for
-from ignite_hooks.run.ranking import best_record, fresh_score
+from ignite_hooks.run.ranking import best_record, fresh_score, is_training_name, ranks_training
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class EarlyStoppingHook(BaseHook):
     """Stop the run when a metric has not improved for some evaluations.
 
     Args:
-        monitor: Metric to watch.
+        monitor: Metric to watch; of the training it is train_loss, or another metric of the trainer.
         patience: Number of evaluations without improvement before stopping.
         min_delta: An improvement must be larger than this.
         mode: Whether smaller (min) or greater (max) is better; auto decides by the name of the metric.
@@ -79,6 +80,11 @@ class EarlyStoppingHook(BaseHook):
         self._stopped = False
 
     @property
+    def when(self) -> When:
+        """Always: an evaluation is judged whenever it comes, the training at the end of each epoch."""
+        return When()
+
+    @property
     def rule(self) -> Rule:
         """The rule of what is better: greater or less."""
         return rule_for(self.monitor, self.mode)
@@ -111,7 +117,7 @@ class EarlyStoppingHook(BaseHook):
         restores = "restore_best_weights" in self.given and self.restore_best_weights
         if situation.complete and restores and "model" not in situation.services:
             yield "restore_best_weights", "needs the model: pass model=... to attach_hooks()"
-        if situation.complete and not situation.evaluates:
+        if situation.complete and not situation.evaluates and not is_training_name(self.monitor):
             yield (
                 "monitor",
                 (
@@ -134,7 +140,20 @@ class EarlyStoppingHook(BaseHook):
         if state.stopped_epoch and state.last_score is not None:
             self._stop_if(runner, self._reason_to_stop(state.last_score), state.stopped_epoch)
 
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        found = super().answers()
+        # At the end of an epoch only the trainer has measured something.
+        names = [name for name in found if name != "after_epoch" or is_training_name(self.monitor)]
+        return {name: found[name] for name in names}
+
     def after_val_epoch(self, runner: Runner) -> None:
+        self._judge_now(runner)
+
+    def after_epoch(self, runner: Runner) -> None:
+        if runner.state.epoch_complete and ranks_training(runner, self.monitor):
+            self._judge_now(runner)
+
+    def _judge_now(self, runner: Runner) -> None:
         state, step, epoch = self.state, runner.global_step, int(runner.trainer_state.epoch)
         ranked = fresh_score(runner, self.monitor)
         if ranked is None or state.judged_step == step:

@@ -84,6 +84,15 @@ def ranked_name(runner: Runner, metric: str) -> tuple[str, str]:
     return metric, metrics.find(metric)
 
 
+def ranks_training(runner: Runner, metric: str) -> bool:
+    """Return whether the name of a metric means what the trainer itself measures, so that it exists at each step."""
+    if not is_training_name(metric):
+        return False
+    by_evaluator = any(metric.replace("/", "_").startswith(f"{name}_") for name in runner.evaluators)
+    # Without an evaluator nobody else may bring it: that it is missing is an error.
+    return not runner.evaluators or (not by_evaluator and follows_training(runner, metric))
+
+
 def follows_training(runner: Runner, metric: str) -> bool:
     """Return whether only the trainer measures a metric; while an evaluation may still bring it, it does not."""
     if is_training_name(metric):

@@ -1023,3 +1023,43 @@ def test_a_new_run_sets_earlier_checkpoints_aside(tmp_path: Path) -> None:
     assert not (tmp_path / "earlier-2").exists(), "a run that is resumed goes on in its folder"
     earlier = FolderStore(tmp_path / "earlier-1")
     assert [earlier.verify(entry) for entry in earlier.entries()] == [None] * 5
+
+
+# -- the best by what the trainer measures ------------------------------------------------------------------------
+
+
+def falling(losses: Sequence[float], folder: Path, *hooks: Any, **options: Any) -> Any:
+    """Run one epoch for each loss, of two iterations that return it; nothing evaluates."""
+    model = nn.Linear(1, 1)
+    trainer = Engine(lambda engine, batch: losses[engine.state.epoch - 1])
+    runner = attach_hooks(trainer, list(hooks), work_dir=folder, model=model, **options)
+    trainer.run([0, 0], max_epochs=len(losses))
+    return runner
+
+
+@pytest.mark.parametrize("named", [{"best_metric": "train_loss"}, {"save_best": "train_loss"}], ids=str)
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_the_training_loss_can_be_ranked_without_an_evaluation(named: Any, by_epoch: bool, tmp_path: Path) -> None:
+    hook = {"type": "CheckpointHook", "by_epoch": by_epoch, **named}
+    runner = falling([3.0, 1.0, 2.0], tmp_path, hook)
+    assert runner.best["train_loss"].score == 1.0
+    count = "epoch_2" if by_epoch else "iter_3"
+    assert [path.name for path in tmp_path.glob("best_*")] == [f"best_train_loss_{count}.pth"]
+
+
+def test_the_training_loss_is_ranked_beside_an_evaluator_that_nothing_runs(tmp_path: Path) -> None:
+    hook = {"type": "CheckpointHook", "save_best": "train_loss"}
+    runner = falling([3.0, 1.0, 2.0], tmp_path, hook, evaluators=Engine(lambda engine, batch: None))
+    assert runner.best["train_loss"].score == 1.0
+
+
+def test_a_training_metric_that_nobody_measures_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HookError, match="no metric 'train_accuracy'"):
+        falling([3.0], tmp_path, {"type": "CheckpointHook", "save_best": "train_accuracy"})
+
+
+def test_the_training_loss_stops_a_run_without_an_evaluation(tmp_path: Path) -> None:
+    hook = {"type": "EarlyStoppingHook", "monitor": "train_loss", "patience": 2, "restore_best_weights": False}
+    runner = falling([3.0, 1.0, 2.0, 2.5, 0.5], tmp_path, hook)
+    assert runner.epoch == 4
+    assert runner.stop_reason == "train_loss has not improved for 2 evaluations, best 1 in epoch 2"
