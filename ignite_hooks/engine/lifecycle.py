@@ -20,7 +20,7 @@ from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
-from ignite_hooks.engine.notes import log_notes
+from ignite_hooks.engine.notes import log_notes, note_idle_evaluators
 from ignite_hooks.engine.reporting import report_with_findings
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
@@ -305,6 +305,7 @@ class Lifecycle:
         """Call ``after_epoch``, settle finished saves, vote."""
         self.state.script_to_come = False
         self.dispatcher.run("after_epoch")
+        note_idle_evaluators(self.runner)
         self.dispatcher.clean_up_removed()
         self.checkpoints.settle(wait=world_size() > 1)
         self.state.in_epoch = False

@@ -68,6 +68,39 @@ def double_evaluations(runner: Runner) -> Iterator[str]:
                 return
 
 
+def note_idle_evaluators(runner: Runner) -> None:
+    """Say at the end of an epoch which evaluators have their data and have not run, and that nothing is seen to run."""
+    services, hooks = runner.services, runner.hooks.registered.values()
+    if not runner.state.epoch_complete:
+        return
+    evaluating = {getattr(hook, "evaluates", None) for hook in hooks}
+    idle = {
+        name: engine
+        for name, engine in runner.evaluators.items()
+        if name != "test"
+        and name not in evaluating
+        and engine.state.epoch == 0
+        and services.get(f"{name}_loader") is not None
+    }
+    if not idle:
+        return
+    trainer = runner.trainer
+    run = [
+        id(engine)
+        for one in (trainer, *runner.evaluators.values())
+        for event in one._event_handlers
+        for handler, arguments in handlers_of(one, event)
+        for engine in engines_run_by(handler, arguments)
+    ]
+    for name, engine in idle.items():
+        if id(engine) not in run:
+            entry = f"{{type: EvalHook, name: {name}, save_best: false}}"
+            runner.note_once(
+                f"nothing runs the evaluator {name!r} on {name}_loader: add {entry} to the hooks, as one of "
+                "custom_hooks beside the default ones, or run it in a handler"
+            )
+
+
 def handlers_of(engine: Engine, event: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Yield the handlers of an event with their arguments, without the filters around them."""
     for handler, args, kwargs in list(engine._event_handlers.get(event, ())):

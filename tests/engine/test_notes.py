@@ -116,3 +116,36 @@ def test_without_a_model_the_hooks_that_do_without_it_are_named(
     line = "no model was found in the trainer: CheckpointHook does without it; pass model=... to attach_hooks()"
     assert caplog.messages.count(line) == (not given)
     assert caplog.text.count("pass model=...") == (not given)
+
+
+def of_idle(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "nothing runs" in record.getMessage()]
+
+
+def test_an_evaluator_with_data_that_nothing_runs_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny, idle = tiny_run(), Engine(lambda engine, batch: None)
+    data: dict[str, Any] = {"train_loader": [1], "val_loader": tiny.val_data, "test_loader": [1]}
+    engines = {"val": tiny.evaluator, "train": idle, "test": Engine(lambda engine, batch: None)}
+    caplog.set_level("INFO", logger="ignite_hooks")
+    attach_hooks(tiny.trainer, ["EvalHook"], evaluators=engines, work_dir=tmp_path, model=tiny.model, **data)
+    tiny.trainer.run(tiny.data, max_epochs=2)
+    assert of_idle(caplog) == [
+        "nothing runs the evaluator 'train' on train_loader: add {type: EvalHook, name: train, save_best: false} to "
+        "the hooks, as one of custom_hooks beside the default ones, or run it in a handler"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["by a hook", "by the script", "later by the script", "has no data"])
+def test_an_evaluator_that_runs_is_not_called_idle(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tiny, evaluator = tiny_run(), Engine(lambda engine, batch: None)
+    hooks = [{"type": "EvalHook", "name": "train", "save_best": False}] if kind == "by a hook" else []
+    if "script" in kind:
+        event = Events.EPOCH_COMPLETED(every=2) if kind.startswith("later") else Events.EPOCH_COMPLETED
+        tiny.trainer.add_event_handler(event, lambda: evaluator.run([1]) and None)
+    caplog.set_level("INFO", logger="ignite_hooks")
+    given = {} if kind == "has no data" else {"train_loader": [1]}
+    attach_hooks(tiny.trainer, hooks, evaluators={"train": evaluator}, work_dir=tmp_path, **given)
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    assert of_idle(caplog) == []
