@@ -20,10 +20,10 @@ from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_nam
 from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.checkpoint.script.state import ScriptState
 from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
 from ignite_hooks.model.parts import each, parts_of
-from ignite_hooks.model.wrapping import is_sharded
+from ignite_hooks.model.wrapping import is_sharded, weights_not_finite
 from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.plain import UnsavableError
@@ -169,6 +169,14 @@ class Checkpoints:
         runner.checkpoint = state
         try:
             self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
+        except HookError as failure:
+            # A hook refuses a save so; with several ranks on all of them.
+            if not isinstance(failure.__cause__, CheckpointError):
+                raise
+            if request.on_end is None:
+                raise failure.__cause__ from None
+            request.on_end(failure.__cause__)
+            return (request.folder or runner.work_dir) / request.name
         finally:
             runner.checkpoint = None
         sharded = is_sharded(runner.model)
@@ -320,15 +328,11 @@ class Checkpoints:
 
     def why_not_good(self) -> str | None:
         """Return why the state of a run that has just failed is not one to resume from, or None."""
-        import torch
-
         if world_size() > 1:
             return "the other ranks may have failed elsewhere"
         if self.step_has_begun():
             return "the run failed after the optimizer had begun to change it"
-        models = each(self._runner.model)
-        weights = [weight for model in models for weight in model.parameters() if weight.is_floating_point()]
-        if not all(bool(torch.isfinite(weight.detach()).all()) for weight in weights):
+        if any(weights_not_finite(model) for model in each(self._runner.model)):
             return "its weights are not finite"
         return None
 

@@ -177,3 +177,32 @@ def local_part(tensor: Tensor) -> Tensor:
     """Return the part of a tensor that this process has."""
     found: Tensor = getattr(tensor, "_local_tensor", tensor)
     return found
+
+
+def weights_not_finite(model: Any) -> list[str]:
+    """Return the names of the weights of a model that are not finite, waiting once for each device.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Linear(2, 1)
+        >>> weights_not_finite(model)
+        []
+        >>> _ = model.weight.data.fill_(float("nan"))
+        >>> weights_not_finite(model)
+        ['weight']
+    """
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    by_device: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
+    for name, weight in unwrapped(model).named_parameters():
+        if not is_lazy(weight) and weight.is_floating_point() and not weight.is_meta:
+            # Of a sharded weight each rank looks at its part.
+            mine = local_part(weight.detach())
+            by_device.setdefault(mine.device, []).append((name, mine.isfinite().all()))
+    return [
+        name
+        for flags in by_device.values()
+        for (name, _), is_fine in zip(flags, torch.stack([flag for _, flag in flags]).tolist(), strict=True)
+        if not is_fine
+    ]

@@ -17,7 +17,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, Situation, settings
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.rollback import Rollback
-from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.model.wrapping import unwrapped, weights_not_finite
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.store.plain import to_plain
@@ -49,6 +49,8 @@ class CheckInvalidLossHook(BaseHook):
     the gradients of the bad batch. It takes a copy of the weights in each iteration that is looked at, which is every
     one unless ``interval`` is given. After 10 bad batches in a row it raises.
 
+    It also looks at every iteration that is saved, and at the weights: what is not finite is never saved.
+
     Args:
         interval: The number of iterations between two checks; 1 for ``skip``.
         keys: The losses; by default those at ``loss=`` of attach_hooks, else all that the step returns with "loss" in
@@ -70,13 +72,14 @@ class CheckInvalidLossHook(BaseHook):
     collective: ClassVar[bool] = True
 
     # Before anything uses the new weights, such as a moving average.
-    point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 98}
+    point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 98, "on_exception": 98}
 
     def __post_init__(self) -> None:
         if self.action == "skip" and not self.given & {"interval", "frequency", "every"}:
             self.interval = 1
         self._rollback: Rollback | None = None
-        self._has_saved = False
+        self._has_saved = self._has_failed = False
+        self._looked_at = -1
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.action == "skip" and situation.complete and "optimizer" not in situation.services:
@@ -84,7 +87,8 @@ class CheckInvalidLossHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._leave()
-        self._has_saved = False
+        self._has_saved = self._has_failed = False
+        self._looked_at = -1
         if runner.global_step == 0:
             self.state = InvalidLossState()
 
@@ -103,6 +107,7 @@ class CheckInvalidLossHook(BaseHook):
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
+        self._looked_at = runner.global_step
         losses = self._losses(runner)
         is_bad = not all_finite(losses.values())
         if not (any(all_reduce_max([int(is_bad)])) if world_size() > 1 else is_bad):
@@ -111,6 +116,24 @@ class CheckInvalidLossHook(BaseHook):
                 self._rollback.end()
             return
         self._act(runner, self._described(runner, losses, is_bad))
+
+    def before_save_checkpoint(self, runner: Runner) -> None:
+        """Look at what is saved, unless the run has failed: then the weights alone decide, and are looked at."""
+        if self._has_failed or runner.global_step == 0 or runner.trainer.state.output is None:
+            return
+        losses = {} if self._looked_at == runner.global_step else self._losses(runner)
+        weights = [f"the weight {name}" for model in each(runner.model) for name in weights_not_finite(model)]
+        is_bad = bool(weights) or not all_finite(losses.values())
+        if not (any(all_reduce_max([int(is_bad)])) if world_size() > 1 else is_bad):
+            return
+        what = self._described(runner, {**losses, **dict.fromkeys(weights[:1], math.nan)}, is_bad)
+        if self.action == "stop":
+            runner.stop(what)
+            raise CheckpointError(what)
+        raise FloatingPointError(f"{what}; it is not saved")
+
+    def on_exception(self) -> None:
+        self._has_failed = True
 
     def cleanup(self) -> None:
         self._leave()

@@ -11,7 +11,7 @@ from typing import Any
 import ignite.distributed as idist
 import pytest
 import torch
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -322,6 +322,60 @@ def test_when_nothing_is_good_any_more_the_run_fails(tmp_path: Path) -> None:
 def test_an_optimizer_is_needed_to_leave_out_a_batch(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hooks\[0\].action: .* pass optimizer="):
         attach_hooks(Engine(print), [{"type": "CheckInvalidLossHook", "action": "skip"}], work_dir=tmp_path)
+
+
+# -- what is saved ---------------------------------------------------------------------------------------------
+
+
+def saving(tmp_path: Path, **settings: Any) -> tuple[Engine, Any, nn.Module]:
+    """Attach the hook with its usual interval of 50 beside a checkpoint every few iterations."""
+    trainer, model, optimizer = training(OPTIMIZERS["SGD"], constant=True)
+    saves = {"type": "CheckpointHook", "by_epoch": False, "interval": 2, "save_best": False}
+    hooks = [{"type": "CheckInvalidLossHook", **settings}, saves]
+    runner = attach_hooks(trainer, hooks, model=model, optimizer=optimizer, work_dir=tmp_path)
+    return trainer, runner, model
+
+
+def files(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in tmp_path.glob("*.pth"))
+
+
+def test_a_state_whose_loss_is_not_finite_is_not_saved(tmp_path: Path) -> None:
+    trainer, _, _ = saving(tmp_path)
+    with pytest.raises(HookError, match=r"before_save_checkpoint failed .* loss is nan .* iteration 4, .*; it is not"):
+        trainer.run(batches_of([1.0, 1.0, 1.0, NAN, 1.0, 1.0]), max_epochs=1)
+    assert files(tmp_path) == ["iter_2.pth"]
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    trainer, _, model = saving(tmp_path)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=3))
+    def spoil() -> None:
+        model[0].weight.data[0, 0] = INF
+
+    with pytest.raises(HookError, match=r"the weight 0.weight is nan in epoch 1, iteration 4"):
+        trainer.run(batches_of([1.0] * 6), max_epochs=1)
+    assert files(tmp_path) == ["iter_2.pth"]
+
+
+def test_a_run_that_stops_saves_no_such_state_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer, runner, model = saving(tmp_path, action="stop")
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=3))
+    def spoil() -> None:
+        model[0].weight.data[0, 0] = NAN
+
+    trainer.run(batches_of([1.0] * 6), max_epochs=1)
+    assert (trainer.state.iteration, runner.stop_reason[:19]) == (4, "loss is nan, the we")
+    assert files(tmp_path) == ["iter_2.pth"]
+    assert "iter_4.pth" in caplog.text
+
+
+def test_a_batch_that_was_left_out_does_not_prevent_a_save(tmp_path: Path) -> None:
+    trainer, _, _ = saving(tmp_path, action="skip")
+    trainer.run(batches_of([1.0, NAN, 1.0]), max_epochs=1)
+    assert files(tmp_path) == ["iter_2.pth", "last.pth"]
 
 
 # -- several ranks ---------------------------------------------------------------------------------------------
