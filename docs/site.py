@@ -45,6 +45,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if name == "hooks.md":
         return markdown.replace("<!-- hooks -->", hooks())
+    if name == "sections.md":
+        markdown = markdown.replace("<!-- sections -->", sections())
     return for_the_site(markdown, TAKEN.get(name, f"docs/{name}"))
 
 
@@ -91,6 +93,53 @@ def hooks() -> str:
         if known.name == name and cls.__module__.startswith("ignite_hooks."):
             parts.append(_hook(name, cls, known))
     return "\n".join(parts)
+
+
+def sections() -> str:
+    """Return the sections of a trainer and everything that they can name, with the settings of each."""
+    from ignite_hooks.trainer import registries
+    from ignite_hooks.trainer.sections import Evaluation, Training
+
+    registries_of = {
+        "model": registries.MODELS,
+        "dataset": registries.DATASETS,
+        "training.optimizer": registries.OPTIMIZERS,
+        "training.scheduler": registries.SCHEDULERS,
+        "training.criterion": registries.CRITERIA,
+        "evaluation.metrics": registries.METRICS,
+    }
+    parts = []
+    for key, cls in (("training", Training), ("evaluation", Evaluation)):
+        parts += [f"## {key}", "", *_prose(cls), "", *_table(cls), ""]
+    for key, registry in registries_of.items():
+        parts += [f"## {key}", ""]
+        made = {name: registry.get(name) for name in registry}
+        for name, make in made.items():
+            others = [other for other, thing in made.items() if thing is make and other != name]
+            if others and name != getattr(make, "__name__", name):
+                continue
+            also = f" Also: {', '.join(f'`{other}`' for other in others)}." if others else ""
+            ours = make.__module__.startswith("ignite_hooks.")
+            prose = _prose(make) if ours else [f"`{make.__module__.removesuffix('._' + name)}.{name}`."]
+            parts += [f"### {name}", "", *prose[:-1], prose[-1] + also, "", *_table(make), ""]
+    return "\n".join(parts)
+
+
+SUPPLIED = ("params", "optimizer", "criterion")
+"""Settings that a trainer supplies."""
+
+
+def _table(make: Any) -> list[str]:
+    """Return the settings of a section or of what it names, as a table."""
+    from ignite_hooks.config.describe import describe, type_in_words
+
+    of_section = make.__name__ == "Training"
+    own = [each for each in describe(make).settings if each.name not in SUPPLIED or of_section]
+    lines = ["| setting | default | what it is |", "|---|---|---|"] if own else []
+    for each in own:
+        default = "needed" if each.required else f"`{_plain(each.default)}`"
+        lines.append(f"| `{each.name}` | {default} | {_cell(each.help)} *{_cell(type_in_words(each.annotation))}* |")
+    return lines
 
 
 RESTATED = ("name", "priority", "on_error")

@@ -20,11 +20,13 @@ import yaml
 from ignite.engine import Events
 
 from ignite_hooks import build_hook
+from ignite_hooks.config.describe import describe
 from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import POINTS, point_named
 from ignite_hooks.registry import HOOKS
-from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.trainer.sections import Evaluation, Training
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -221,6 +223,20 @@ def site() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_site_has_every_section_with_every_setting() -> None:
+    text = site().sections()
+    for registry in (MODELS, DATASETS, OPTIMIZERS, SCHEDULERS, CRITERIA, METRICS):
+        for name in registry:
+            assert f"### {name}\n" in text or f"`{name}`" in text, name
+    for cls in (Training, Evaluation, *map(MODELS.get, MODELS), *map(DATASETS.get, DATASETS)):
+        for setting in describe(cls).settings:
+            assert f"| `{setting.name}` |" in text, (cls, setting.name)
+    assert "### CNN" in text
+    assert "Also: `cnn`." in text
+    assert "| `lr` |" in text
+    assert "`params`" not in text
 
 
 def test_the_site_has_every_hook_with_every_setting() -> None:

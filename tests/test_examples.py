@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ignite_hooks import BaseTrainer
 from tests.tools import trackers_at
 
 ROOT = Path(__file__).parent.parent
@@ -42,3 +45,21 @@ def test_a_gan_is_trained_and_resumed(tmp_path: Path) -> None:
     saved = torch.load(folder / "last.pth", weights_only=True)
     assert list(saved["state_dict"]) == list(saved["optimizer"]) == list(saved["scheduler"]) == ["g", "d"]
     assert list(saved["ema_state_dict"]) == ["g"]
+
+
+@pytest.mark.slow
+def test_data_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    for path in (ROOT / "examples/own_data").glob("*.*"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("make_data").main(Path("data"))
+    try:
+        for name, least in (("images", 0.5), ("table", 0.9), ("labels", 0.2)):
+            epochs = {"images": 6, "table": 10, "labels": 2}[name]
+            trainer = BaseTrainer(f"{name}.yaml", overrides=[f"training.epochs={epochs}"])
+            assert trainer.train()["val_accuracy"] >= least, name
+    finally:
+        for name in ("make_data", "my_data"):
+            sys.modules.pop(name, None)

@@ -48,7 +48,7 @@ def _list(options: argparse.Namespace) -> int:
         _print_settings(known.settings, known.closed)
         return 0
     hint = did_you_mean(options.hook, [*HOOKS, *WRITERS, *_names_of_components()]) or ": ignite-hooks list shows all"
-    print(f"no hook or writer is called {shown(options.hook)}{hint}", file=sys.stderr)
+    print(f"no hook, writer or component is called {shown(options.hook)}{hint}", file=sys.stderr)
     return 2
 
 

@@ -78,9 +78,9 @@ def test_the_example_of_a_hook_is_a_good_configuration(ask: Ask, write: Write, n
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("EarlyStopping", "no hook or writer is called 'EarlyStopping', did you mean 'EarlyStoppingHook'?"),
-        ("jsonlwriter", "no hook or writer is called 'jsonlwriter', did you mean 'JsonlWriter'?"),
-        ("qqq", "no hook or writer is called 'qqq': ignite-hooks list shows all"),
+        ("EarlyStopping", "no hook, writer or component is called 'EarlyStopping', did you mean 'EarlyStoppingHook'?"),
+        ("jsonlwriter", "no hook, writer or component is called 'jsonlwriter', did you mean 'JsonlWriter'?"),
+        ("qqq", "no hook, writer or component is called 'qqq': ignite-hooks list shows all"),
     ],
 )
 def test_an_unknown_hook_is_refused_with_the_nearest(ask: Ask, name: str, message: str) -> None:
