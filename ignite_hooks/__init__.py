@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ignite_hooks.plan.priority import Priority
     from ignite_hooks.plan.schedule import scheduled
     from ignite_hooks.registry import HOOK_REGISTRY, HOOKS, WRITERS, HookRegistry, Registry
+    from ignite_hooks.results.recorded_run import RecordedRun, read_run
+    from ignite_hooks.results.result import RunResult
     from ignite_hooks.run.best import Best, Record
     from ignite_hooks.run.metrics import Metrics
     from ignite_hooks.run.report import Report
@@ -51,6 +53,9 @@ _HOME = {
     "Best": "run.best",
     "Record": "run.best",
     "Metrics": "run.metrics",
+    "RecordedRun": "results.recorded_run",
+    "read_run": "results.recorded_run",
+    "RunResult": "results.result",
     "Runner": "run.runner",
     "scheduled": "plan.schedule",
     "BaseTrainer": "trainer.base_trainer",
@@ -107,4 +112,7 @@ __all__ = [
     "BaseTrainer",
     "Metrics",
     "load_config",
+    "read_run",
+    "RecordedRun",
+    "RunResult",
 ]

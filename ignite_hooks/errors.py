@@ -91,6 +91,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, or a file that cannot be trusted."""
 
 
+class ResultError(RuntimeError):
+    """A ``result.json`` that cannot be read."""
+
+
 class RankError(RuntimeError):
     """The processes of a run do not do the same."""
 

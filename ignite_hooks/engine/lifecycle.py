@@ -17,6 +17,7 @@ from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.closing import clean_up
 from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
 from ignite_hooks.engine.dispatch import on_error_of
+from ignite_hooks.engine.ending import how_it_ended, record_result
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
@@ -169,7 +170,7 @@ class Lifecycle:
             state.first_schedulers = scheduler_settings(runner)
             if not state.resume_from:
                 runner.writer.began_anew()
-        state.idle_limit = None
+        state.idle_limit, state.completed, state.began = None, False, time.time()
         self.position.run_started()
         import_for_writers(runner)
         self._begun.append("before_run")
@@ -183,6 +184,7 @@ class Lifecycle:
             if state.length_offset > 0:
                 end_by_epochs(self.trainer)
             note_idle_run(runner)
+        state.first_iteration = self.trainer.state.iteration
         identify(runner)
         rehearse(runner)
         self._begin_epoch_at(self.trainer.state.iteration)
@@ -336,6 +338,7 @@ class Lifecycle:
         self.dispatcher.run("after_train")
         self.checkpoints.wait_until_finished()
         self.orders.complete()
+        self.state.completed = True
         self.dispatcher.run("after_run")
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -365,7 +368,9 @@ class Lifecycle:
                     self.dispatcher.clean_up_removed()
                 finally:
                     self._log_summary(failed)
+                    outcome = how_it_ended(self.runner, self._failed_with, failed)
                     clean_up(self.dispatcher, self.runner, failed)
+                    record_result(self.runner, outcome, self.dispatcher.report.seconds)
         finally:
             self.state.phase, self.state.in_epoch, self.closed = Phase.IDLE, False, True
             self._boxes.remove_all()

@@ -105,11 +105,11 @@ def merged_points(one: CurvePoint, other: CurvePoint) -> CurvePoint:
 
 
 @dataclass
-class History:
+class CurveSet:
     """Every number of a run by its full name: ``loss``, ``val/loss``, ``time/iter``.
 
     Example:
-        >>> history = History()
+        >>> history = CurveSet()
         >>> history.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": {"accuracy": 0.5}}])
         >>> history.series["val/accuracy"].best
         Mark(value=0.5, step=1, epoch=1)
@@ -182,7 +182,7 @@ def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
     return groups
 
 
-def shares(history: History) -> Iterator[tuple[str, float]]:
+def shares(history: CurveSet) -> Iterator[tuple[str, float]]:
     """Yield the share of each phase of an iteration, weighted by the length of the iterations."""
     long = history.series.get("time/iter", Series("time/iter"))
     weight = {point.step: point.value * point.size for point in long.points}

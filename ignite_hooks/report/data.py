@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.measure.losses import cuda_memory
-from ignite_hooks.report.curves import History, is_resource
+from ignite_hooks.report.curves import CurveSet, is_resource
 from ignite_hooks.report.pictures import PagePicture
+from ignite_hooks.results.outcome import State
 from ignite_hooks.text import counted, shown
 
 if TYPE_CHECKING:
     from ignite_hooks.run.report import Report
     from ignite_hooks.secrets import Masks
-
-State = Literal["running", "finished", "stopped", "failed"]
 
 MAX_WARNINGS = 60
 """Maximum number of different warnings that are collected."""
@@ -82,7 +81,7 @@ class RunPage:
     max_iters: int | None = None
     resumed_from: str = ""
     best: Sequence[BestScore] = ()
-    history: History = field(default_factory=History)
+    history: CurveSet = field(default_factory=CurveSet)
     costs: Sequence[HookCost] = ()
     """The most expensive first."""
     plan: Sequence[Mapping[str, str]] = ()
@@ -200,7 +199,7 @@ def yaml_value(value: Any, depth: int = 0) -> Any:
 # -- words ---------------------------------------------------------------------------------------------------
 
 
-def nonfinite_lines(history: History) -> list[str]:
+def nonfinite_lines(history: CurveSet) -> list[str]:
     """Return a line for each number with values that are NaN or infinite."""
     return [
         f"{one.name}: {one.not_finite:,} of {one.not_finite + one.size:,} values are NaN or infinite"

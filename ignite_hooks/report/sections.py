@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ignite_hooks.report.chart import bar, chart, value
-from ignite_hooks.report.curves import History, Series, shares
+from ignite_hooks.report.curves import CurveSet, Series, shares
 from ignite_hooks.report.data import LoggedWarning, RunPage, counted_if_any, moment, nonfinite_lines, position
 from ignite_hooks.report.markup import Markup, facts, joined, link, table, tag
 from ignite_hooks.report.style import COLOURS
@@ -96,7 +96,7 @@ def best_metrics(page: RunPage) -> Markup | str:
     return table(rows, kind="best", numbers=("best", "last")) if rows else ""
 
 
-def _series_of(metric: str, history: History) -> Series | None:
+def _series_of(metric: str, history: CurveSet) -> Series | None:
     """Return the series of a ranked metric: ``accuracy`` and ``val_accuracy`` are both ``val/accuracy``."""
     wanted = metric.replace("/", "_")
     names = {name.replace("/", "_"): one for name, one in history.series.items()}

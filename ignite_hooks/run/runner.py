@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.measure.loss_source import LossSource
+from ignite_hooks.results.history import History
+from ignite_hooks.results.recorded_run import RecordedRun
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.logger import LOGGER_NAME, RunLogger
 from ignite_hooks.run.metrics import Metrics, TrainerMetrics
@@ -19,6 +21,7 @@ from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
     from ignite.engine import Engine, State
+    from matplotlib.figure import Figure
 
     from ignite_hooks.checkpoint.save import Checkpoints
     from ignite_hooks.engine.installation import Installation
@@ -211,6 +214,11 @@ class Runner:
         """The latest value of every metric with the step it belongs to."""
         return self.trainer_metrics.read(self.trainer_state)
 
+    @property
+    def history(self) -> History:
+        """The numbers of the run so far: a row for each moment, with step, epoch, split and metrics."""
+        return History.read(self.work_dir)
+
     # -- named objects ----------------------------------------------------------------------------------------
 
     @property
@@ -267,6 +275,14 @@ class Runner:
     def report(self) -> Report:
         """Return calls, time and failures of every hook and point; print it."""
         return self.installation.report()
+
+    def plot(self, names: Sequence[str] | None = None) -> Figure:
+        """Draw learning curves of the run so far, by default of all numbers but those of the machine."""
+        return RecordedRun(self.work_dir).plot(names)
+
+    def show_report(self, height: int = 700) -> Any:
+        """Return the page of `ReportHook` for a notebook, in a frame of its own."""
+        return RecordedRun(self.work_dir).show_report(height)
 
     def detach(self) -> None:
         """Remove every hook from the engines, which are then as they were before."""

@@ -64,6 +64,12 @@ class RunState:
     """The settings of the schedulers as they were when the run first started."""
     idle_limit: int | None = None
     """The epochs or iterations asked for by a run that was resumed and had nothing to train; None in other runs."""
+    began: float = 0.0
+    """The time at which the run began, in seconds since 1970."""
+    first_iteration: int = 0
+    """The number of iterations that were finished when the run began: those before a resume."""
+    completed: bool = False
+    """Whether the trainer has come to the end of its run."""
     resumed_from: Path | None = None
     """The checkpoint this run was resumed from."""
     waited_for_ranks: float = 0.0

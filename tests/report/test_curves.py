@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.report.curves import MAX_POINTS, History, Mark, Series, shares
+from ignite_hooks.report.curves import MAX_POINTS, CurveSet, Mark, Series, shares
 
 
 def line(step: int, kind: str = "train", **scalars: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_values_of_repeated_steps_replace_earlier_ones() -> None:
 
 
 def test_values_that_are_not_finite_are_only_counted() -> None:
-    history = History()
+    history = CurveSet()
     history.add([line(1, loss=0.5), {**line(2, loss=None), "nonfinite": ["loss"]}, line(3, loss=0.25)])
     assert history.series["loss"].not_finite == 1
     assert [p.step for p in history.series["loss"].points] == [1, 3]
@@ -50,19 +50,19 @@ def test_values_that_are_not_finite_are_only_counted() -> None:
     "row", [{}, {"step": "1", "scalars": {"a": 1}}, {"step": 1, "scalars": 3}, line(1, a="text", b=True, c=[1], d=None)]
 )
 def test_invalid_lines_are_skipped(row: dict[str, Any]) -> None:
-    history = History()
+    history = CurveSet()
     history.add([row])
     assert history.series == {}
 
 
 def test_lines_of_an_earlier_run_are_skipped() -> None:
-    history = History(since=10.0)
+    history = CurveSet(since=10.0)
     history.add([{**line(9, loss=1.0), "time": 9.0}, line(1, loss=2.0)])
     assert [p.value for p in history.series["loss"].points] == [2.0]
 
 
 def test_related_numbers_share_a_chart() -> None:
-    history = History()
+    history = CurveSet()
     scalars = {"loss": 1.0, "lr": 0.1, "lr/head": 0.2, "time/iter": 0.3, "grad_norm/a": 1.0, "grad_norm/b": 2.0}
     history.add([line(1, **scalars, **{"share/data": 0.25}), line(1, "val", loss=2.0, accuracy=0.5)])
     history.add([line(1, "system", cpu_percent=3.0)])
@@ -79,7 +79,7 @@ def test_related_numbers_share_a_chart() -> None:
 
 
 def test_shares_are_those_of_the_whole_run() -> None:
-    history = History()
+    history = CurveSet()
     for step in range(1, 1001):
         long = step <= 500
         history.add([line(step, **{"time/iter": 0.3 if long else 0.1, "share/data": 0.8 if long else 0.0})])
@@ -88,14 +88,14 @@ def test_shares_are_those_of_the_whole_run() -> None:
 
 
 def test_throughput_is_a_resource_not_a_metric() -> None:
-    history = History()
+    history = CurveSet()
     history.add([line(1, **{"throughput/samples_per_s": 900.0, "throughput/tflops": 0.1})])
     assert history.learning() == {}
     assert list(history.resources()) == ["throughput/samples_per_s", "throughput/tflops"]
 
 
 def test_the_best_value_follows_the_name_or_is_unknown() -> None:
-    history = History()
+    history = CurveSet()
     for step, value in ((1, 1.0), (2, 3.0), (3, 2.0)):
         history.add([line(step, "val", loss=value, accuracy=value, thing=value)])
     best = {name: series.best and series.best.value for name, series in history.series.items()}
@@ -103,6 +103,6 @@ def test_the_best_value_follows_the_name_or_is_unknown() -> None:
 
 
 def test_tests_come_after_evaluations() -> None:
-    history = History()
+    history = CurveSet()
     history.add([line(1, "test", accuracy=0.5), line(1, "val", f1=0.5, accuracy=0.5)])
     assert [series.name for series in history.evaluated()] == ["val/accuracy", "val/f1", "test/accuracy"]

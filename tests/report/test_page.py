@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.report.curves import History
+from ignite_hooks.report.curves import CurveSet
 from ignite_hooks.report.data import BestScore, HookCost, LoggedWarning, RunPage
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PagePicture
@@ -16,8 +16,8 @@ PIXEL = (
 )
 
 
-def history(name: str = "accuracy", steps: int = 3) -> History:
-    found = History()
+def history(name: str = "accuracy", steps: int = 3) -> CurveSet:
+    found = CurveSet()
     for step in range(1, steps + 1):
         row = {"step": step, "epoch": step, "kind": "val", "scalars": {name: step / 10, "loss": 1 / step}}
         train = {"loss": 2 / step, "lr": 0.1, f"share/{name}": 0.5, "time/iter": 0.01, f"system/{name}": 1}
@@ -124,7 +124,7 @@ def test_a_failed_run_shows_the_failure_first() -> None:
 
 
 def test_the_size_of_a_page_is_bounded() -> None:
-    many = History()
+    many = CurveSet()
     for step in range(1, 700):
         many.add([{"step": step, "epoch": 1, "kind": "val", "scalars": {f"m{n}": step * 1.1 for n in range(100)}}])
     page = RunPage("run", history=many, config="x" * 10**7, warnings=[LoggedWarning("w" * 2000)] * 60)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from ignite_hooks.report.curves import History
+from ignite_hooks.report.curves import CurveSet
 from ignite_hooks.report.data import RunPage
 from ignite_hooks.report.page import render
 
 
 def test_many_curves_are_partly_folded() -> None:
-    many = History()
+    many = CurveSet()
     scalars = {f"m{n}": 1.0 for n in range(15)}
     many.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": scalars}])
     shown, _, folded = render(RunPage("run", history=many)).partition('id="curves"')[2].partition("<details>")
@@ -15,7 +15,7 @@ def test_many_curves_are_partly_folded() -> None:
 
 
 def test_the_loss_comes_before_families_of_numbers() -> None:
-    found = History()
+    found = CurveSet()
     found.add([{"step": 1, "epoch": 1, "kind": "train", "scalars": {"norm/a": 1.0, "loss/aux": 1.0, "loss": 2.0}}])
     found.add([{"step": 1, "epoch": 1, "kind": "val", "scalars": {"loss": 1.0, "accuracy": 0.5}}])
     text = render(RunPage("run", history=found)).partition('id="curves"')[2]

@@ -17,12 +17,11 @@ from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
-from ignite_hooks.report.curves import History
+from ignite_hooks.report.curves import CurveSet
 from ignite_hooks.report.data import (
     BestScore,
     LoggedWarning,
     RunPage,
-    State,
     WarningCollector,
     config_as_yaml,
     costs_of,
@@ -30,6 +29,7 @@ from ignite_hooks.report.data import (
 )
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
+from ignite_hooks.results.outcome import State, outcome_of
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.state import Phase
 from ignite_hooks.store.files import explain, write_whole
@@ -88,8 +88,7 @@ class ReportHook(BaseHook):
         self._next = 0.0
         self._state: State = "running"
         self._reason = self._trace = ""
-        self._completed = False
-        self._history = History()
+        self._history = CurveSet()
         self._tail: Tail | None = None
         self._pictures = PictureFinder()
         self._collector: WarningCollector | None = None
@@ -145,9 +144,6 @@ class ReportHook(BaseHook):
     def after_epoch(self, runner: Runner) -> None:
         self._write_if_due(runner)
 
-    def after_run(self) -> None:
-        self._completed = True
-
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         self._reason = runner.masks.text(one_line(exception))
         lines = runner.masks.text("".join(traceback.format_exception(exception)))
@@ -185,16 +181,15 @@ class ReportHook(BaseHook):
         """Set the state and the reason with which the run has ended."""
         if self._state == "failed":
             return
-        asked, epoch = runner.max_epochs, runner.epoch
-        self._state = "stopped"
-        if runner.stop_reason:
-            self._reason = runner.masks.text(runner.stop_reason)
-        elif not self._completed:
-            self._reason = "left before its end"
-        elif asked is not None and epoch < asked and (runner.max_iters or epoch) > runner.global_step:
-            self._reason = "the script ended it by terminate()"
-        else:
-            self._state = "finished"
+        outcome = outcome_of(
+            stop_reason=runner.stop_reason,
+            completed=runner.state.completed,
+            epochs=runner.epoch,
+            max_epochs=runner.max_epochs,
+            iterations=runner.global_step,
+            max_iters=runner.max_iters,
+        )
+        self._state, self._reason = outcome.state, runner.masks.text(outcome.reason)
 
     def _stop_collecting(self) -> None:
         collector, self._collector = self._collector, None
