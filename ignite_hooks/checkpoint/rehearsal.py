@@ -33,6 +33,10 @@ NUMBERS_PER_WEIGHT: Final = {
     "Rprop": 2,
 }
 
+AMPLE: Final = 4
+"""For how many copies there must be room before memory is taken that nothing needs yet: a step may need more than is
+known."""
+
 
 def rehearse(runner: Runner) -> None:
     """Name the parts of the state that cannot be saved, and say what a save takes, if a hook saves checkpoints.
@@ -68,6 +72,8 @@ def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:
         type(optimizer).__name__ in NUMBERS_PER_WEIGHT or _has_state(optimizer) for optimizer in optimizers
     )
     runner.logger.info("%s", description(size, room, str(left), background=background, at_least=at_least))
+    if background and copies_that_fit(size, room, AMPLE) == AMPLE:
+        runner.checkpoints.prepare(size)
 
 
 def description(size: int, room: int, left: str, *, background: bool = True, at_least: bool = False) -> str:

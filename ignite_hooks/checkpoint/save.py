@@ -152,6 +152,11 @@ class Checkpoints:
         if earlier is not None:
             self._runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
 
+    def prepare(self, size: int) -> None:
+        """Make memory for copies of a state of this size, beside the training, in the folders that are open."""
+        for store in self._stores.values():
+            store.prepare(size)
+
     def name_for(self, name: str) -> str:
         """Return a file name, or the name of a folder in its place where the model is sharded."""
         return folder_name(name) if is_sharded(self._runner.model) else name

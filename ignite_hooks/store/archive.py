@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import io
-import pickle
 import sys
-import zipfile
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from ignite_hooks.store.pickling import pickle_state
+from ignite_hooks.store.zip_records import ALIGNMENT, Records, end_of_archive
 
 if TYPE_CHECKING:
     from torch import UntypedStorage
 
-ALIGNMENT: Final = 64
-# Hashing, crc32 and writing each release the GIL once per piece, and may wait 5 ms to get it back.
+# Checksums, copies and writes each release the GIL once per piece, and may wait 5 ms to get it back.
 PIECE: Final = 8 * 1024 * 1024
 SMALL: Final = 256 * 1024
-LOCAL_HEADER: Final = 30
-EXTRA_HEADER: Final = 4
-ZIP64_EXTRA: Final = 20
-NEEDS_ZIP64: Final = 1 << 30
 READABLE: Final = 0x100
 WRITABLE: Final = 0x200
 
@@ -32,30 +27,79 @@ class Sink(Protocol):
     def write(self, data: memoryview) -> int: ...
 
 
-def write_archive(file: Sink, plain: object, copies: Mapping[int, memoryview] | None = None) -> None:
+def write_archive(file: Sink, plain: object, image: Image | None = None) -> None:
     """Write plain types and tensors so that ``torch.load(weights_only=True)`` opens them, also with ``mmap=True``.
+
+    The storages come first: where each is follows from their sizes alone, so that copies can be made in place.
 
     Args:
         file: receives the bytes in order.
         plain: what `to_plain` returns.
-        copies: copied bytes of storages, by ``_cdata``; a storage that is not among them is read directly.
+        image: the beginning of the file with copies of storages; those that are not among them are read directly.
     """
-    data = io.BytesIO()
-    pickler = _Pickler(data, copies or {})
-    pickler.dump(plain)
+    image = image or Image(Records([]), memoryview(b""), {})
+    copied, read_directly = image.records, cast(list["UntypedStorage"], [])
+
+    def record_of(storage: UntypedStorage) -> tuple[str, int]:
+        # Once it is copied, a storage may be resized or freed.
+        place = image.places.get(storage._cdata)
+        if place is not None:
+            return str(place), copied.sizes[place]
+        read_directly.append(storage)
+        return str(len(copied) + len(read_directly) - 1), storage.nbytes()
+
+    data = pickle_state(plain, record_of)
+    others = Records([storage.nbytes() for storage in read_directly], copied)
+    if len(copied):
+        image.complete()
+        file.write(image.view)
     buffered = _BufferedSink(file)
-    with zipfile.ZipFile(cast(IO[bytes], buffered), "w") as archive:
-        _add(archive, buffered, "data.pkl", [data.getbuffer()])
+    for index, storage in enumerate(read_directly):
+        others.write(buffered, index, _pieces_of(storage))
+    described = {
+        "data.pkl": data,
         # 0: offsets are read from the file. 1 would promise the offsets that torch's own writer chooses.
-        _add(archive, buffered, ".format_version", [b"0"])
-        _add(archive, buffered, ".storage_alignment", [str(ALIGNMENT).encode()])
-        _add(archive, buffered, "byteorder", [sys.byteorder.encode()])
-        for key, storage in enumerate(pickler.storages):
-            copied = pickler.copies.get(storage._cdata)
-            pieces = _pieces_of(storage) if copied is None else _pieces(copied)
-            _add(archive, buffered, f"data/{key}", pieces, pickler.size(storage))
-        _add(archive, buffered, "version", [b"3\n"])
+        ".format_version": b"0",
+        ".storage_alignment": str(ALIGNMENT).encode(),
+        "byteorder": sys.byteorder.encode(),
+        "version": b"3\n",
+    }
+    description = Records([], others)
+    for index, (name, content) in enumerate(described.items()):
+        description.add(name, len(content))
+        description.write(buffered, index, [content])
+    buffered.write(end_of_archive([description, copied, others]))
     buffered.flush()
+
+
+class Image:
+    """The beginning of a file in memory, with copies of storages where the file has them.
+
+    Args:
+        records: the records of these storages.
+        view: the memory.
+        places: the number of the record of each storage, by ``_cdata``.
+    """
+
+    def __init__(self, records: Records, view: memoryview, places: Mapping[int, int]) -> None:
+        self.records = records
+        self.view = view
+        self.places = places
+
+    def bytes_of(self, key: int) -> memoryview:
+        """Return the copy of a storage, by its ``_cdata``."""
+        start, size = self.records.starts[self.places[key]], self.records.sizes[self.places[key]]
+        return self.view[start : start + size]
+
+    def complete(self) -> None:
+        """Write what is between the copies, with their checksums."""
+        view, records = self.view, self.records
+        for index, (start, size) in enumerate(zip(records.starts, records.sizes, strict=True)):
+            header = records.headers[index]
+            view[start - len(header) : start] = header
+            end = start + size
+            after = records.finish(index, zlib.crc32(view[start:end]))
+            view[end : end + len(after)] = after
 
 
 def host_memory(address: int, size: int, *, writable: bool = False) -> memoryview:
@@ -68,70 +112,12 @@ _view.restype = ctypes.py_object
 _view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 
 
-class _Storage(NamedTuple):
-    storage: UntypedStorage
-    dtype: Any
-    kind: Any
-
-
-class _Pickler(pickle.Pickler):
-    """Write storages as numbers as `torch.save` does, always as memory of the host."""
-
-    def __init__(self, file: IO[bytes], copies: Mapping[int, memoryview]) -> None:
-        import torch
-
-        super().__init__(file, protocol=2)
-        self.copies = copies
-        self.storages: list[UntypedStorage] = []
-        self._torch = torch
-        self._rebuild = torch._utils._rebuild_tensor_v2
-        # Filled from the first tensor of each type, which torch itself pickles.
-        self._kinds: dict[object, Any] = {}
-        self._seen: dict[int, tuple[str, Any]] = {}
-
-    def size(self, storage: UntypedStorage) -> int:
-        """Return the size of a storage in bytes; once it is copied, the storage itself may be resized or freed."""
-        copied = self.copies.get(storage._cdata)
-        return storage.nbytes() if copied is None else len(copied)
-
-    def reducer_override(self, value: Any) -> Any:
-        """Return what the method of a plain tensor returns, in a third of the time."""
-        if type(value) is not self._torch.Tensor or value.requires_grad or value.is_conj() or value.is_neg():
-            return NotImplemented
-        kind = self._kinds.get(value.dtype)
-        if kind is None or value.layout is not self._torch.strided or value.is_quantized:
-            return NotImplemented
-        parts = _Storage(value.untyped_storage(), value.dtype, kind), value.storage_offset()
-        return self._rebuild, (*parts, tuple(value.size()), value.stride(), False, OrderedDict())
-
-    def persistent_id(self, value: Any) -> tuple[object, ...] | None:
-        asked = type(value)
-        if asked is _Storage:
-            storage, dtype, kind = value.storage, value.dtype, value.kind
-        elif asked is self._torch.UntypedStorage:
-            storage, dtype, kind = value, self._torch.uint8, asked
-        elif asked is self._torch.storage.TypedStorage:
-            storage, dtype = value._untyped_storage, value.dtype
-            kind = self._kinds[dtype] = getattr(self._torch, value._pickle_storage_type())
-        else:
-            return None
-        if storage._cdata not in self._seen:
-            self._seen[storage._cdata] = str(len(self.storages)), dtype
-            self.storages.append(storage)
-        key, first = self._seen[storage._cdata]
-        if dtype != first:
-            # A reader gives every tensor of a storage the type of the first.
-            raise RuntimeError("cannot save several tensors that view the same memory as different types")
-        return ("storage", kind, key, "cpu", self.size(storage) // dtype.itemsize)
-
-
 class _BufferedSink:
     """Pass large pieces on and collect small ones first: a model has hundreds of small tensors."""
 
     def __init__(self, file: Sink) -> None:
         self._file = file
         self._small = bytearray()
-        self._position = 0
 
     def write(self, data: bytes | memoryview) -> int:
         size = len(data)
@@ -142,31 +128,12 @@ class _BufferedSink:
             self._small += data
             if len(self._small) > PIECE:
                 self.flush()
-        self._position += size
         return size
-
-    def tell(self) -> int:
-        return self._position
 
     def flush(self) -> None:
         if self._small:
             small, self._small = self._small, bytearray()
             self._file.write(memoryview(small))
-
-
-def _add(
-    archive: zipfile.ZipFile, file: _BufferedSink, name: str, pieces: Iterable[bytes | memoryview], size: int = 0
-) -> None:
-    # A record without a date gets that of 1980: equal states make equal files.
-    record = zipfile.ZipInfo(f"archive/{name}")
-    large = size > NEEDS_ZIP64
-    start = file.tell() + LOCAL_HEADER + len(record.filename) + EXTRA_HEADER + (ZIP64_EXTRA if large else 0)
-    padding = -start % ALIGNMENT
-    record.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    with archive.open(record, "w", force_zip64=large) as opened:
-        record.extra = b""
-        for piece in pieces:
-            opened.write(piece)
 
 
 def _pieces(data: memoryview) -> Iterator[memoryview]:

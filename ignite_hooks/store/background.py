@@ -71,6 +71,10 @@ class SavingThread:
         self._thread.submit(saving.run, write, done)
         self._under_way = [*(earlier for earlier in self._under_way if not earlier.done()), saving]
 
+    def prepare(self, size: int) -> None:
+        """Make the memory for copies of a state of this size."""
+        self._thread.submit(self.buffers.prepare, size)
+
     def settle(self) -> None:
         """Wait for the saves that are under way, whether they succeed or not."""
         for saving in self._under_way:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
+import mmap
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.store.archive import host_memory
 from ignite_hooks.store.room import memory_left, room_for_copies, swing_of_process
+from ignite_hooks.store.zip_records import Records
 from ignite_hooks.text import size as in_words
 
 if TYPE_CHECKING:
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 MOST_BUFFERS: Final = 2
 # Below this, nobody is killed for a copy, and asking for the memory that is left would take longer than the copy.
 SMALL_BUFFER: Final = 16 * 2**20
+TOUCHED_AT_ONCE: Final = 16 * 2**20
+# Not MADV_DONTFORK: a child that frees what it does not have would free what it has put there since.
+WIPE_ON_FORK: Final = 18
 
 logger = logging.getLogger(__name__)
 
@@ -27,31 +34,51 @@ class NoRoomError(Exception):
 
 
 class Buffer:
-    """Memory of the host that grows and stays: touching new memory costs more than a copy."""
+    """Memory of the host that grows and stays: touching new memory costs up to forty times as much as a copy.
+
+    It begins at a page, and is in huge pages where the system gives them. It is empty in forked processes, such as the
+    workers of loaders: otherwise each page would have to be made once more after a fork.
+    """
 
     def __init__(self) -> None:
-        self.memory: Tensor | None = None
+        self.memory: mmap.mmap | Tensor | None = None
+        self.pinned: Tensor | None = None
         self.address = 0
         self.view = memoryview(b"")
 
     def fits(self, size: int, pinned: bool) -> bool:
         """Return whether it has room for this many bytes."""
-        return size <= len(self.view) and not (pinned and self.memory is not None and not self.memory.is_pinned())
+        return size <= len(self.view) and not (pinned and self.pinned is None)
 
     def reserve(self, size: int, pinned: bool) -> None:
         """Make room for this many bytes."""
-        import torch
+        if self.fits(size, pinned):
+            return
+        self.give_back()
+        if pinned:
+            import torch
 
-        if not self.fits(size, pinned):
-            self.give_back()
-            self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-            self.address = self.memory.data_ptr()
+            self.memory = self.pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            self.address = self.pinned.data_ptr()
             self.view = host_memory(self.address, size, writable=True)
+        elif size:
+            self.memory = memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            for advice in (mmap.MADV_HUGEPAGE, WIPE_ON_FORK):
+                # Systems without huge pages refuse the first, old ones the second.
+                with contextlib.suppress(OSError):
+                    memory.madvise(advice)
+            self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            self.view = memoryview(memory)
+
+    def touch(self) -> None:
+        """Make its pages, in pieces between which other threads can make theirs."""
+        for start in range(0, len(self.view), TOUCHED_AT_ONCE):
+            ctypes.memset(self.address + start, 0, min(TOUCHED_AT_ONCE, len(self.view) - start))
 
     def give_back(self) -> int:
         """Return the memory to the system; return how many bytes that was."""
         size = len(self.view)
-        self.memory, self.address, self.view = None, 0, memoryview(b"")
+        self.memory, self.pinned, self.address, self.view = None, None, 0, memoryview(b"")
         return size
 
 
@@ -75,6 +102,27 @@ class Buffers:
         self._given_back = 0
         self._largest = 0
         self._told: set[int] = set()
+        self._records = Records([])
+
+    def records_of(self, sizes: list[int]) -> Records:
+        """Return where storages of these sizes are in a file; those of the save before, if they are the same."""
+        if self._records.sizes != sizes:
+            self._records = Records(sizes)
+        return self._records
+
+    def prepare(self, size: int) -> None:
+        """Make the pages of a buffer of this size, unless there is one already or memory is tight."""
+        with self._changed:
+            if self.count or not self._may_take(size):
+                return
+        try:
+            buffer = self.acquire(size)
+        except NoRoomError:
+            return
+        try:
+            buffer.touch()
+        finally:
+            self.release(buffer)
 
     def acquire(self, size: int = 0, *, pinned: bool = False) -> Buffer:
         """Return a free buffer of this size; wait while all that there is room for are in use.
@@ -93,8 +141,8 @@ class Buffers:
                 self.waited += time.monotonic() - began
         try:
             buffer.reserve(size, pinned)
-        except (MemoryError, RuntimeError) as error:
-            # torch raises a RuntimeError when the system refuses memory.
+        except (MemoryError, RuntimeError, OSError) as error:
+            # torch raises a RuntimeError when the system refuses memory, mmap an OSError.
             with self._changed:
                 self.count -= 1
                 self._changed.notify()

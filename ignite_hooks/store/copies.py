@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.archive import ALIGNMENT, host_memory
+from ignite_hooks.store.archive import Image, host_memory
 from ignite_hooks.store.buffers import Buffers, NoRoomError
 from ignite_hooks.store.plain import find_place
+from ignite_hooks.store.zip_records import Records
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
@@ -42,10 +43,8 @@ class Copies:
     def __init__(self, shared: Sequence[Tensor], steady: Collection[Tensor], buffers: Buffers) -> None:
         import torch
 
-        self.views: dict[int, memoryview] = {}
-        self._used = 0
         self._over = False
-        self._rest: list[tuple[UntypedStorage, int]] = []
+        self._rest: list[UntypedStorage] = []
         self._failure: BaseException | None = None
         self._changed: UntypedStorage | None = None
         self._claim, self._comparing = threading.Lock(), threading.Lock()
@@ -54,16 +53,18 @@ class Copies:
         for tensor in shared:
             storage = tensor.untyped_storage()
             storages[storage._cdata] = storage
-        sizes = {key: storage.nbytes() for key, storage in storages.items()}
+        places = {key: number for number, key in enumerate(storages)}
         self._versions = _versions(steady, storages)
         cuda = torch.cuda.is_available() and any(tensor.is_cuda for tensor in shared)
         self._buffers = buffers
-        self._buffer = buffers.acquire(sum(sizes.values()) + ALIGNMENT * len(sizes), pinned=cuda)
+        records = buffers.records_of([storage.nbytes() for storage in storages.values()])
+        self._buffer = buffers.acquire(records.end, pinned=cuda)
         try:
+            self.image = Image(records, self._buffer.view[: records.end], places)
             later = {key: storages.pop(key) for key in dict.fromkeys(key for key, _, _ in self._versions)}
             self._cuda = CudaCopies(self, (storages, later)) if cuda else None
-            self._rest = [(storage, sizes[key]) for key, storage in later.items() if key not in self.views]
-            self._copy((storage, sizes[key]) for key, storage in storages.items() if key not in self.views)
+            self._rest = [storage for storage in later.values() if not (cuda and storage.is_cuda)]
+            self._copy(storage for storage in storages.values() if not (cuda and storage.is_cuda))
         except BaseException:
             self.release()
             raise
@@ -113,31 +114,32 @@ class Copies:
 
     def release(self) -> None:
         """Make the memory available to another save."""
-        self.views.clear()
+        self.image = Image(Records([]), memoryview(b""), {})
         self._rest, self._versions = [], []
         self._buffers.release(self._buffer)
 
-    def room_for(self, storage: UntypedStorage, size: int) -> int:
-        """Return the offset in the buffer where the bytes of a storage go."""
-        start = self._used
-        self._used += size + -size % ALIGNMENT
-        self.views[storage._cdata] = self._buffer.view[start : start + size]
-        return start
+    def tensor(self, storage: UntypedStorage) -> Tensor:
+        """Return the part of the buffer that is for a storage, as a tensor."""
+        start, size = self._part_for(storage)
+        pinned = self._buffer.pinned
+        assert pinned is not None
+        return pinned[start : start + size]
 
-    def tensor(self, start: int, size: int) -> Tensor:
-        """Return a part of the buffer as a tensor."""
-        assert self._buffer.memory is not None
-        return self._buffer.memory[start : start + size]
+    def _part_for(self, storage: UntypedStorage) -> tuple[int, int]:
+        """Return where the bytes of a storage go, and how many there were at first."""
+        place, records = self.image.places[storage._cdata], self.image.records
+        return records.starts[place], records.sizes[place]
 
-    def _copy(self, storages: Iterable[tuple[UntypedStorage, int]]) -> None:
-        for storage, size in storages:
-            start = self.room_for(storage, size)
+    def _copy(self, storages: Iterable[UntypedStorage]) -> None:
+        view, address = self._buffer.view, self._buffer.address
+        for storage in storages:
+            start, size = self._part_for(storage)
             if storage.nbytes() != size:
                 self._changed = storage
             elif size > SMALL:
-                ctypes.memmove(self._buffer.address + start, storage.data_ptr(), size)
+                ctypes.memmove(address + start, storage.data_ptr(), size)
             else:
-                self._buffer.view[start : start + size] = host_memory(storage.data_ptr(), size)
+                view[start : start + size] = host_memory(storage.data_ptr(), size)
 
     def _compare(self) -> None:
         with self._comparing:
@@ -178,9 +180,8 @@ class CudaCopies:
                 for storage in group.values():
                     if storage.device == device:
                         source = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
-                        size = storage.nbytes()
                         with torch.cuda.stream(stream):
-                            copies.tensor(copies.room_for(storage, size), size).copy_(source, non_blocking=True)
+                            copies.tensor(storage).copy_(source, non_blocking=True)
                         source.record_stream(stream)
                 event = stream.record_event()
                 if number == 0:  # not steady: what comes next in the training may change them

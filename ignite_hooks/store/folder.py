@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.archive import write_archive
+from ignite_hooks.store.archive import Image, write_archive
 from ignite_hooks.store.background import BackgroundSaving, SavingThread
+from ignite_hooks.store.buffers import SMALL_BUFFER
 from ignite_hooks.store.checksums import FAST, digits_of
 from ignite_hooks.store.commit import CommitLog
 from ignite_hooks.store.copies import copy_if_room
@@ -51,6 +52,9 @@ from ignite_hooks.store.verify import mismatch, read_state, why_unusable
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+SPARE_SHARE: Final = 20
+"""A state grows a little after it was measured; what is between copies takes room, too."""
 
 logger = logging.getLogger(__name__)
 
@@ -128,9 +132,7 @@ class FolderStore:
         self._check_open(f"save {name}")
         make_entry = _entry_factory(kind, epoch, iteration, metrics, self.run)
         plain, shared = to_plain_and_shared(dict(state))
-        if self._writer is None:
-            self._writer = SavingThread()
-        buffers = self._writer.buffers
+        buffers = self._saving_thread().buffers
         waited_before = buffers.waited
         with self._wrap_errors(f"save {name}", plain):
             copies = copy_if_room(shared, steady, buffers)
@@ -147,13 +149,13 @@ class FolderStore:
                         copies.synchronize(plain)
                 except CheckpointError as error:
                     raise CheckpointError(f"cannot save {name}: {error}") from error
-                return self._write(name, plain, make_entry, retire, copies.views)
+                return self._write(name, plain, make_entry, retire, copies.image)
             finally:
                 copies.release()
 
         try:
             with self._wrap_errors(f"save {name}", plain):
-                self._writer.start(saving, write, done)
+                self._saving_thread().start(saving, write, done)
         except BaseException:
             copies.release()
             raise
@@ -162,6 +164,11 @@ class FolderStore:
     def busy(self) -> bool:
         """Return whether `begin` would wait until an earlier save is written."""
         return self._writer is not None and self._writer.buffers.busy()
+
+    def prepare(self, size: int) -> None:
+        """Make memory for copies in the saving thread, while the training begins."""
+        if self._lock.held and size >= SMALL_BUFFER:
+            self._saving_thread().prepare(size + size // SPARE_SHARE)
 
     def retire(self, retire: Retire) -> None:
         """Delete the checkpoints that a rule chooses."""
@@ -306,6 +313,11 @@ class FolderStore:
     ) -> None:
         self.close()
 
+    def _saving_thread(self) -> SavingThread:
+        if self._writer is None:
+            self._writer = SavingThread()
+        return self._writer
+
     def _wait_for_saves(self) -> None:
         if self._writer is not None:
             self._writer.settle()
@@ -316,14 +328,14 @@ class FolderStore:
         plain: dict[str, Any],
         make_entry: Callable[[str, int, str], Entry],
         retire: Retire | None,
-        copies: Mapping[int, memoryview] | None = None,
+        image: Image | None = None,
     ) -> Path:
         temporary = temporary_path(self.folder, name_with_hash(name))
         with self._wrap_errors(f"save {name}", plain):
             self._place.go_back()
             try:
                 # Names with a hash, and files that are handed on, are compared with what sha256sum prints.
-                size, checksum = write_state(temporary, plain, copies, "sha256" if HASH in name else FAST)
+                size, checksum = write_state(temporary, plain, image, "sha256" if HASH in name else FAST)
                 entry = make_entry(name_with_hash(name, digits_of(checksum)), size, checksum)
                 self._place.check()
                 self._log.commit(temporary, entry)
@@ -386,11 +398,11 @@ class FolderStore:
 
 
 def write_state(
-    path: Path, plain: dict[str, Any], copies: Mapping[int, memoryview] | None = None, algorithm: str = FAST
+    path: Path, plain: dict[str, Any], image: Image | None = None, algorithm: str = FAST
 ) -> tuple[int, str]:
     """Write a plain state into a new file, on the disk when it returns; return its size and checksum."""
     with new_file(path, algorithm) as file:
-        write_archive(file, plain, copies)
+        write_archive(file, plain, image)
     return file.size, file.checksum
 
 

@@ -105,6 +105,9 @@ class Store(Protocol):
     def busy(self) -> bool:
         """Return whether `begin` would wait until an earlier save is written."""
 
+    def prepare(self, size: int) -> None:
+        """Make memory for `begin` in a thread, for a state of about this size; the first save is as fast as others."""
+
     def retire(self, retire: Retire) -> None:
         """Delete the entries that a rule chooses; if it or a deletion fails, that is logged."""
 

@@ -99,6 +99,9 @@ class MemoryStore:
         """Return False: every save ends at once."""
         return False
 
+    def prepare(self, size: int) -> None:
+        """Do nothing: copies are made by torch."""
+
     def retire(self, retire: Retire, saved: Entry | None = None) -> None:
         """Delete the states that a rule chooses, but never the one that has just been saved."""
         try:

@@ -15,6 +15,7 @@ import torch
 from ignite.engine import create_supervised_trainer
 
 from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.checkpoint import rehearsal
 from ignite_hooks.checkpoint.rehearsal import description, gradients_to_come, state_to_come
 from tests.checkpoint.runs import CHECKPOINT, LENGTH, Remembers, content, same, script
 
@@ -307,3 +308,18 @@ def test_a_run_that_saves_nothing_says_nothing(tmp_path: Path, caplog: pytest.Lo
 )
 def test_the_line_says_how_many_copies_there_is_room_for(room: int, background: bool, words: str) -> None:
     assert words in description(100 * MB, room * MB, "some", background=background)
+
+
+@pytest.mark.parametrize(("room", "prepared"), [(3, 0), (4, 1)])
+def test_memory_for_copies_is_made_beside_the_first_iterations_where_there_is_plenty(
+    room: int, prepared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer = make("SGD", {})
+    trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)
+    runner = attach_hooks(trainer, [{"type": "CheckpointHook"}], model=model, optimizer=optimizer, work_dir=tmp_path)
+    sizes: list[int] = []
+    monkeypatch.setattr(runner.checkpoints, "prepare", sizes.append)
+    monkeypatch.setattr(rehearsal, "copies_that_fit", lambda size, left, most=2: min(most, room))
+    trainer.run([(torch.ones(1, SIDE), torch.ones(1, SIDE))])
+    assert len(sizes) == prepared
+    assert all(size > SIDE * SIDE * 4 for size in sizes)

@@ -15,7 +15,8 @@ import torch
 from torch.utils.serialization import config
 
 from ignite_hooks.store import to_plain
-from ignite_hooks.store.archive import ALIGNMENT, NEEDS_ZIP64, PIECE, SMALL, host_memory, write_archive
+from ignite_hooks.store.archive import PIECE, SMALL, Image, host_memory, write_archive
+from ignite_hooks.store.zip_records import ALIGNMENT, NEEDS_ZIP64, Records
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -171,9 +172,11 @@ def test_memory_seen_as_two_types_is_refused_as_by_torch() -> None:
 def test_copies_stand_for_the_memory_of_a_storage() -> None:
     weight = torch.zeros(4)
     copy = torch.ones(4)
-    copies = {weight.untyped_storage()._cdata: memoryview(raw(copy))}
+    records = Records([16])
+    image = Image(records, memoryview(bytearray(records.end)), {weight.untyped_storage()._cdata: 0})
+    image.bytes_of(weight.untyped_storage()._cdata)[:] = raw(copy)
     file = io.BytesIO()
-    write_archive(file, [weight, weight[2:], torch.full((2,), 5.0)], copies)
+    write_archive(file, [weight, weight[2:], torch.full((2,), 5.0)], image)
     loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     assert [tensor.tolist() for tensor in loaded] == [[1, 1, 1, 1], [1, 1], [5, 5]]
 

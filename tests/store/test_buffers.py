@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import mmap
+import os
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from ignite_hooks.store.buffers import SMALL_BUFFER, Buffers, NoRoomError
+from ignite_hooks.store.buffers import SMALL_BUFFER, Buffer, Buffers, NoRoomError
 
 SIZE = SMALL_BUFFER
 
@@ -93,6 +95,38 @@ def test_a_buffer_that_is_too_small_is_replaced_within_its_own_room() -> None:
     with pytest.raises(NoRoomError):
         memory.buffers.acquire(4 * SIZE)
     assert memory.buffers.count == 0
+
+
+def test_a_prepared_buffer_is_the_one_of_the_first_save() -> None:
+    memory = Memory(10 * SIZE)
+    memory.buffers.prepare(SIZE + 100)
+    (prepared,) = memory.buffers._free
+    assert memory.buffers.acquire(SIZE) is prepared
+    assert bytes(prepared.view[:: SIZE // 8]) == bytes(9)
+
+
+@pytest.mark.parametrize(("room", "taken"), [(SIZE - 1, 0), (10 * SIZE, 1)])
+def test_nothing_is_prepared_where_memory_is_tight_or_there_already(room: int, taken: int) -> None:
+    memory = Memory(room)
+    if taken:
+        memory.buffers.acquire(SIZE)
+    memory.buffers.prepare(SIZE)
+    assert (memory.buffers.count, len(memory.buffers._free)) == (taken, 0)
+
+
+def test_a_buffer_is_in_the_parent_only_and_a_child_that_frees_it_frees_nothing_else() -> None:
+    buffer = Buffer()
+    buffer.reserve(SIZE, pinned=False)
+    buffer.view[:5] = b"state"
+    child = os.fork()
+    if child == 0:
+        held = bytes(buffer.view[:5])
+        other = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        other[:5] = b"other"
+        buffer.give_back()
+        os._exit(0 if held == bytes(5) and other[:5] == b"other" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(buffer.view[:5]) == b"state"
 
 
 def test_that_there_is_no_room_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,7 +25,7 @@ def test_a_buffer_grows_and_is_used_again() -> None:
     for size in 10, 10_000, 5, 10_000:
         weight = torch.full((size,), float(size))
         copies = Copies([weight], [], buffers)
-        (view,) = copies.views.values()
+        (view,) = map(copies.image.bytes_of, copies.image.places)
         assert bytes(view) == weight.numpy().tobytes()
         addresses.append(copies._buffer.address)
         assert addresses[-1] % 64 == 0
@@ -44,11 +44,14 @@ def test_only_steady_tensors_are_copied_later(kept: int) -> None:
         weight.fill_(9.0)
     copies.synchronize({})
     assert copies._over
-    held = [torch.frombuffer(bytearray(view), dtype=torch.float32).tolist() for view in copies.views.values()]
+    held = [
+        torch.frombuffer(bytearray(view), dtype=torch.float32).tolist()
+        for view in map(copies.image.bytes_of, copies.image.places)
+    ]
     assert sorted(held) == [[0.0] * 3, [1.0] * 3]
 
 
 def test_of_a_storage_that_is_shared_there_is_one_copy() -> None:
     weight = torch.arange(6.0)
     copies = Copies([weight, weight.view(2, 3), weight[:]], [], Buffers())
-    assert len(copies.views) == 1
+    assert len(copies.image.places) == 1

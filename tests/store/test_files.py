@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import mmap
 import os
+import random
 from pathlib import Path
 
 import pytest
 import xxhash
 
-from ignite_hooks.store.files import explain, new_file, open_regular, set_aside, temporary_path
+from ignite_hooks.store.files import BLOCK, PAGE, explain, new_file, open_regular, set_aside, temporary_path
 
 
 def test_a_new_file_knows_its_size_and_checksum(tmp_path: Path) -> None:
@@ -27,6 +30,47 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with new_file(tmp_path / "a") as file:
         assert file.write(b"0123456789") == 10
     assert (tmp_path / "a").read_bytes() == b"0123456789"
+
+
+@pytest.mark.parametrize("refusal", ["none", "flag", "first write", "short write"])
+@pytest.mark.parametrize("rest", [0, 1, PAGE, 12_345])
+def test_large_pieces_past_the_cache_are_the_same_bytes(
+    rest: int, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, change = os.write, fcntl.fcntl
+    past: list[bool] = []
+
+    def flaky_write(descriptor: int, data: memoryview) -> int:
+        past.append(bool(change(descriptor, fcntl.F_GETFL) & os.O_DIRECT))
+        if refusal == "first write" and past[-1]:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return write(descriptor, data[: len(data) // 2 + 1] if refusal == "short write" and len(past) == 2 else data)
+
+    def flaky_fcntl(descriptor: int, command: int, flags: int = 0) -> int:
+        if refusal == "flag" and flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return change(descriptor, command, flags)
+
+    monkeypatch.setattr(os, "write", flaky_write)
+    monkeypatch.setattr(fcntl, "fcntl", flaky_fcntl)
+    image = mmap.mmap(-1, 2 * BLOCK + rest)
+    image[:] = random.Random(1).randbytes(len(image))
+    with new_file(tmp_path / "a") as file:
+        file.write(memoryview(image))
+        file.write(b"end")
+        file.write(bytes(BLOCK))
+    expected = image[:] + b"end" + bytes(BLOCK)
+    assert (tmp_path / "a").read_bytes() == expected
+    assert (file.size, file.checksum) == (len(expected), "xxh3_128:" + xxhash.xxh3_128_hexdigest(expected))
+    if refusal in ("flag", "first write"):
+        assert not any(past[1:])
+
+
+def test_small_files_do_not_pass_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "fcntl", lambda *arguments: pytest.fail("it was asked for"))
+    with new_file(tmp_path / "a") as file:
+        file.write(bytes(BLOCK - 1))
+    assert (tmp_path / "a").stat().st_size == BLOCK - 1
 
 
 def test_a_failed_write_is_not_forgotten_by_whoever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
