@@ -208,8 +208,13 @@ def test_the_run_fails_if_nothing_of_it_can_be_saved(disk: Path) -> None:
 
 
 def test_the_run_ends_if_only_its_last_state_has_no_room(disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _, trainer = attached(disk, interval=LAST - 1)
-    trainer.add_event_handler(Events.ITERATION_STARTED(once=LAST), Ballast(disk, free=0.5).drop_in)
+    runner, trainer = attached(disk, interval=LAST - 1)
+
+    @trainer.on(Events.ITERATION_STARTED(once=LAST))
+    def fill(engine: Engine) -> None:
+        runner.checkpoints.wait_until_finished()
+        Ballast(disk, free=0.5).drop_in(engine)
+
     train(trainer)
     assert len(reports(caplog)) == 1
     assert newest_in(disk) == (f"iter_{LAST - 1}.pth", LAST - 1)

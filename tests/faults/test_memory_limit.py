@@ -42,7 +42,9 @@ def step(engine, batch):
 
 trainer = Engine(step)
 hook = {{"type": "CheckpointHook", "by_epoch": False, "max_keep_ckpts": 1, "save_best": False}}
-attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=sys.argv[1])
+runner = attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=sys.argv[1])
+# As with this limit from the start: there is no room to spare.
+runner.checkpoints.prepare = lambda size: None
 trainer.run(range(4), max_epochs=1)
 """
 
