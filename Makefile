@@ -73,7 +73,7 @@ docs: $(VENV)/.installed-test  ## build the documentation into site/; open site/
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 
 .PHONY: mlflow
-mlflow: $(VENV)/.installed-test  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
+mlflow: $(VENV)/.installed-mlflow  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
 	mkdir -p work_dirs/mlflow-server
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(RUN) -m mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
 		--backend-store-uri sqlite:///work_dirs/mlflow-server/mlflow.db \
@@ -105,6 +105,11 @@ $(VENV)/.installed-demo: $(INPUTS) | $(VENV)/.created
 $(VENV)/.installed-test: $(INPUTS) | $(VENV)/.created
 	@echo "installing into $(VENV): the first time about 1 GB and a minute or two"
 	$(PIP) -e ".[demo,test]"
+	@touch $@
+
+# The page of MLflow is part of its whole package only.
+$(VENV)/.installed-mlflow: $(INPUTS) | $(VENV)/.created
+	$(PIP) -e ".[mlflow-ui]"
 	@touch $@
 
 $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt

@@ -113,9 +113,11 @@ class MLflowWriter(TrackerWriter):
         borrowed = {name: value for name, value in SHORTER.items() if remote and name not in os.environ}
         os.environ.update(borrowed)
         if self.run_id is None:
+            # MLflow would begin the run now, which is later than its first record, much later if it is sent again.
+            began = None if self.began is None else int(self.began * 1000)
             self.run_id = (
                 os.environ.get("MLFLOW_RUN_ID")
-                or client.create_run(self._experiment(client, remote), run_name=self.run_name).info.run_id
+                or client.create_run(self._experiment(client, remote), began, run_name=self.run_name).info.run_id
             )
         elif not self._of_script:
             client.update_run(self.run_id, status="RUNNING")
@@ -135,10 +137,13 @@ class MLflowWriter(TrackerWriter):
 class _MLflow(Tracker):
     def __init__(self, client: Any, run_id: str, borrowed: Mapping[str, str], ends: bool) -> None:
         self._client, self._run_id, self._borrowed, self._ends = client, run_id, borrowed, ends
+        self._ended: int | None = None
+        """The time of the last record in milliseconds."""
 
     def send(self, records: Sequence[TrackerRecord]) -> None:
         from mlflow.entities import Metric
 
+        self._ended = max((int(record.time * 1000) for record in records), default=self._ended)
         metrics = [
             Metric(_name(name), value, int(record.time * 1000), record.step)
             for record in records
@@ -185,7 +190,7 @@ class _MLflow(Tracker):
     def close(self, failed: bool) -> bool:
         try:
             if self._ends:
-                self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
+                self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED", self._ended)
         finally:
             for name, value in self._borrowed.items():
                 if os.environ.get(name) == value:

@@ -47,6 +47,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
+    writer.began = next((record.time for record in spool), None)
     tracker = writer.connect()
     tracker.name = header["writer"]
     # Kept now, so that a second attempt does not begin another run.

@@ -32,6 +32,8 @@ class TrackerWriter(Writer):
         self.work_dir = Path(work_dir or ".").absolute()
         self.run_id: str | None = None
         """The identifier of the run in the tracker, once it has one; a writer that is used again continues this run."""
+        self.began: float | None = None
+        """The time of the first record of the run in the tracker."""
         self.failed = False
         """Whether the run has failed, which trackers show."""
         self._delivery: Delivery | None = None
@@ -81,7 +83,7 @@ class TrackerWriter(Writer):
         """Begin another run in the tracker, which cannot remove the steps that will be repeated."""
         if self._begun:
             self.close()
-            self.run_id, self._spool, self._begun = None, None, False
+            self.run_id, self.began, self._spool, self._begun = None, None, None, False
 
     def began_anew(self) -> None:
         self.resumed(0)
@@ -98,13 +100,15 @@ class TrackerWriter(Writer):
     def _put(self, what: str, step: int, content: Mapping[str, Any]) -> None:
         if self.mode == "disabled":
             return
+        now = time.time()
         self._begun = self._begun or step > 0
+        self.began = now if self.began is None else self.began
         if self._delivery is None:
             self.prepare()
             self._delivery = self._begin()
             if not self._begun:
                 self._delivery.wait_until_loaded(LOADED_WITHIN)
-        self._delivery.put(TrackerRecord(what, step, time.time(), content))
+        self._delivery.put(TrackerRecord(what, step, now, content))
 
     def _begin(self) -> Delivery:
         if self._spool is None:

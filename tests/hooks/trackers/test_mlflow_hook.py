@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ import pytest
 
 from ignite_hooks import BaseHook
 from ignite_hooks.cli.app import main
+from ignite_hooks.writers.trackers import tracker_writer
+from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
@@ -54,6 +57,9 @@ def assert_all_is_there(uri: str, folder: Path, elsewhere: Path) -> None:
     for name, rows in written.items():
         history = client.get_metric_history(run_id, name)
         assert sorted((metric.step, metric.value) for metric in history) == rows
+    times = [one.timestamp for name in written for one in client.get_metric_history(run_id, name)]
+    assert run.info.start_time <= min(times), "also where it was sent later"
+    assert run.info.end_time >= max(times)
     assert run.data.params["custom_hooks.0.type"] == "MLflowHook"
     assert run.data.params["tracker.api_key"] == "***"
     got = Path(client.download_artifacts(run_id, "", str(elsewhere)))
@@ -73,6 +79,17 @@ def test_everything_is_in_the_database(tmp_path: Path) -> None:
     train(folder, HOOK)
     assert_all_is_there(uri, folder, tmp_path)
     assert holding_the_canary(folder) == []
+
+
+def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((1000.0, 1030.0, 1060.5))
+    writer = MLflowWriter(experiment="times", work_dir=tmp_path)
+    monkeypatch.setattr(tracker_writer, "time", types.SimpleNamespace(time=lambda: next(times)))
+    for step in (1, 2, 3):
+        writer.write_scalar("loss", 1.0, step)
+    writer.close()
+    [run] = runs_at(os.environ["MLFLOW_TRACKING_URI"], "times")
+    assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_500)
 
 
 def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:
