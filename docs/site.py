@@ -120,7 +120,9 @@ def sections() -> str:
                 continue
             also = f" Also: {', '.join(f'`{other}`' for other in others)}." if others else ""
             ours = make.__module__.startswith("ignite_hooks.")
-            prose = _prose(make) if ours else [f"`{make.__module__.removesuffix('._' + name)}.{name}`."]
+            source = registry.source_of(name)
+            # The help of others is not written for a table.
+            prose = _prose(make) if ours or source is None else [f"`{source[0]}.{source[1]}`."]
             parts += [f"### {name}", "", *prose[:-1], prose[-1] + also, "", *_table(make), ""]
     return "\n".join(parts)
 
@@ -138,7 +140,8 @@ def _table(make: Any) -> list[str]:
     lines = ["| setting | default | what it is |", "|---|---|---|"] if own else []
     for each in own:
         default = "needed" if each.required else f"`{_plain(each.default)}`"
-        lines.append(f"| `{each.name}` | {default} | {_cell(each.help)} *{_cell(type_in_words(each.annotation))}* |")
+        text = _cell(each.help) if make.__module__.startswith("ignite_hooks.") else ""
+        lines.append(f"| `{each.name}` | {default} | {text} *{_cell(type_in_words(each.annotation))}* |")
     return lines
 
 

@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 
 import ignite.handlers
 import pytest
-import torch
 import yaml
 from ignite.engine import Events
 
@@ -152,25 +151,6 @@ def test_figures_of_promises_stand_in_the_pages_that_prove_them() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         assert figures
         assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", text)] == []
-
-
-def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    code, configuration = (re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for language in ("python", "yaml"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my.yaml").write_text(configuration[0], encoding="utf-8")
-    model = torch.nn.Linear(4, 2)
-    data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(2)]
-    script: dict[str, Any] = {
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "criterion": torch.nn.CrossEntropyLoss(),
-        "train_loader": data,
-        "val_loader": data,
-    }
-    exec(code[0].replace("max_epochs=50", "max_epochs=2"), script)
-    assert {"val_accuracy", "val_loss"} <= set(script["runner"].metrics)
-    assert (tmp_path / "runs" / "a" / "last.pth").exists()
 
 
 def test_the_migration_page_names_only_hooks_that_exist() -> None:
