@@ -74,6 +74,11 @@ def restore_progress(runner: Runner, objects: Mapping[str, Any], state: Mapping[
         raise CheckpointError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
 
 
+def read_checkpoint(runner: Runner, path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds, sharded as the model of this run is; all ranks read it, or none."""
+    return upgraded(_read(runner.services, runner.store(path.parent), path), path)
+
+
 def load_weights(runner: Runner, found: Mapping[str, Any]) -> None:
     """Give the model, and the hooks that hold weights besides, what `weights_of` returned."""
     runner.checkpoints.wait_for_staging()

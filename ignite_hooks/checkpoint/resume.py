@@ -21,7 +21,7 @@ from ignite_hooks.checkpoint.script.state import holds_weights
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.distributed.launcher import restarted
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.manifest import is_run_id, resuming_order
+from ignite_hooks.store.manifest import NOT_FOR_RESUMING, is_run_id, resuming_order
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -52,6 +52,11 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
     schedulers = scheduler_settings(runner) if schedulers is None else schedulers
 
     def check(state: dict[str, Any]) -> None:
+        if "delivered" in state.get("meta", {}):
+            raise CheckpointError(
+                f"{path} holds weights alone, which the run has delivered: resume from last.pth, or load them with "
+                "runner.load_checkpoint()"
+            )
         changes.extend(changes_since(state, today, schedulers))
         refuse(changes, mode, path)
 
@@ -178,7 +183,7 @@ def _newest_exact(
     for entry, folder in sorted(found, key=lambda item: resuming_order(item[0])):
         # Those before it have been looked at.
         is_next = resuming_order(entry) > resuming_order(chosen)
-        if not is_next or entry.kind in ("best", "exception", "published"):
+        if not is_next or entry.kind in ("best", "exception", *NOT_FOR_RESUMING):
             continue
         if (reason := store(folder).verify(entry)) is None:
             return entry, folder / entry.name

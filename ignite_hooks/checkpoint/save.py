@@ -51,6 +51,7 @@ class SaveRequest:
         background: Whether the training continues while it is written.
         rules: Which older files are deleted once this one is committed; the file resumed from is kept.
         on_end: Called in the training thread with the error or None; without it a failure is raised.
+        state: What is saved; by default the state of the run, which hooks may edit.
         on_wait: Called with the seconds for which training waited for earlier saves to be written.
     """
 
@@ -62,6 +63,7 @@ class SaveRequest:
     background: bool = False
     rules: tuple[RetentionRule, ...] = ()
     on_end: OnEnd | None = None
+    state: dict[str, Any] | None = None
     on_wait: Callable[[float], None] | None = None
 
 
@@ -170,10 +172,8 @@ class Checkpoints:
         began = time.monotonic()
         self.settle(wait=ranks > 1)
         waited = time.monotonic() - began if ranks > 1 else 0.0
-        state = capture(runner, optimizer=request.optimizer, scheduler=request.scheduler)
-        runner.checkpoint = state
         try:
-            self._runner.installation.call("before_save_checkpoint", {"checkpoint": state})
+            state = _state_of_run(runner, request) if request.state is None else request.state
         except HookError as failure:
             # A hook refuses a save so; with several ranks on all of them.
             if not isinstance(failure.__cause__, CheckpointError):
@@ -182,8 +182,6 @@ class Checkpoints:
                 raise failure.__cause__ from None
             request.on_end(failure.__cause__)
             return (request.folder or runner.work_dir) / request.name
-        finally:
-            runner.checkpoint = None
         sharded = is_sharded(runner.model)
         name = folder_name(request.name) if sharded else request.name
         if self.left_out.known:
@@ -447,6 +445,16 @@ class Checkpoints:
         for store in self._stores.values():
             store.close()
         self._stores.clear()
+
+
+def _state_of_run(runner: Runner, request: SaveRequest) -> dict[str, Any]:
+    """Return the state of the run, as hooks have edited it."""
+    runner.checkpoint = state = capture(runner, optimizer=request.optimizer, scheduler=request.scheduler)
+    try:
+        runner.installation.call("before_save_checkpoint", {"checkpoint": state})
+    finally:
+        runner.checkpoint = None
+    return state
 
 
 def _agreed(error: CheckpointError | None) -> CheckpointError | None:

@@ -177,7 +177,7 @@ def _priority(cls: Any) -> str:
 def _points(cls: Any, known: Description) -> Iterator[str]:
     """Yield the points a hook answers, with what is special about each."""
     from ignite_hooks.plan.methods import class_answers
-    from ignite_hooks.plan.priority import hook_priority
+    from ignite_hooks.plan.priority import hook_priority, priorities_at_points
 
     scheduled: dict[str, list[bool]] = {}
     orders: dict[str, int | None] = {}
@@ -190,7 +190,7 @@ def _points(cls: Any, known: Description) -> Iterator[str]:
         remarks = ["by its interval" if all(scheduled[point]) else "always, and by its interval"]
         remarks = remarks if any(scheduled[point]) else []
         order = orders.get(point)
-        if order is not None or point in (getattr(cls, "point_priority", None) or {}):
+        if order is not None or point in priorities_at_points(cls):
             remarks.append(f"priority {hook_priority(cls, point, order=order)}")
         yield f"{point:<{wide}}  {', '.join(remarks)}".rstrip()
 

@@ -283,7 +283,9 @@ def _shared_by(engine: Engine, runner: Runner) -> SharedEvaluation | None:
 
 def _run_extra_evaluations(name: str, engine: Engine, data: object, run: Callable[[], object], runner: Runner) -> None:
     """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the main evaluation."""
-    for suffix, around in runner.evaluation_options.extra.items():
+    # Where weights are chosen, they alone are evaluated.
+    extra = {} if runner.evaluation_options.weights is not None else runner.evaluation_options.extra
+    for suffix, around in extra.items():
         with preserve_rng(data), around():
             run()
         found = {f"{name}_{suffix}_{key}": value for key, value in engine.state.metrics.items()}

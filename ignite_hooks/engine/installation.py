@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine
 
+from ignite_hooks.checkpoint.delivered import Averaging, weights_in_model
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.engine.attachments import note_attached, note_detached
 from ignite_hooks.engine.continuing import has_been_done
@@ -268,10 +269,13 @@ class Installation:
         states = {name: ask(hook) for name, hook in hooks.items() if (ask := method_of(hook, "state_dict"))}
         return {name: dict(state) for name, state in states.items() if state}
 
-    def evaluate(self, name: str) -> dict[str, Any]:
-        """Run the evaluation of this name now and return its metrics."""
+    def evaluate(
+        self, name: str, checkpoint: str | Path | None = None, weights: Averaging | None = None
+    ) -> dict[str, Any]:
+        """Run the evaluation of this name now, with weights of the run, and return its metrics."""
         self._must_be_attached()
-        return evaluate(name, self.runner)
+        with weights_in_model(self.runner, checkpoint, weights):
+            return evaluate(name, self.runner)
 
     def save_checkpoint(self, name: str | None) -> Path:
         """Write a checkpoint now, wait for it and return its path."""

@@ -99,6 +99,7 @@ class Stopping:
     def reset(self) -> None:
         """Forget how the previous run ended."""
         self._state.stop_reason, self._state.aborting = None, False
+        self._state.delivered = None
         self._state.save_at_end = self._state.requeue_at_end = False
         self._request, self._due = StopRequest(), NOTHING
         self._ordered.clear()

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
+from ignite_hooks.checkpoint.delivered import save_delivered
 from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, RetentionRule
 from ignite_hooks.checkpoint.save import SaveRequest
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import CheckpointError, MetricError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import among_best, is_better, rule_for
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
@@ -100,7 +102,11 @@ class CheckpointHook(BaseHook):
     saves_checkpoints: ClassVar[bool] = True
 
     # Saved last: a resume needs what every other hook did in this iteration or epoch.
-    point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 0, "after_epoch": 0}
+    point_priority: ClassVar[Mapping[str, int]] = {
+        "after_train_iter": 0,
+        "after_epoch": 0,
+        "after_train": AtEnd.SAVE_LAST,
+    }
 
     def __post_init__(self) -> None:
         if self.max_keep_ckpts == 0:
@@ -205,10 +211,17 @@ class CheckpointHook(BaseHook):
         elif runner.stop_reason is None and is_main_process():
             # A run that was stopped continues, perhaps from a file that a failure has left.
             runner.checkpoints.retire(self._folder(runner), self._outlived(runner))
+
+    @at("after_train", order=AtEnd.SAVE_DELIVERED)
+    def save_delivered(self, runner: Runner) -> None:
+        """Save the weights that the run delivers, if they are not the last ones; publish."""
+        self._save_delivered(runner)
         if self.state.failed and not self._outcomes.ended_without_last:
             runner.logger.error("checkpoints that could not be saved: %d", self.state.failed)
         if self.published_keys is not None and is_main_process():
             best = {file["name"] for files in self.state.best.values() for file in files}
+            delivered = runner.state.delivered
+            best |= {Path(delivered.file).name} if delivered is not None and delivered.file else set()
             names = {*best, runner.checkpoints.name_for("last.pth")}
             keys = [self.published_keys] if isinstance(self.published_keys, str) else self.published_keys
             self.state.failed += runner.checkpoints.publish(self._folder(runner), names, keys)
@@ -361,6 +374,24 @@ class CheckpointHook(BaseHook):
 
         request = self._save_request(runner, "last.pth", "last", *self._outlived(runner), on_end=report)
         runner.checkpoints.save(request)
+
+    def _save_delivered(self, runner: Runner) -> None:
+        """Save the delivered weights in a file of their own, of which there is one in a run."""
+        found = runner.state.delivered
+        if (
+            found is None
+            or next(hook for hook in runner.hooks.values() if isinstance(hook, CheckpointHook)) is not self
+        ):
+            return
+        folder = self._folder(runner)
+
+        def report(error: CheckpointError | None) -> None:
+            if error is not None:
+                self.state.failed += 1
+                self._outcomes.failed_with("the delivered weights", error, runner.logger)
+
+        word = "swa" if found.metric is None else f"best_{self._file_word(runner, found.metric)}"
+        save_delivered(runner, folder, word, report)
 
     def _save_request(
         self, runner: Runner, name: str, kind: Kind, *rules: RetentionRule, on_end: OnEnd | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import weights_of
-from ignite_hooks.checkpoint.restore import load_weights
+from ignite_hooks.checkpoint.delivered import deliver, independent_copy
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
-from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.best import Rule, is_better, rule_for
-from ignite_hooks.run.ranking import best_record, fresh_score, is_training_name, ranks_training
+from ignite_hooks.run.ranking import (
+    best_record,
+    fresh_score,
+    is_training_name,
+    of_trainer,
+    ranks_training,
+    recorded_name,
+)
+from ignite_hooks.run.state import Delivered
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
@@ -38,6 +45,8 @@ class EarlyStoppingState:
     last_score: float | None = None
     judged_step: int = -1
     best_step: int = -1
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    """What the best evaluation has measured."""
 
 
 @settings
@@ -72,8 +81,10 @@ class EarlyStoppingHook(BaseHook):
 
     collective: ClassVar[bool] = True
 
-    # Last at the end of the run, so that the last checkpoint holds the weights that a resume needs.
-    point_priority: ClassVar[Mapping[str, int]] = {"after_train": 0}
+    delivers: ClassVar[bool] = True
+
+    # After the last checkpoint, which holds the weights that a resume needs, and before the test.
+    point_priority: ClassVar[Mapping[str, int]] = {"after_train": AtEnd.RESTORE}
 
     def __post_init__(self) -> None:
         self._best_weights: dict[str, Any] | None = None
@@ -163,7 +174,7 @@ class EarlyStoppingHook(BaseHook):
         runner.best.offer(ranked.name, score, step=step, epoch=epoch, rule=self.rule)
         improved, reason = self.judge(score, epoch)
         if improved:
-            state.best_step = step
+            state.best_step, state.best_metrics = step, measured_now(runner)
             if self.restore_best_weights and runner.model is not None:
                 self._best_weights = independent_copy(weights_of(runner))
         self._stop_if(runner, reason, epoch)
@@ -171,7 +182,8 @@ class EarlyStoppingHook(BaseHook):
     def after_train(self, runner: Runner) -> None:
         if self.state.judged_step == -1 and not runner.state.aborting:
             runner.logger.warning("no evaluation published %r, so this hook never compared a score", self.monitor)
-        if self._stopped and self.restore_best_weights and self.state.best_score is not None:
+        wanted = self._stopped and self.restore_best_weights and not runner.state.aborting
+        if wanted and self.state.best_score is not None and self.state.best_step != runner.global_step:
             self._restore(runner)
 
     def state_dict(self) -> dict[str, Any]:
@@ -231,8 +243,24 @@ class EarlyStoppingHook(BaseHook):
         if weights is None:
             logger.warning("the weights of epoch %d are lost: the model keeps the last ones", epoch)
             return
-        load_weights(runner, weights)
+        deliver(runner, self._delivered(runner), weights)
+        # What the run ends with is what its weights have reached.
+        runner.metrics.publish(self.state.best_metrics, self.state.best_step)
         logger.info("restored the weights of epoch %d", epoch)
+
+    def best_weights(self) -> tuple[Mapping[str, Any], str] | None:
+        """Return the weights of the best evaluation and what they are; None if there are none."""
+        if not self.restore_best_weights or self.state.best_score is None:
+            return None
+        weights = self._best_weights or self._weights_from_file(self.runner)
+        return None if weights is None else (weights, str(self._delivered(self.runner)))
+
+    def _delivered(self, runner: Runner) -> Delivered:
+        """Return what the weights of the best evaluation are, and where."""
+        state, path = self.state, self._best_file(runner)
+        file = None if path is None else str(path.relative_to(runner.work_dir))
+        metric = recorded_name(runner, self.monitor)
+        return Delivered(f"the best {metric}", state.best_epoch, state.best_step, metric, state.best_score, file)
 
     def _best_file(self, runner: Runner) -> Path | None:
         """Return the checkpoint of the best evaluation, or None."""
@@ -258,9 +286,11 @@ def _reached(score: float, threshold: float | None, rule: Rule) -> bool:
     return score >= threshold if rule == "greater" else score <= threshold
 
 
-def independent_copy(weights: Any) -> Any:
-    """Return an independent copy of nested mappings of tensors."""
-    if isinstance(weights, Mapping):
-        return {name: independent_copy(value) for name, value in weights.items()}
-    # The extra state of a module may be any object.
-    return weights.detach().clone() if hasattr(weights, "detach") else copy.deepcopy(weights)
+def measured_now(runner: Runner) -> dict[str, float]:
+    """Return the numbers that evaluations have published at this step of the run."""
+    metrics, step, own = runner.metrics, runner.global_step, of_trainer(runner)
+    return {
+        name: float(entry["value"])
+        for name, entry in metrics.state_dict().items()
+        if entry["step"] == step and name not in own
+    }

@@ -153,6 +153,7 @@ class EMAHook(BaseHook):
     state: EMAState = field(init=False, default_factory=EMAState)
 
     may_end_a_run: ClassVar[bool] = False
+    keeps_averages: ClassVar[bool] = True
     collective: ClassVar[bool] = True
 
     # First of all: a checkpoint of an iteration holds its average, and what follows an evaluation sees raw weights.
@@ -247,7 +248,8 @@ class EMAHook(BaseHook):
 
     def before_val_epoch(self, runner: Runner) -> None:
         self._synchronise(runner)
-        if self.evaluate != "raw" and self.state_now(runner).differs and self._swap_in():
+        wanted = runner.evaluation_options.weights or self.evaluate
+        if wanted != "raw" and self.state_now(runner).differs and self._swap_in():
             self._run.evaluation = runner.state.evaluating
             assert self._averages is not None
             self._ranks.share_buffers(self._averages)

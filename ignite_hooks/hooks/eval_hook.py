@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
+from ignite_hooks.checkpoint.delivered import (
+    check_file,
+    has_best,
+    is_file,
+    problem_of_choice,
+    weights_in_model,
+)
+from ignite_hooks.checkpoint.find import find_checkpoint
 from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import (
     all_gather,
@@ -23,9 +32,10 @@ from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded, unwrapped
-from ignite_hooks.plan.priority import Priority
+from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.best import rule_for
+from ignite_hooks.run.ignite_metrics import make_metric, problem_of_metric
 from ignite_hooks.run.ranking import fresh_score, is_training_name, main_evaluator
 from ignite_hooks.run.services import KNOWN_SERVICES
 from ignite_hooks.text import did_you_mean, shown
@@ -62,6 +72,9 @@ class EvalHook(BaseHook):
         test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
         metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
         evaluate_at_start: Whether a new run evaluates before its first iteration.
+        checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
+            file. By default those in the model; for the name ``test`` those that are delivered, after the end.
+        weights: Whether the raw weights or the averages of an EMAHook are evaluated; by default as that hook says.
 
     Reads: model, val_loader, criterion.
     Writes: <name>_<metric>, <metric>, best.
@@ -78,6 +91,8 @@ class EvalHook(BaseHook):
     test_fn: Callable[..., Mapping[str, Any]] | None = None
     metrics: Mapping[str, Any] | None = None
     evaluate_at_start: bool = False
+    checkpoint: str | None = None
+    weights: Literal["raw", "ema"] | None = None  # type: ignore[assignment]  # it holds none itself
     priority: PriorityLike = Priority.LOW
     state: EvalState = field(init=False, default_factory=EvalState)
 
@@ -89,8 +104,19 @@ class EvalHook(BaseHook):
     def __post_init__(self) -> None:
         self._sharded: SharedLoader | None = None
         self._has_noted_sharing = False
+        self._told = ""
         if self.name is not None and not str(self.name).isidentifier():
             raise SettingError("name", f"{self.name!r} begins the names of metrics: use letters, digits and _")
+
+    @property
+    def point_priority(self) -> Mapping[str, int]:  # type: ignore[override]  # follows from the settings
+        """The place at the end of a run: what is delivered is evaluated after it is there."""
+        return {"after_train": AtEnd.TEST if self.tests_delivered else AtEnd.EVALUATE}
+
+    @property
+    def tests_delivered(self) -> bool:
+        """Whether it evaluates what the run leaves behind, so that it has to wait for the end."""
+        return self.checkpoint is not None or self.evaluates == "test"
 
     @property
     def evaluates(self) -> str:  # type: ignore[override]  # follows from the name
@@ -111,6 +137,8 @@ class EvalHook(BaseHook):
                 yield f"metrics.{name}", problem
         if not situation.complete:
             return
+        if problem_here := problem_of_choice(self.checkpoint, self.weights, situation.hooks):
+            yield problem_here
         if self.evaluates in situation.evaluators:
             evaluator = f"the evaluator {self.evaluates!r} passed to attach_hooks()"
             for setting in ("test_fn", "metrics"):
@@ -141,6 +169,8 @@ class EvalHook(BaseHook):
 
     def attached(self) -> None:
         runner = self.runner
+        if is_file(self.checkpoint):
+            check_file(runner, str(self.checkpoint), self.weights, f"{self.name or type(self).__name__}.checkpoint")
         if self.evaluates not in runner.evaluators:
             runner.installation.add_evaluator(self.evaluates, self._make_evaluator(runner))
 
@@ -152,6 +182,13 @@ class EvalHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         if runner.global_step == 0:
             self.state = EvalState()
+        self._told = ""
+        if problem := problem_of_choice(self.checkpoint, self.weights, runner.hooks):
+            # A hook that was registered later has not been checked.
+            raise ConfigError([Problem(f"{self.evaluates}.{problem[0]}", problem[1])])
+        if is_file(self.checkpoint):
+            # A new run moves the checkpoints of an earlier one aside.
+            find_checkpoint(runner, str(self.checkpoint))
 
     def before_train(self, runner: Runner) -> None:
         """Run the evaluation that a signal prevented before the run was resumed."""
@@ -161,17 +198,20 @@ class EvalHook(BaseHook):
         step, length, unit = runner.global_step, runner.trainer_state.epoch_length, self.when.unit
         done = runner.trainer_state.epoch if unit == "epoch" else step
         between_epochs = length is not None and (step - runner.state.length_offset) % length == 0
+        if self._is_left_to_end(runner):
+            return
         possible = step > 0 and (unit == "iter" or (unit == "epoch" and between_epochs))
         if possible and self.when.due(done) and self.state.evaluated_at != step:
             self._evaluate_when_due(runner)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
-        self._evaluate_when_due(runner)
+        if not self._is_left_to_end(runner):
+            self._evaluate_when_due(runner)
 
     @scheduled
     def after_train_epoch(self, runner: Runner) -> None:
-        if runner.state.epoch_complete and not runner.state.aborting:
+        if runner.state.epoch_complete and not runner.state.aborting and not self._is_left_to_end(runner):
             self._evaluate_when_due(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
@@ -193,14 +233,17 @@ class EvalHook(BaseHook):
 
     def after_train(self, runner: Runner) -> None:
         done = runner.trainer_state.epoch if self.when.unit == "epoch" else runner.global_step
-        if self.state.evaluated_at != runner.global_step and done >= self.when.start and not runner.state.aborting:
+        has_evaluated = self.state.evaluated_at == runner.global_step
+        has_changed = self.tests_delivered and runner.state.delivered is not None
+        if (not has_evaluated or has_changed) and done >= self.when.start and not runner.state.aborting:
             self._evaluate_when_due(runner)
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
         """Return what a call of this method leads to in a simulated run."""
         kind = "test" if self.evaluates == "test" else "val"
         if method in ("after_train_iter", "after_train_epoch"):
-            return (kind,)
+            at_end = simulation.iteration >= simulation.epochs * simulation.iterations
+            return () if at_end and self.tests_delivered else (kind,)
         done = simulation.epoch if self.when.unit == "epoch" else simulation.iteration
         at_end = method == "after_train" and not simulation.has_just_evaluated(self) and done >= self.when.start
         return (kind,) if at_end else ()
@@ -230,14 +273,30 @@ class EvalHook(BaseHook):
 
     def _evaluate_when_due(self, runner: Runner) -> None:
         """Run an evaluation that a signal may cut short: a resumed run repeats it, with the same random numbers."""
+        if self.checkpoint == "best" and not has_best(runner):
+            runner.note_once(f"{self.evaluates}: not evaluated, as this run has no best weights yet", logging.WARNING)
+            return
         options = runner.evaluation_options
         before, options.repeated = options.repeated, runner.evaluators[self.evaluates]
         try:
-            self.evaluate(runner)
+            with weights_in_model(runner, self.checkpoint, self.weights) as words:
+                if self.tests_delivered and words not in ("the last weights", self._told):
+                    self._told = words
+                    runner.logger.info("%s: evaluates %s", self.evaluates, words)
+                self.evaluate(runner)
         finally:
             options.repeated = before
         if runner.state.aborting:
             self.state.evaluated_at = -1
+
+    def _is_left_to_end(self, runner: Runner) -> bool:
+        """Return whether the end of the run is near, at which it evaluates what is delivered."""
+        if not self.tests_delivered:
+            return False
+        state, last = runner.trainer_state, runner.max_iters
+        is_last = last is not None and runner.global_step >= last
+        in_last_epoch = state.max_epochs is not None and runner.state.epoch_complete and state.epoch >= state.max_epochs
+        return is_last or in_last_epoch or runner.stop_reason is not None
 
     @contextlib.contextmanager
     def _shared(self, runner: Runner, engine: Any, loader: Any) -> Iterator[Any]:
@@ -357,6 +416,9 @@ class DistEvalHook(EvalHook):
         test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
         metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
         evaluate_at_start: Whether a new run evaluates before its first iteration.
+        checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
+            file. By default those in the model; for the name ``test`` those that are delivered, after the end.
+        weights: Whether the raw weights or the averages of an EMAHook are evaluated; by default as that hook says.
         shard: Whether to divide the data among the ranks; otherwise each rank uses the loader as it is.
         broadcast_buffers: Whether all ranks evaluate with the buffers of rank 0, such as running means.
         gather: Results of ``test_fn``: average over the ranks by number of samples, or the result of rank 0 (first),
@@ -382,59 +444,6 @@ def weighted_means(found: list[list[Any]]) -> dict[str, Any]:
     total = sum(samples for _, samples in parts)
     names = parts[0][0] if parts else {}
     return {name: sum(metrics[name] * samples for metrics, samples in parts) / total for name in names}
-
-
-def problem_of_metric(wanted: Any, services: Collection[str]) -> str | None:
-    """Return the reason why this entry of ``metrics`` is invalid, or None."""
-    import ignite.metrics
-
-    if isinstance(wanted, ignite.metrics.Metric):
-        return None
-    type_, arguments = _type_and_arguments(wanted)
-    known = _known_metrics()
-    if not isinstance(type_, str):
-        return f"must be the name of a metric, or a mapping with 'type', not {shown(wanted)}"
-    if type_ not in known:
-        return f"ignite.metrics has no {type_!r}{did_you_mean(type_, known)}"
-    for name, value in arguments.items():
-        if isinstance(value, str) and value in KNOWN_SERVICES and value not in services:
-            return f"{name}: there is no service {value!r}: pass {value}=... to attach_hooks()"
-    return None
-
-
-def make_metric(name: str, wanted: Any, services: Mapping[str, Any]) -> Any:
-    """Return an Ignite metric from its name or from ``{type: Name, ...}``, or the metric itself."""
-    import ignite.metrics
-
-    from ignite_hooks.measure.label_metrics import OF_LABELS
-
-    if isinstance(wanted, ignite.metrics.Metric):
-        return wanted
-    type_, given = _type_and_arguments(wanted)
-    if type_ in OF_LABELS and not given.keys() & {"is_multilabel", "output_transform", "skip_unrolling"}:
-        # A loss of probabilities says what the scores are.
-        probabilities = type(services.get("criterion")).__name__ == "BCELoss"
-        try:
-            return OF_LABELS[type_](**given, threshold=0.5 if probabilities else 0.0)
-        except (TypeError, ValueError) as error:
-            raise ConfigError([Problem(name, f"{type_} rejects these settings: {error}")]) from error
-    arguments = {key: services.get(v, v) if isinstance(v, str) else v for key, v in given.items()}
-    try:
-        return _known_metrics()[type_](**arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError([Problem(name, f"{type_} rejects these settings: {error}")]) from error
-
-
-def _type_and_arguments(wanted: Any) -> tuple[Any, dict[str, Any]]:
-    given = dict(wanted) if isinstance(wanted, Mapping) else {"type": wanted}
-    return given.pop("type", None), given
-
-
-def _known_metrics() -> dict[str, type]:
-    import ignite.metrics
-
-    everything = vars(ignite.metrics).items()
-    return {n: cls for n, cls in everything if isinstance(cls, type) and issubclass(cls, ignite.metrics.Metric)}
 
 
 def _device(model: Any) -> Any:

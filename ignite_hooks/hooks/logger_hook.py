@@ -252,6 +252,9 @@ def summary(runner: Runner, took: float, since: float) -> list[tuple[str, str]]:
     for metric, best in runner.best.items():
         words = [f"{number(best.score)} at epoch {best.epoch}, iteration {best.step}"]
         rows.append((f"best {metric}", ", ".join(words + ([best.file] if best.file else []))))
+    delivered = runner.state.delivered
+    if delivered is not None:
+        rows.append(("delivered", delivered.in_words))
     failures = {name: record.count for name, record in runner.report().failures.items()}
     failures |= {name: record["count"] for name, record in runner.writer.failures().items()}
     return [

@@ -56,6 +56,19 @@ class Order(IntEnum):
     INNERMOST = 100
 
 
+class AtEnd(IntEnum):
+    """The order at the end of a run, at ``after_train``: what is delivered is tested, and saved after its test.
+
+    ``last.pth`` comes before: it holds the state of the last iteration, from which a resumed run continues.
+    """
+
+    EVALUATE = 70
+    SAVE_LAST = 68
+    RESTORE = 66
+    TEST = 64
+    SAVE_DELIVERED = 62
+
+
 class Priorities(NamedTuple):
     """The priorities of a hook: from its settings, from its class for single points, and from its class."""
 
@@ -67,10 +80,9 @@ class Priorities(NamedTuple):
     def of(cls, hook: object) -> Priorities:
         """Read the priorities of a hook."""
         given = getattr(hook, "priority", Priority.NORMAL)
-        at_points = getattr(hook, "point_priority", None) or {}
         of_class = getattr(type(hook), "priority", Priority.NORMAL)
         given = of_class if given is None else given
-        return cls(dict(given) if isinstance(given, Mapping) else given, dict(at_points), of_class)
+        return cls(dict(given) if isinstance(given, Mapping) else given, priorities_at_points(hook), of_class)
 
     def at(self, point: str, method: str = "", order: int | None = None) -> int:
         """Return the priority of a method at a point."""
@@ -82,6 +94,13 @@ class Priorities(NamedTuple):
             return order
         at_points = {**_by_point(self.at_points), **self.at_points, **chosen}
         return Priority.value_of(at_points.get(method, at_points.get(point, given)))
+
+
+def priorities_at_points(hook: object) -> dict[str, object]:
+    """Return the priorities that a hook, or a class of hooks, states for single points."""
+    found = getattr(hook, "point_priority", None)
+    # On a class it may be a property: the priority follows from the settings.
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _by_point(priorities: Mapping[str, object]) -> dict[str, object]:

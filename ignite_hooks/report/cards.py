@@ -23,11 +23,17 @@ def _card(name: str, big: Any, *lines: Any, kind: str = "") -> Markup:
 
 
 def _best_card(page: RunPage) -> Markup:
+    if page.delivered and not any(one.file == page.delivered_file for one in page.best):
+        # Not the best of a metric, such as a mean of weights.
+        saved = link(page.delivered_file) if page.delivered_file else "no file holds them"
+        return _card("Delivered model", page.delivered, saved)
     ranked = next((one for one in page.best if one.file), page.best[0] if page.best else None)
     if ranked is not None:
         big = joined([value(ranked.score), " ", tag("small", ranked.metric)])
         saved = link(ranked.file) if ranked.file else "no checkpoint of it was kept"
-        return _card("Best model", big, f"epoch {ranked.epoch}, iteration {ranked.step:,}", saved)
+        delivers = bool(page.delivered) and ranked.file == page.delivered_file
+        what = "Best model, delivered" if delivers else "Best model"
+        return _card(what, big, f"epoch {ranked.epoch}, iteration {ranked.step:,}", saved)
     known = next((one for one in page.history.evaluated() if one.best is not None), None)
     if known is not None and known.best is not None:
         big = joined([value(known.best.value), " ", tag("small", known.name)])

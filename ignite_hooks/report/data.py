@@ -81,6 +81,9 @@ class RunPage:
     max_iters: int | None = None
     resumed_from: str = ""
     best: Sequence[BestScore] = ()
+    delivered: str = ""
+    """The weights that the run delivers, where they are not the last ones."""
+    delivered_file: str | None = None
     history: CurveSet = field(default_factory=CurveSet)
     costs: Sequence[HookCost] = ()
     """The most expensive first."""

@@ -114,7 +114,8 @@ def fresh_score(runner: Runner, metric: str) -> Ranked | None:
 
     A missing metric is an error only once the evaluator it belongs to has run: ``val_hard`` may run before ``val``.
     """
-    if not runner.state.running:
+    if not runner.state.running or runner.evaluation_options.of_others or runner.state.delivered is not None:
+        # Other weights than those of this step were measured.
         return None
     try:
         name, published = ranked_name(runner, metric)
@@ -135,11 +136,15 @@ def fresh_score(runner: Runner, metric: str) -> Ranked | None:
 
 def best_record(runner: Runner, metric: str) -> Record | None:
     """Return the record of best of a metric, under the name by which it is ranked."""
+    return runner.best.get(recorded_name(runner, metric))
+
+
+def recorded_name(runner: Runner, metric: str) -> str:
+    """Return the name under which the best of a metric is recorded."""
     try:
-        name = ranked_name(runner, metric)[0]
+        return ranked_name(runner, metric)[0]
     except MetricError:
-        name = canonical(metric, runner.evaluators)
-    return runner.best.get(name)
+        return canonical(metric, runner.evaluators)
 
 
 def of_trainer(runner: Runner) -> set[str]:

@@ -6,7 +6,7 @@ import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.measure.loss_source import LossSource
 from ignite_hooks.results.history import History
@@ -296,9 +296,17 @@ class Runner:
         """Run an evaluation now, in a run or outside of one, and return its metrics."""
         return self.installation.evaluate(name)
 
-    def test(self) -> dict[str, Any]:
-        """Run the test now and return its metrics."""
-        return self.validate("test")
+    def test(
+        self, checkpoint: str | Path = "delivered", weights: Literal["raw", "ema"] | None = None
+    ) -> dict[str, Any]:
+        """Run the test now and return its metrics; the model has afterwards what it had before.
+
+        Args:
+            checkpoint: The weights to test: ``"delivered"`` for those that the run delivers, ``"best"``, ``"last"``, or
+                the name of a file.
+            weights: Whether to test the raw weights or their averages; by default as evaluations do.
+        """
+        return self.installation.evaluate("test", checkpoint, weights)
 
     def note_once(self, line: str, level: int = logging.INFO) -> None:
         """Log a line, unless this run has logged it before."""

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from ignite_hooks.text import number
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
     from ignite_hooks.distributed.metric_merging import SharedEvaluation
+    from ignite_hooks.run.best import Record
 
 
 class Phase(enum.Enum):
@@ -26,6 +29,41 @@ class Phase(enum.Enum):
     """All ranks end the run after the current iteration."""
     CLOSING = "closing"
     """The run has ended, and the hooks clean up."""
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The weights that a run delivers where they are not those of its last iteration."""
+
+    what: str
+    """What they are: ``the best val_loss``, ``the mean of the weights``."""
+    epoch: int
+    step: int
+    metric: str | None = None
+    """The metric by which they are the best."""
+    score: float | None = None
+    file: str | None = None
+    """The file that holds them, below the work directory."""
+
+    @classmethod
+    def best(cls, metric: str, record: Record) -> Delivered:
+        """Return the weights with the best score of a metric."""
+        return cls(f"the best {metric}", record.epoch, record.step, metric, record.score, record.file)
+
+    def __str__(self) -> str:
+        """Say what they are.
+
+        Example:
+            >>> print(Delivered("the best val_loss", 9, 900, "val_loss", 1.51))
+            the weights of epoch 9, the best val_loss, 1.51
+        """
+        score = "" if self.score is None else f", {number(self.score)}"
+        return f"the weights of epoch {self.epoch}, {self.what}{score}"
+
+    @property
+    def in_words(self) -> str:
+        """What they are, and their file."""
+        return f"{self}: {self.file}" if self.file else str(self)
 
 
 @dataclass
@@ -72,6 +110,8 @@ class RunState:
     """Whether the trainer has come to the end of its run."""
     resumed_from: Path | None = None
     """The checkpoint this run was resumed from."""
+    delivered: Delivered | None = None
+    """The weights that the run delivers; None for those of its last iteration."""
     waited_for_ranks: float = 0.0
     """The seconds spent in votes after iterations, waiting for the slowest rank."""
 
@@ -94,5 +134,9 @@ class EvaluationOptions:
     """The contexts in which the script's handlers see the end of an evaluation, after ``after_val_epoch``."""
     shared: SharedEvaluation | None = None
     """How the ranks share the next evaluation; None if each rank runs all of it."""
+    weights: Literal["raw", "ema"] | None = None
+    """The weights that an evaluation uses, raw ones or averages; None for those that hooks choose."""
+    of_others: bool = False
+    """Whether the model has other weights than the last ones, by which nothing is ranked."""
     repeated: Engine | None = None
     """The evaluator whose run a signal may cut short, because a resumed run repeats that evaluation."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.checksums import checksum_of
 from ignite_hooks.store.files import open_regular
-from ignite_hooks.store.manifest import FILE_NAME, Entry, is_run_id
+from ignite_hooks.store.manifest import FILE_NAME, Entry, Kind, is_run_id
 from ignite_hooks.store.names import check_name
 
 SUFFIXES: Final = (".pth", ".pt")
@@ -57,7 +57,8 @@ def _read(path: Path) -> Entry | None:
             file.seek(0)
             size, checksum = os.fstat(file.fileno()).st_size, checksum_of(file)
         run = meta["run"] if is_run_id(meta.get("run")) else ""
-        return Entry(path.name, size, checksum, meta["epoch"], meta["iter"], {}, "found", run=run)
+        kind: Kind = "delivered" if "delivered" in meta else "found"
+        return Entry(path.name, size, checksum, meta["epoch"], meta["iter"], {}, kind, run=run)
     except (OSError, zipfile.BadZipFile, NotImplementedError, CheckpointError):
         return None
 

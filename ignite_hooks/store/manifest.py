@@ -16,13 +16,23 @@ from ignite_hooks.store.checksums import FAST, algorithm_of, checksum_of_bytes, 
 from ignite_hooks.store.files import open_regular, write_whole
 from ignite_hooks.store.names import MANIFEST, check_name
 
-Kind = Literal["periodic", "best", "last", "manual", "exception", "published", "found"]
+Kind = Literal["periodic", "best", "last", "manual", "exception", "published", "found", "delivered"]
 
 FILE_NAME: Final = MANIFEST
 FORMAT: Final = 2
 KINDS: Final = get_args(Kind)
 # At one iteration: what is saved for resuming first, then what the user asked for, then the rest.
-PREFERENCE: Final[tuple[Kind, ...]] = ("last", "periodic", "manual", "found", "exception", "best", "published")
+PREFERENCE: Final[tuple[Kind, ...]] = (
+    "last",
+    "periodic",
+    "manual",
+    "found",
+    "exception",
+    "best",
+    "published",
+    "delivered",
+)
+NOT_FOR_RESUMING: Final[tuple[Kind, ...]] = ("published", "delivered")
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
 _RUN = re.compile(r"[0-9a-f]{0,64}")
 STATE: Final = "state.pth"
@@ -133,7 +143,7 @@ class Manifest:
 
     def newest_first(self) -> list[Entry]:
         """Return the entries to resume from, best first; of two of one kind and iteration, the one saved last."""
-        latest_first = [entry for entry in self.entries[::-1] if entry.kind != "published"]
+        latest_first = [entry for entry in self.entries[::-1] if entry.kind not in NOT_FOR_RESUMING]
         return sorted(latest_first, key=resuming_order)
 
     def with_found(self, entries: Iterable[Entry]) -> Manifest:

@@ -18,6 +18,7 @@ from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
 
 from ignite_hooks.attach import attach_hooks
+from ignite_hooks.checkpoint.delivered import problem_of_choice
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.files import load_config
 from ignite_hooks.config.keys import OURS, is_ours
@@ -101,6 +102,10 @@ class BaseTrainer:
             # It follows from the sections of the trainer: a resumed run with another length has nothing to tell.
             hook.derived_settings = ("interval",)
             self.runner.register_hook(hook)
+        if (test := self.runner.hooks.get("test")) is not None and self.sections.test is not None:
+            problem = problem_of_choice(test.checkpoint, test.weights, self.runner.hooks)
+            if problem is not None:
+                raise ConfigError([Problem(f"evaluation.test.{problem[0]}", problem[1])], self._source)
 
     # -- what users call -------------------------------------------------------------------------------------
 
@@ -113,15 +118,17 @@ class BaseTrainer:
 
     def validate(self, name: str = "val") -> dict[str, Any]:
         """Evaluate now, and return what was measured."""
-        if name in ("val", "test") and getattr(self.data, name) is None and name not in self._evaluated():
-            message = f"the data set has no part {name!r}, and no hook evaluates one of this name"
-            raise ConfigError([Problem(name, message)], self._source)
+        self._must_evaluate(name)
         with self._deterministic():
             return self.runner.validate(name)
 
-    def test(self) -> dict[str, Any]:
-        """Evaluate the data for the test now, and return what was measured."""
-        return self.validate("test")
+    def test(
+        self, checkpoint: str | Path = "delivered", weights: Literal["raw", "ema"] | None = None
+    ) -> dict[str, Any]:
+        """Evaluate the data for the test now, and return what was measured; see `Runner.test`."""
+        self._must_evaluate("test")
+        with self._deterministic():
+            return self.runner.test(checkpoint, weights)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Let ``train`` continue from a checkpoint; ``"auto"`` takes the newest that is whole."""
@@ -148,6 +155,8 @@ class BaseTrainer:
             # Each process has another seed, so that they do not draw the same random numbers.
             manual_seed(sections.training.seed + rank())
         built = build(sections, self.device, problems)
+        if sections.test is not None and built.data is not None and built.data.test is None:
+            problems.append(Problem("evaluation.test", "the data set has no part 'test'"))
         if problems:
             masks = Masks(content)
             found = [*problems, *_problems_of_hooks({**content, **sections.own_classes}, problems)]
@@ -262,11 +271,18 @@ class BaseTrainer:
             yield build_hook({"type": "EvalHook", "name": "val", "save_best": False})
         if self.test_loader is not None and "test" not in evaluated:
             # At the end but within the run, so that its logs and its report have the results.
-            at_end = {"interval": self.sections.training.epochs, "save_best": False}
-            yield build_hook({"type": "EvalHook", "name": "test", **at_end})
+            at_end = {"interval": self.sections.training.epochs}
+            given = self.sections.test or {}
+            at_end = {} if {"interval", "every", "frequency", "by_epoch"} & given.keys() else at_end
+            yield build_hook({"type": "EvalHook", "name": "test", "save_best": False, **at_end, **given})
         if self.scheduler is not None:
             yield self._scheduling()
         yield LambdaHook(name="config", before_train=self._keep_config, on_error="warn")
+
+    def _must_evaluate(self, name: str) -> None:
+        if name in ("val", "test") and getattr(self.data, name) is None and name not in self._evaluated():
+            message = f"the data set has no part {name!r}, and no hook evaluates one of this name"
+            raise ConfigError([Problem(name, message)], self._source)
 
     def _evaluated(self) -> set[str | None]:
         """Return the names of the evaluations that hooks run."""

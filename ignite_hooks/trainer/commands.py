@@ -180,6 +180,12 @@ def _say_result(trainer: BaseTrainer) -> None:
     for name, record in runner.best.items():
         file = f": {runner.work_dir / record.file}" if record.file else ""
         lines.append(coloured(f"best {name} {record.score:.4f} in epoch {record.epoch}{file}", "green"))
+    delivered = runner.state.delivered
+    lines += (
+        []
+        if delivered is None
+        else [f"delivered: {delivered}" + (f": {runner.work_dir / delivered.file}" if delivered.file else "")]
+    )
     tested = {name: value for name, value in runner.metrics.items() if name.startswith("test_")}
     lines += [", ".join(f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items())]
     report = runner.work_dir / REPORT

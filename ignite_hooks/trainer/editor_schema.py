@@ -7,6 +7,7 @@ from typing import Any
 
 from ignite_hooks.config.json_schema import Schema, configuration_schema, definition_of
 from ignite_hooks.config.outline import outline
+from ignite_hooks.hooks.eval_hook import EvalHook
 from ignite_hooks.registry import Registry
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
 from ignite_hooks.trainer.sections import LENGTHS, OWN_OF_SCHEDULER, SUPPLIED, Evaluation, Training
@@ -33,6 +34,9 @@ def whole_schema() -> Schema:
     evaluation = _section(Evaluation, definitions)
     several = [{"type": "array", "items": metrics}, {"type": "object", "additionalProperties": metrics}]
     evaluation["properties"]["metrics"] = {"anyOf": [*several, {"type": "string"}, {"type": "null"}]}
+    test = definition_of("EvalHook", EvalHook, definitions, is_hook=True)
+    test["properties"] = {name: one for name, one in test["properties"].items() if name not in ("type", "name")}
+    evaluation["properties"]["test"] |= {"anyOf": [{**test, "required": []}, {"type": "null"}]}
     sections = {"training": _or_null(training), "evaluation": _or_null(evaluation)}
     definitions |= {f"section.{name}": section for name, section in sections.items()}
     strict = {name: {"$ref": f"#/$defs/section.{name}"} for name in sections}

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt
 from ignite_hooks.config.keys import OURS
 from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.errors import Problem
+from ignite_hooks.hooks.eval_hook import EvalHook
 from ignite_hooks.text import nearest, shown
 from ignite_hooks.trainer.components import Component, ComponentReader
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
@@ -64,9 +65,11 @@ class Evaluation:
 
     Args:
         metrics: Names, or a mapping of names to metrics; by default those usual for the task.
+        test: Settings of the EvalHook that tests at the end, such as checkpoint, weights or interval.
     """
 
     metrics: Any = None
+    test: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Sections:
     scheduler: Component | None
     criterion: Component | None
     metrics: Mapping[str, Any] | None
+    test: Mapping[str, Any] | None
+    """The settings of the hook that tests at the end; None if nothing is said of it."""
     effective: dict[str, Any]
     """The whole configuration with every default of the training in it."""
     notes: list[str]
@@ -116,6 +121,7 @@ def read_sections(
     training = _section(Training, content, "training", problems)
     training = _with_seed(training, content, problems)
     evaluation = _section(Evaluation, content, "evaluation", problems)
+    test = _test(evaluation.test, content, problems)
     for name in ("model", "dataset"):
         if content.get(name) is None:
             problems.append(Problem(name, f"missing: a trainer needs it, as {name}: {NOTHING_SAID[name]['type']}"))
@@ -135,7 +141,24 @@ def read_sections(
     effective = {name: value for name, value in effective.items() if value is not None and name != "seed"}
     metrics = _metrics(evaluation.metrics, reader, problems)
     own = _own_classes(content, reader)
-    return Sections(training, model, dataset, optimizer, scheduler, criterion, metrics, effective, notes, own)
+    return Sections(training, model, dataset, optimizer, scheduler, criterion, metrics, test, effective, notes, own)
+
+
+def _test(given: Mapping[str, Any] | None, content: Mapping[str, Any], problems: list[Problem]) -> Any:
+    """Check the settings of the hook that tests at the end; return those that are right."""
+    if given is None:
+        return None
+    place = "evaluation.test"
+    wrong = validate_settings(EvalHook, given, place)
+    if "name" in given:
+        wrong = [*wrong, Problem(f"{place}.name", "it is 'test': leave it out")]
+    defaults = content.get("default_hooks")
+    entries = [*(content.get("hooks") or ()), *(content.get("custom_hooks") or ())]
+    entries += list(defaults.values()) if isinstance(defaults, Mapping) else []
+    if any(isinstance(entry, Mapping) and entry.get("name") == "test" for entry in entries):
+        wrong = [*wrong, Problem(place, "a hook of the configuration is named 'test': give it these settings")]
+    problems += wrong
+    return None if wrong else given
 
 
 def _own_classes(content: Mapping[str, Any], reader: ComponentReader) -> dict[str, Any]:

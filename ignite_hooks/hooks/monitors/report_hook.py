@@ -223,7 +223,7 @@ class ReportHook(BaseHook):
     def _page(self, runner: Runner) -> RunPage:
         mask = runner.masks.text
         report: Report = runner.report()
-        timer = runner.get_service("timer")
+        timer, delivered = runner.get_service("timer"), runner.state.delivered
         figures = timer.figures() if self._state == "running" and hasattr(timer, "figures") else {}
         evaluating = {name for name, hook in runner.hooks.registered.items() if getattr(hook, "evaluates", None)}
         rows, again = self._tail.new() if self._tail is not None else ([], False)
@@ -247,7 +247,9 @@ class ReportHook(BaseHook):
             iteration=runner.iter,
             max_iters=runner.max_iters,
             resumed_from="" if runner.state.resumed_from is None else mask(str(runner.state.resumed_from)),
-            best=[BestScore(n, one.score, one.epoch, one.step, one.file) for n, one in runner.best.items()],
+            best=best_scores(runner),
+            delivered="" if delivered is None else mask(str(delivered)),
+            delivered_file=None if delivered is None else delivered.file,
             history=self._history,
             costs=list(costs_of(report, evaluating)),
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],
@@ -277,6 +279,14 @@ class ReportHook(BaseHook):
         folders = [runner.work_dir / "visualization", *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
         return self._pictures.newest(folders, runner.work_dir, self.pictures, self._history.since - 1)
+
+
+def best_scores(runner: Runner) -> list[BestScore]:
+    """Return the best score of each metric; that of the weights which are delivered comes first."""
+    delivered = runner.state.delivered
+    first = None if delivered is None else delivered.metric
+    found = [BestScore(name, one.score, one.epoch, one.step, one.file) for name, one in runner.best.items()]
+    return sorted(found, key=lambda one: one.metric != first)
 
 
 def loggers_of(runner: Runner) -> list[logging.Logger]:

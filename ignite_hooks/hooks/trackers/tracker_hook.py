@@ -122,8 +122,9 @@ class TrackerHook(BaseHook):
         """Write the metrics of an evaluator that the script has run over the training data."""
         self._write(measured, "train")
 
-    def after_save_checkpoint(self, path: Path | None = None) -> None:
-        self._saved = path
+    def after_save_checkpoint(self, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
+        if "delivered" not in checkpoint.get("meta", {}):
+            self._saved = path
 
     def on_exception(self) -> None:
         if self._writer is not None:
@@ -159,6 +160,8 @@ class TrackerHook(BaseHook):
     def _models(self, runner: Runner) -> list[Path]:
         """Return the files of the best checkpoints and of the last one."""
         best = [runner.work_dir / record.file for record in runner.best.values() if record.file]
+        delivered = runner.state.delivered
+        best += [runner.work_dir / delivered.file] if delivered is not None and delivered.file else []
         last = [] if self._saved is None else [self._saved]
         return [path for path in dict.fromkeys([*best, *last]) if path.exists()]
 
@@ -183,8 +186,9 @@ def write_histograms(place: Writer, model: Any, step: int) -> None:
 
 def summary_of(runner: Runner) -> str:
     """Return how the run ended, as text."""
-    state = runner.trainer_state
-    lines = [f"epochs: {state.epoch}", f"iterations: {state.iteration}"]
+    reached, state = runner.trainer_state, runner.state
+    lines = [f"epochs: {reached.epoch}", f"iterations: {reached.iteration}"]
     lines += [f"stopped: {runner.stop_reason}"] if runner.stop_reason else []
     lines += [f"best {name}: {record.score:.6g} at epoch {record.epoch}" for name, record in runner.best.items()]
+    lines += [f"delivered: {state.delivered.in_words}"] if state.delivered is not None else []
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
+from ignite_hooks.checkpoint.delivered import deliver
 from ignite_hooks.checkpoint.rng_state import preserve_rng
 from ignite_hooks.distributed.collectives import average, fail_on_all_ranks
 from ignite_hooks.errors import SettingError
@@ -16,9 +17,11 @@ from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.methods import at
+from ignite_hooks.plan.priority import AtEnd
 from ignite_hooks.plan.schedule import When, read_when
 from ignite_hooks.run.progress import planned_epochs
-from ignite_hooks.text import one_line
+from ignite_hooks.run.state import Delivered
+from ignite_hooks.text import counted, one_line
 
 if TYPE_CHECKING:
     from ignite_hooks.model.averages import Averages
@@ -66,6 +69,7 @@ class SWAHook(BaseHook):
 
     collective: ClassVar[bool] = True
     changes_training: ClassVar[bool] = True
+    delivers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.start_epoch, float) and self.start_epoch >= 1 and not self.start_epoch.is_integer():
@@ -159,9 +163,9 @@ class SWAHook(BaseHook):
             self._averages.swap_out()
             give(module, raw)
 
-    @at("after_train", order=0)
+    @at("after_train", order=AtEnd.RESTORE)
     def put_mean_into_model(self, runner: Runner) -> None:
-        """Put the mean into the model, after all other hooks: nothing is saved or evaluated later."""
+        """Put the mean into the model, after the last checkpoint; it is tested and saved then."""
         if self._averages is None or not self.state.taken or runner.state.aborting:
             return
         runner.checkpoints.wait_for_staging()
@@ -169,7 +173,9 @@ class SWAHook(BaseHook):
         self._raw_norms = copies_of(norms_of(module))
         self._averages.swap_in()
         give(module, self._norms)
-        runner.logger.info("the model has the mean of the weights of %d epochs", self.state.taken)
+        what = f"the mean of the weights of {counted(self.state.taken, 'epoch')}"
+        deliver(runner, Delivered(what, int(runner.trainer_state.epoch), runner.global_step))
+        runner.logger.info("the model has %s", what)
 
     def _begins_after(self, runner: Runner) -> int:
         """Return the number of epochs before the first that is averaged."""
