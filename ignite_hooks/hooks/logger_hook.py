@@ -20,9 +20,8 @@ from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
-from ignite_hooks.run.logger import LOGGER_NAME, SHARED, OwnLines
+from ignite_hooks.run.logger import LOGGER_NAME, SHARED, OwnLines, formatted
 from ignite_hooks.run.metrics import Evaluated, evaluated
-from ignite_hooks.terminal import ColouredLines, takes_colour
 from ignite_hooks.text import clock, columns, counted, number, padded
 from ignite_hooks.writers.console import evaluation_line, training_line
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ignite_hooks.run.runner import Runner
-
-LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
 
 
 @settings
@@ -197,22 +194,16 @@ class LoggerHook(BaseHook):
     def _open(self, runner: Runner) -> None:
         logger = logger_of(runner)
         if logger.name == LOGGER_NAME:
-            self._opened.enter_context(SHARED.heard(lambda: _formatted(logging.StreamHandler())))
+            self._opened.enter_context(SHARED.heard())
         folder = runner.work_dir / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         file = LogFile(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.log", encoding="utf-8", delay=True)
         own = OwnLines(getattr(runner.logger, "number", None))
         self._opened.enter_context(own.opened())
         file.addFilter(own)
-        logger.addHandler(_formatted(file))
+        logger.addHandler(formatted(file))
         self._opened.callback(file.close)
         self._opened.callback(logger.removeHandler, file)
-
-
-def _formatted(handler: logging.Handler) -> logging.Handler:
-    lines = ColouredLines if takes_colour(getattr(handler, "stream", None)) else logging.Formatter
-    handler.setFormatter(lines(LINE, "%Y-%m-%d %H:%M:%S"))
-    return handler
 
 
 class LogFile(logging.FileHandler):

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.secrets import MASKING
+from ignite_hooks.terminal import ColouredLines, takes_colour
 
 if TYPE_CHECKING:
     from ignite_hooks.writers.interface import Writer
 
 LOGGER_NAME = "ignite_hooks"
+LINE = "%(asctime)s  %(levelname)-7s  %(message)s"
 _NUMBERS = itertools.count(1)
 
 
@@ -95,7 +97,7 @@ class SharedLogger:
         self._undo = contextlib.ExitStack()
 
     @contextlib.contextmanager
-    def heard(self, make_console: Callable[[], logging.Handler]) -> Iterator[None]:
+    def heard(self, make_console: Callable[[], logging.Handler] | None = None) -> Iterator[None]:
         """Add a console and a level, unless there are any; the last run that logs takes them away."""
         with self._lock:
             self._users += 1
@@ -109,9 +111,9 @@ class SharedLogger:
                 if not self._users:
                     self._undo.close()
 
-    def _set_up(self, logger: logging.Logger, make_console: Callable[[], logging.Handler]) -> None:
+    def _set_up(self, logger: logging.Logger, make_console: Callable[[], logging.Handler] | None) -> None:
         if not is_heard(logger):
-            console = make_console()
+            console = formatted(logging.StreamHandler()) if make_console is None else make_console()
             logger.addHandler(console)
             self._undo.callback(console.close)
             self._undo.callback(logger.removeHandler, console)
@@ -121,6 +123,13 @@ class SharedLogger:
 
 
 SHARED = SharedLogger()
+
+
+def formatted(handler: logging.Handler) -> logging.Handler:
+    """Give a handler the form of our lines, in colours where its stream shows them."""
+    lines = ColouredLines if takes_colour(getattr(handler, "stream", None)) else logging.Formatter
+    handler.setFormatter(lines(LINE, "%Y-%m-%d %H:%M:%S"))
+    return handler
 
 
 def is_heard(logger: logging.Logger) -> bool:

@@ -33,6 +33,7 @@ from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.model.mapped_batches import call, predicted, prepare_batch
 from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.run.logger import SHARED
 from ignite_hooks.run.ranking import fresh_score
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
@@ -112,7 +113,8 @@ class BaseTrainer:
     def train(self) -> dict[str, float]:
         """Train to the end, and return the last value of every metric that is a number."""
         training = self.sections.training
-        with self._deterministic():
+        # Also where no hook opens a log: what hooks say of the run must reach somebody.
+        with self._deterministic(), SHARED.heard() if is_main_process() else contextlib.nullcontext():
             self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
         return {name: float(value) for name, value in self.runner.metrics.items() if is_number(value)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -188,6 +189,22 @@ def test_a_longer_run_has_the_schedule_of_its_new_length(
     assert rates(4, "parts", resume="auto") == pytest.approx(whole[6:])
     assert caplog.text.count("of the scheduler: ") == 1
     assert "settings" not in caplog.text, "it has just been applied, and nobody else set it"
+
+
+def test_what_hooks_say_is_heard_without_a_logger_hook(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    class Speaker(BaseHook):
+        def before_training(self, logger: Any) -> None:
+            logger.info("it begins")
+
+    trainer = BaseTrainer(config(training={"epochs": 1}, hooks=[]), work_dir=tmp_path)
+    trainer.register_hook(Speaker())
+    trainer.train()
+    assert "INFO     it begins" in capsys.readouterr().err
+    assert logging.getLogger("ignite_hooks").handlers == []
 
 
 def test_a_schedule_keeps_its_length_where_the_checkpoint_decides(
