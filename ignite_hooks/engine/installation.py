@@ -15,6 +15,7 @@ from ignite_hooks.checkpoint.delivered import Averaging, weights_in_model
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.engine.attachments import note_attached, note_detached
 from ignite_hooks.engine.continuing import has_been_done
+from ignite_hooks.engine.data_waits import DataWaits
 from ignite_hooks.engine.dispatch import Dispatcher
 from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
@@ -287,6 +288,10 @@ class Installation:
                 if not runner.state.running:
                     runner.writer.close()
                     runner.checkpoints.close()
+
+    def data_waits(self, clock: Callable[[], float]) -> DataWaits:
+        """Return what measures the wait for data in a few iterations now and then."""
+        return DataWaits(self.runner.trainer, clock)
 
     def stop(self, reason: str) -> None:
         """Ask for the end of the run after the current iteration."""

@@ -36,7 +36,7 @@ class LoggerHook(BaseHook):
     """Log losses, learning rates, speed and the results of evaluations.
 
     Times and the time left are those of the service ``timer``; without an IterTimerHook the hook measures the mean time
-    of an iteration itself, evaluations left out.
+    of an iteration itself, evaluations left out, and the wait for data in some of them: eight after each line.
 
     Lines go to stderr if the script has not set up logging; rank 0 also keeps them in ``logs`` of the work directory.
 
@@ -74,6 +74,7 @@ class LoggerHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._losses = LossReporter(self.when.iterations)
+        self._waits: Any = None
         self._pace, self._in_epoch = Pace(lambda: self.clock()), False
         self._opened = contextlib.ExitStack()
         self._began = 0.0
@@ -97,12 +98,14 @@ class LoggerHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         self._pace.begin(runner.global_step)
+        self._waits = runner.installation.data_waits(lambda: self.clock()) if self._is_main else None
 
-    def before_train_epoch(self, runner: Runner) -> None:
+    def before_train_epoch(self, runner: Runner, timer: Any = None) -> None:
         if self.by_epoch:
             self._losses.restart()
             self._pace.restart(runner.global_step)
         self._pace.resume()
+        self._measure_waits(timer)
 
     def after_train_iter(self, outputs: Any) -> None:
         self._losses.add(outputs)
@@ -151,6 +154,8 @@ class LoggerHook(BaseHook):
 
     def cleanup(self, runner: Runner) -> None:
         self._losses.end()
+        if self._waits is not None:
+            self._waits.stop()
         self._opened.close()
 
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
@@ -160,6 +165,9 @@ class LoggerHook(BaseHook):
             return
         remaining = iterations_left(runner.trainer_state, runner.state.length_offset)
         measured = self._pace.figures(runner.global_step, remaining)
+        if measured and self._waits is not None and (wait := self._waits.mean()) is not None:
+            measured["time/data"] = min(wait, measured["time/iter"])
+        self._measure_waits(timer)
         found = self._losses.report(runner, optimizer)
         if found is None:
             return
@@ -172,6 +180,10 @@ class LoggerHook(BaseHook):
         else:
             places = {"Iter": (found.step, runner.max_iters)}
         runner.logger.info(training_line(places, found.losses, found.rates, found.memory, figures))
+
+    def _measure_waits(self, timer: Any) -> None:
+        if self._waits is not None and not hasattr(timer, "figures"):
+            self._waits.measure(self.when.iterations)
 
     def _report(self, runner: Runner, kind: str) -> None:
         """Log the metrics of an engine at the end of its epoch."""

@@ -23,7 +23,7 @@ from tests.tools import echo_trainer
 
 OURS = logging.getLogger("ignite_hooks")
 LINE_OF_TRAINING = re.compile(r"(Epoch|Iter) +\d")
-MEASURED = re.compile(r"  time +[\d.]+ m?s(?=  eta|$)(  eta [\d:]+)?")
+MEASURED = re.compile(r"  time +[\d.]+ m?s(  data +[\d.]+ m?s)?(?=  eta|$)(  eta [\d:]+)?")
 """The figures that the hook measures itself, which differ from run to run."""
 
 
@@ -149,7 +149,7 @@ def test_the_figures_of_the_timer_are_shown(caplog: pytest.LogCaptureFixture, tm
     trainer = Engine(step)
     attach(trainer, tmp_path, timer, LoggerHook(interval=3, ignore_last=False))
     trainer.run([1.0] * 5000, epoch_length=4, max_epochs=1)
-    assert training_lines(caplog) == [
+    assert [line for line in caplog.messages if LINE_OF_TRAINING.match(line)] == [
         "Epoch 1/1 [3/4]  loss 1.0000  time  12.4 ms  data   0.0 ms  eta 0:00:00",
         "Epoch 1/1 [4/4]  loss 1.0000  time  12.4 ms  data   0.0 ms  eta 0:00:00",
     ]
@@ -172,10 +172,10 @@ def test_without_a_timer_time_and_time_left_are_measured(caplog: pytest.LogCaptu
     trainer.run([1.0] * 4, max_epochs=2)
     lines = [line for line in caplog.messages if LINE_OF_TRAINING.match(line)]
     assert [line.partition("  time ")[2] for line in lines] == [
-        "500.0 ms  eta 0:00:03",
-        "500.0 ms  eta 0:00:02",
-        "500.0 ms  eta 0:00:01",
-        "500.0 ms  eta 0:00:00",
+        "500.0 ms  data   0.0 ms  eta 0:00:03",
+        "500.0 ms  data   0.0 ms  eta 0:00:02",
+        "500.0 ms  data   0.0 ms  eta 0:00:01",
+        "500.0 ms  data   0.0 ms  eta 0:00:00",
     ], "neither evaluations nor the time between epochs count"
 
 
@@ -466,3 +466,26 @@ def test_lines_come_as_often_as_every_says(settings: dict[str, Any], steps: list
     tiny.trainer.run(tiny.data, max_epochs=3)
     assert [step for name, _, step in writer.scalars if name == "loss"] == steps
     runner.detach()
+
+
+@pytest.mark.parametrize("interval", [3, 20])
+def test_the_wait_for_data_needs_no_timer(interval: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+
+    def data() -> Iterator[int]:
+        for number in range(40):
+            now[0] += 0.002
+            yield number
+
+    def step(engine: Engine, batch: int) -> float:
+        now[0] += 0.01
+        return 0.5
+
+    hook, trainer = LoggerHook(interval=interval), Engine(step)
+    hook.clock = lambda: now[0]
+    attach(trainer, tmp_path, hook)
+    trainer.run(data(), epoch_length=40)
+    lines = [line for line in caplog.messages if LINE_OF_TRAINING.match(line)]
+    assert len(lines) == 40 // interval
+    assert all("time  12.0 ms  data   2.0 ms" in line for line in lines)
+    assert not trainer._event_handlers.get(Events.GET_BATCH_STARTED)
