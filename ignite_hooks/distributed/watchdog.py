@@ -16,14 +16,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank
+from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
 from ignite_hooks.distributed.connections import close_connections
+from ignite_hooks.distributed.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
     import psutil
 
 PERIOD = 0.2
-"""Seconds between two heartbeats, and between two checks of the other ranks."""
+"""Seconds between two checks of the other ranks."""
 
 GRACE = 0.8
 """Seconds that a process has to end by itself after another one has died."""
@@ -32,9 +33,6 @@ EXIT_CODE = 17
 
 NETWORK = "/proc/self/ns/net"
 """The network namespace of this process."""
-
-LEFT = "left "
-"""The prefix of the last message of a rank, which replaces its heartbeats."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ class Watchdog:
     """Send heartbeats and check those of the other ranks, in threads, for the time of a run.
 
     Heartbeats go through a separate store: they need no collective and no help of the training's thread. The store
-    holds only numbers and short texts, which are only shown.
+    holds only numbers and short texts, which are only shown. Rank 0 judges who is silent; every rank watches rank 0,
+    and the processes of its own machine.
 
     Args:
         limit: The seconds without a heartbeat after which a rank counts as hanging.
@@ -101,19 +100,22 @@ class Watchdog:
         self._store: Any = None
         self._sender: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
-        self._heartbeats: dict[int, int] = {}
-        self._rounds = 0
+        self._heartbeats: Heartbeats | None = None
+        self._suspects: dict[int, bool] = {}
+        """The ranks whose processes have ended, and whether the store was asked for their last words."""
+        self._wake = threading.Event()
         self._ports: set[int] = set()
         self._ended = threading.Event()
         self._found: str | None = None
         self._left: str | None = None
         """Which rank has left the run and lives on, and why."""
         self._told_at: dict[int, float] = {}
-        self._last_messages: dict[int, str] = {}
 
     def begin(self) -> None:
         """Exchange addresses and start the threads; all ranks have to call it."""
         server = _serve() if is_main_process() else None
+        if server is not None:
+            Heartbeats.prepare(server, world_size())
         mine = {"host": this_host(), "pid": os.getpid(), "port": server and server.port}
         mine["network"] = _link(NETWORK)
         gathered = all_gather({**mine, "address": _address()})
@@ -139,13 +141,14 @@ class Watchdog:
         if self._watcher is None:
             return
         self._ended.set()
+        self._wake.set()
         self._watcher.join()
         self._watcher = None
         if self._sender is not None:
             self._sender.join(PERIOD + GRACE)
             if not self._sender.is_alive():
-                self._leave_message(LEFT + ("" if error is None else f"{type(error).__name__}: {error}"[:300]))
-        self._store = self._sender = None
+                self._leave("" if error is None else f"{type(error).__name__}: {error}")
+        self._store = self._sender = self._heartbeats = None
 
     def explanation(self, seconds: float = 1.5) -> str | None:
         """Return which rank has died, if that explains a failure of this one; wait for it to show."""
@@ -165,73 +168,92 @@ class Watchdog:
             self._store = self._connect(first)
         if self._store is None:
             return
-        beats = 0
-        met: list[int] = []
-        while not self._ended.wait(PERIOD):
-            beats += 1
+        heartbeats = self._heartbeats = Heartbeats(self._store, rank(), len(self._peers) + 1, self._limit)
+        while True:
+            self._wake.wait(heartbeats.period)
+            self._wake.clear()
+            if self._ended.is_set():
+                return
+            asked = [number for number, answered in list(self._suspects.items()) if not answered]
             try:
-                self._store.set(_key(rank()), str(beats))
-                # Getting a key that does not exist would wait for it; one request gets all that exist.
-                met += [p.rank for p in self._peers if p.rank not in met and self._store.check([_key(p.rank)])]
-                heartbeats = self._store.multi_get([_key(number) for number in met]) if met else []
-                for number, message in zip(met, heartbeats, strict=True):
-                    self._receive(number, message)
+                heartbeats.round(asked)
             except (RuntimeError, ValueError):
                 # Rank 0, which holds the store, has ended. Processes of this machine can still be checked.
                 return
-            self._rounds = beats
-
-    def _receive(self, number: int, message: bytes) -> None:
-        if message.startswith(LEFT.encode()):
-            self._last_messages[number] = _shown(message.removeprefix(LEFT.encode()))
-        else:
-            self._heartbeats[number] = int(message)
+            self._suspects |= dict.fromkeys(asked, True)
 
     def _watch(self) -> None:
         last = time.monotonic()
-        rounds, seen = 0, dict(self._heartbeats)
-        silent = dict.fromkeys([peer.rank for peer in self._peers], 0.0)
+        rounds, waited = 0, 0.0
+        watched = [peer.rank for peer in self._peers if is_main_process() or peer.rank == 0]
+        seen: dict[int, str | None] = {}
+        silent = dict.fromkeys(watched, 0.0)
         while not self._ended.wait(PERIOD):
-            now = time.monotonic()
+            now, heartbeats = time.monotonic(), self._heartbeats
             # If this thread could not run for a while, heartbeats of others may have come meanwhile.
             passed, last = min(now - last, 2 * PERIOD), now
-            if self._rounds == rounds:
-                # No heartbeat has come at all: the store of rank 0 does not answer.
+            waited += passed
+            if heartbeats is None or heartbeats.rounds == rounds:
+                # Nothing has come at all. If that lasts, the store of rank 0 does not answer.
                 if self._depends_on_first_rank():
                     silent[0] += passed
             else:
-                rounds = self._rounds
+                # Where this rank waits for rank 0, the time was counted above.
+                more, waited, rounds = passed if 0 in silent else waited, 0.0, heartbeats.rounds
                 for number in silent:
-                    has_beaten = self._heartbeats.get(number) != seen.get(number)
-                    silent[number] = 0.0 if has_beaten else silent[number] + passed
-                seen = dict(self._heartbeats)
+                    has_beaten = heartbeats.beats.get(number) != seen.get(number)
+                    silent[number] = 0.0 if has_beaten else silent[number] + more
+                    seen[number] = heartbeats.beats.get(number)
             self._check_peers(silent)
             if self._found is not None:
-                self._give_up()
+                self._give_up(silent)
                 return
             self._stop_waiting_for_left(now)
 
+    def _is_connected(self) -> bool:
+        return self._store is not None and self._sender is not None and self._sender.is_alive()
+
     def _depends_on_first_rank(self) -> bool:
-        connected = self._store is not None and self._sender is not None and self._sender.is_alive()
-        return connected and not is_main_process()
+        return self._is_connected() and not is_main_process()
 
     def _check_peers(self, silent: Mapping[int, float] | None) -> None:
         for peer in self._peers:
-            message = self._last_messages.get(peer.rank)
+            message = self._message_of(peer)
             if message == "":  # it has ended well
                 continue
-            suffix = f"; its last message: {message}" if message else ""
             if peer.has_exited():
-                self._found = f"{peer} has died{suffix}"
-            elif silent is not None and silent[peer.rank] > self._limit:
-                self._found = f"{peer} has sent no heartbeat for {silent[peer.rank]:.0f} s{suffix}"
+                # What it said last may not have come yet.
+                message = self._last_words(peer) if message is None else message
+                if message != "":
+                    self._found = f"{peer} has died{_quoted(message)}"
+            elif silent is not None and (seconds := self._silence_of(peer, silent)) is not None:
+                self._found = f"{peer} has sent no heartbeat for {seconds} s{_quoted(message)}"
             if self._found is not None:
                 return
+
+    def _message_of(self, peer: Peer) -> str | None:
+        """Return what a rank said when it left the run; empty if without an error, None if it has not left."""
+        return None if self._heartbeats is None else self._heartbeats.messages.get(peer.rank)
+
+    def _last_words(self, peer: Peer) -> str | None:
+        """Ask the store what a rank has said, whose process has ended."""
+        until = time.monotonic() + GRACE
+        self._suspects.setdefault(peer.rank, False)
+        self._wake.set()
+        while not self._suspects[peer.rank] and self._is_connected() and time.monotonic() < until:
+            time.sleep(0.005)
+        return self._message_of(peer)
+
+    def _silence_of(self, peer: Peer, silent: Mapping[int, float]) -> str | None:
+        """Return the seconds for which a rank has been silent, if they are too many."""
+        if silent.get(peer.rank, 0.0) > self._limit:
+            return f"{silent[peer.rank]:.0f}"
+        return None if self._heartbeats is None else self._heartbeats.silent.get(peer.rank)
 
     def _stop_waiting_for_left(self, now: float) -> None:
         """Let collectives fail that wait for a rank that has failed, but whose process lives on."""
         for peer in self._peers:
-            message = self._last_messages.get(peer.rank)
+            message = self._message_of(peer)
             if not message or not peer.is_here or self._left is not None:
                 continue
             # This rank may be about to leave for the same reason.
@@ -239,10 +261,12 @@ class Watchdog:
                 self._left = f"{peer} has left the run: {message}"
                 close_connections(peer.pid, besides=self._ports)
 
-    def _give_up(self) -> None:
+    def _give_up(self, silent: Mapping[int, float]) -> None:
         """End this process, which would wait forever, unless it ends by itself."""
         self._logger.error("%s: this rank cannot go on without it", self._found)
-        if self._ended.wait(GRACE):
+        period = self._tell_silence(silent)
+        # Rank 0 takes the store along: all have to have heard of it.
+        if self._ended.wait(max(GRACE, 2 * period)):
             return
         self._write_stacks()
         self._logger.error("rank %d ends with exit code %d, as it is still waiting", rank(), EXIT_CODE)
@@ -263,10 +287,23 @@ class Watchdog:
         except OSError as error:
             self._logger.error("cannot write the stacks: %s", error)
 
-    def _leave_message(self, text: str) -> None:
-        if self._store is not None:
+    def _tell_silence(self, silent: Mapping[int, float]) -> float:
+        """Tell the other ranks who is silent, if this is rank 0; return the seconds in which they hear of it."""
+        heartbeats = self._heartbeats
+        if heartbeats is None or not is_main_process():
+            return 0.0
+        for number, seconds in silent.items():
+            if seconds > self._limit:
+                try:
+                    heartbeats.report_silent(number, seconds)
+                except RuntimeError as error:
+                    self._logger.debug("cannot reach the other ranks: %s", error)
+        return heartbeats.period
+
+    def _leave(self, message: str) -> None:
+        if self._heartbeats is not None:
             try:
-                self._store.set(_key(rank()), text)
+                self._heartbeats.leave(message)
             except RuntimeError as error:
                 self._logger.debug("cannot reach the other ranks: %s", error)
 
@@ -289,11 +326,6 @@ def _serve() -> Any:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=10))
-
-
-def _key(number: int) -> str:
-    """Return the key of the heartbeats of a rank."""
-    return f"rank/{number}"
 
 
 def _address() -> str:
@@ -336,5 +368,5 @@ def _link(path: str) -> str:
         return ""
 
 
-def _shown(message: bytes) -> str:
-    return message.decode("utf-8", "replace").partition("\n")[0][:300]
+def _quoted(message: str | None) -> str:
+    return f"; its last message: {message}" if message else ""
