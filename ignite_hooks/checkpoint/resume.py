@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,16 @@ from ignite_hooks.checkpoint.changed_settings import (
     refuse,
     scheduler_settings,
 )
-from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
+from ignite_hooks.checkpoint.find import find_checkpoint
 from ignite_hooks.checkpoint.left_out import missing_parts
+from ignite_hooks.checkpoint.newest import Search
 from ignite_hooks.checkpoint.script.state import holds_weights
-from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.distributed.launcher import restarted
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store.manifest import NOT_FOR_RESUMING, is_run_id, resuming_order
+from ignite_hooks.store.manifest import is_run_id
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
-    from ignite_hooks.store.interface import Store
-    from ignite_hooks.store.manifest import Entry
 
 
 def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
@@ -37,15 +35,22 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
         wanted: The path of the checkpoint, absolute or below the work directory; ``True`` or ``"auto"`` for the newest,
             ``"required"`` for the newest, which must exist.
     """
-    checkpoints, logger = runner.checkpoints, runner.logger
     # A path is never one of these words: a file called `required` is `./required`.
     if isinstance(wanted, bool) or (isinstance(wanted, str) and wanted in ("auto", "required")):
-        path = checkpoints.newest()
-        if path is None:
+        chosen = Search(runner).newest()
+        if chosen is None:
             _start_anew(runner, required=wanted == "required")
             return
+        try:
+            _resume_from(runner, chosen.path)
+        finally:
+            chosen.discard()
     else:
-        path = find_checkpoint(runner, wanted)
+        _resume_from(runner, find_checkpoint(runner, wanted))
+
+
+def _resume_from(runner: Runner, path: Path) -> None:
+    checkpoints, logger = runner.checkpoints, runner.logger
     mode, changes = checkpoints.resume_settings, list[Change | ScheduleChange]()
     today = runner.state.first_settings or optimizer_settings(runner.optimizer)
     schedulers = runner.state.first_schedulers
@@ -116,76 +121,3 @@ def doubts(state: Mapping[str, Any]) -> list[str]:
     if isinstance(iterated, list) and iterated:
         found.append(f"the script was drawing from {', '.join(map(str, iterated))} itself, which begins anew")
     return found
-
-
-def newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
-    """Return the newest intact checkpoint in the folders in which this run saves; rank 0 chooses for all."""
-    found = fail_on_all_ranks(lambda: str(_newest(runner, store) or "") if is_main_process() else "")
-    chosen = str(broadcast_object(found))
-    return Path(chosen) if chosen else None
-
-
-def _newest(runner: Runner, store: Callable[[Path], Store]) -> Path | None:
-    folders = checkpoint_folders(runner)
-    found: list[tuple[Entry, Path]] = []
-    listed: list[Entry] = []
-    errors: list[CheckpointError] = []
-    for place in map(store, folders):
-        try:
-            path = place.newest()
-        except CheckpointError as error:
-            errors.append(error)
-            continue
-        entries = place.entries()
-        listed += entries
-        found += [(entry, path) for entry in entries if path and entry.name == path.name]
-    if errors and not found:
-        raise errors[0]
-    for unusable in errors:
-        runner.logger.warning("%s", unusable)
-    if not found:
-        return None
-    chosen, newest_path = min(found, key=lambda item: resuming_order(item[0]))
-    if chosen.kind == "best" and (exact := _newest_exact(runner, store, chosen, newest_path, folders)):
-        runner.logger.warning(
-            "%s is %d iterations further than %s, but was saved in the middle of the end of its epoch, and a resume "
-            "from it is approximate: name it to resume from it",
-            chosen.name,
-            chosen.iteration - exact[0].iteration,
-            exact[0].name,
-        )
-        chosen, newest_path = exact
-    for other in listed:
-        if other.kind == "exception" and other.iteration > chosen.iteration:
-            runner.logger.info(
-                "%s is %d iterations further than %s, but a failing run saved it: name it to resume from it",
-                other.name,
-                other.iteration - chosen.iteration,
-                chosen.name,
-            )
-    return newest_path
-
-
-def _newest_exact(
-    runner: Runner, store: Callable[[Path], Store], chosen: Entry, best: Path, folders: list[Path]
-) -> tuple[Entry, Path] | None:
-    """Return what is to be resumed from in place of a best file; None if that is exact or there is nothing else.
-
-    A best file is written when its metric is known, which may be before everything is done that ends its epoch.
-    """
-    try:
-        data = store(best.parent).load(best).get("data")
-    except CheckpointError:
-        return None
-    if not isinstance(data, dict) or data.get("doubt") is None:
-        return None
-    found = [(entry, folder) for folder in folders for entry in store(folder).entries()]
-    for entry, folder in sorted(found, key=lambda item: resuming_order(item[0])):
-        # Those before it have been looked at.
-        is_next = resuming_order(entry) > resuming_order(chosen)
-        if not is_next or entry.kind in ("best", "exception", *NOT_FOR_RESUMING):
-            continue
-        if (reason := store(folder).verify(entry)) is None:
-            return entry, folder / entry.name
-        runner.logger.warning("%s in %s cannot be used: %s", entry.name, folder, reason)
-    return None

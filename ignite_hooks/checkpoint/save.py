@@ -13,13 +13,15 @@ from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.changed_settings import ResumeSettings
 from ignite_hooks.checkpoint.data.position import PositionTracker
 from ignite_hooks.checkpoint.find import find_checkpoint
+from ignite_hooks.checkpoint.homes import Homes
 from ignite_hooks.checkpoint.left_out import LeftOut
+from ignite_hooks.checkpoint.machine_copies import of_first_rank
 from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
-from ignite_hooks.checkpoint.resume import newest, resume_run
+from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.checkpoint.script.state import ScriptState
-from ignite_hooks.distributed.collectives import broadcast_object, is_main_process, world_size
+from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
 from ignite_hooks.model.parts import each, parts_of
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ignite.engine import Engine
 
     from ignite_hooks.run.runner import Runner
-    from ignite_hooks.store.interface import Saving, Store
+    from ignite_hooks.store.interface import Retire, Saving, Store
     from ignite_hooks.store.manifest import Kind
 
 OnEnd = Callable[[CheckpointError | None], None]
@@ -75,6 +77,7 @@ class _Pending:
     state: dict[str, Any]
     path: Path
     saving: Saving | None = None
+    retire: Retire | None = None
     error: CheckpointError | None = None
 
     @property
@@ -101,6 +104,8 @@ class Checkpoints:
         self.make_store = make_store
         """Makes the store of a folder."""
         self._stores: dict[Path, Store] = {}
+        self.homes = Homes(runner, self.store)
+        """Where its checkpoints are kept."""
         self._pending: list[_Pending] = []
         self._staging: Saving | None = None
         self._copy_synchronously = False
@@ -147,13 +152,6 @@ class Checkpoints:
         store.run = self._runner.state.run_id
         return store
 
-    def open_folder(self, folder: Path, *, is_new_run: bool) -> None:
-        """Open a folder for writing; a new run moves earlier checkpoints aside."""
-        store = self.store(folder).open()
-        earlier = store.start_afresh() if is_new_run else None
-        if earlier is not None:
-            self._runner.logger.info("checkpoints of an earlier run are now in %s", earlier)
-
     def prepare(self, size: int) -> None:
         """Make memory for copies of a state of this size, beside the training, in the folders that are open."""
         for store in self._stores.values():
@@ -187,7 +185,9 @@ class Checkpoints:
         if self.left_out.known:
             state = self.left_out.plain(state)
         new = _Pending(request, state, (request.folder or runner.work_dir) / name)
-        if sharded or is_main_process():
+        if self.homes.has_copies(new.path.parent) and not sharded:
+            new.state = of_first_rank(runner, state)
+        if sharded or self.homes.writes(new.path.parent):
             try:
                 if sharded:
                     self._write_shards(new)
@@ -254,7 +254,7 @@ class Checkpoints:
             "iteration": state["meta"]["iter"],
             "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
         }
-        retire = retired_by(request.rules, {new.path.name, *self._resumed_from()})
+        retire = new.retire = retired_by(request.rules, {new.path.name, *self._resumed_from()})
         return details if retire is None else {**details, "retire": retire}
 
     def _resumed_from(self) -> set[str]:
@@ -264,8 +264,10 @@ class Checkpoints:
     def retire(self, folder: Path, rules: Collection[RetentionRule]) -> None:
         """Delete what the rules delete, at the end of a run that saves no last checkpoint."""
         retire = retired_by(rules, self._resumed_from())
-        if retire is not None:
+        if retire is not None and self.homes.writes(folder):
             self.store(folder).open().retire(retire)
+            if folder in self.homes.mirrors:
+                self.homes.mirrors[folder].retire(retire)
 
     def publish(self, folder: Path, names: Collection[str], keys: Collection[str]) -> int:
         """Save slim copies of files, with a hash in their names; return how many failed.
@@ -292,6 +294,7 @@ class Checkpoints:
                     metrics=entry.metrics,
                     retire=retired_by([Replace("published", name)]),
                 )
+                self.homes.committed(path, None)
                 logger.info("published %s", path)
             except CheckpointError as error:
                 failed += 1
@@ -372,7 +375,7 @@ class Checkpoints:
                     # Perhaps the script changes weights by hand: one failure is enough to learn of it.
                     first.error, self._copy_synchronously = failure, True
             if not alone:
-                first.error = _agreed(first.error)
+                first.error = self.homes.agreed(first.path.parent, first.error)
             try:
                 self._report(first)
             except Exception as error:
@@ -387,6 +390,7 @@ class Checkpoints:
             runner.checkpoint = ended.state
             # A run that is killed continues from here: what was written before has to be in its files.
             runner.writer.flush()
+            self.homes.committed(ended.path, ended.retire)
             try:
                 self._runner.installation.call("after_save_checkpoint", {"checkpoint": ended.state, "path": ended.path})
             finally:
@@ -431,10 +435,6 @@ class Checkpoints:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
 
-    def newest(self) -> Path | None:
-        """Return the newest intact checkpoint in the folders in which this run saves."""
-        return newest(self._runner, self.store)
-
     def close(self) -> None:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""
         self.wait_for_staging()
@@ -442,9 +442,12 @@ class Checkpoints:
             for watch in self._step_watch:
                 watch.remove()
             self._step_watch, self._stepped_at = None, {}
-        for store in self._stores.values():
-            store.close()
-        self._stores.clear()
+        try:
+            self.homes.close()
+        finally:
+            for store in self._stores.values():
+                store.close()
+            self._stores.clear()
 
 
 def _state_of_run(runner: Runner, request: SaveRequest) -> dict[str, Any]:
@@ -455,11 +458,3 @@ def _state_of_run(runner: Runner, request: SaveRequest) -> dict[str, Any]:
     finally:
         runner.checkpoint = None
     return state
-
-
-def _agreed(error: CheckpointError | None) -> CheckpointError | None:
-    """Return rank 0's error of a save, on every rank."""
-    if world_size() == 1:
-        return error
-    said = broadcast_object(None if error is None else str(error))
-    return CheckpointError(f"rank 0: {said}") if said is not None and not is_main_process() else error

@@ -257,6 +257,12 @@ def checked_folder(value: Any, problems: list[Problem], place: str = "work_dir")
     if not _is_path(value):
         problems.append(Problem(place, f"the path of a folder is needed, not {shown(value)}"))
         return None
+    # A Path has lost one of the slashes of a URL.
+    if url := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", os.fspath(value)):
+        remote = f"{url[1]}://{url[2]}"
+        words = f"{remote} is no folder of this machine: give a local folder here, and CheckpointHook mirror: {remote}"
+        problems.append(Problem(place, words))
+        return None
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.findall(r"\$(?:\{[^}]*\}|\w+)", path):
         problems.append(Problem(place, f"{unset[0]} is not set: set this variable, or write the path without it"))

@@ -136,6 +136,22 @@ def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
             at += size
 
 
+def broadcast_bytes(part: bytearray, source: int) -> None:
+    """Set the bytes of every process to those of one rank; all have the same length."""
+    import torch
+
+    if world_size() == 1 or not part:
+        return
+    shared = torch.frombuffer(part, dtype=torch.uint8)
+    if _is_native():
+        torch.distributed.broadcast(shared, src=source, group=_group())
+        return
+    import ignite.distributed as idist
+
+    received: Any = idist.broadcast(shared.to(idist.device()), src=source)
+    shared.copy_(received.cpu())
+
+
 def _flat(tensors: Sequence[Tensor], dtype: Any) -> Tensor:
     import ignite.distributed as idist
     import torch

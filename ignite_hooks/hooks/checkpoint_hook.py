@@ -23,6 +23,7 @@ from ignite_hooks.run.best import among_best, is_better, rule_for
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
 from ignite_hooks.run.ranking import fresh_score, is_training_name, ranks_training
 from ignite_hooks.run.save_outcomes import SaveOutcomes
+from ignite_hooks.store.mirror.remote import mirror_of, why_no_mirror
 from ignite_hooks.store.names import check_name, file_word
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class CheckpointHook(BaseHook):
         when_busy: What a periodic checkpoint does that is due while earlier ones are still being written, so that it
             would hold the training: wait for them, or skip (it is left out, and the report lists it). The best and
             the last always wait.
+        mirror: A second home of the run, as s3://bucket/run or any other URL of fsspec: checkpoints, their manifest,
+            config.yaml, metrics.jsonl and what trackers know it by are copied there beside the training, files that
+            retention deletes are deleted there, and a run that is resumed on an empty disk fetches the newest that
+            verifies. Credentials come from the environment. s3:// needs the extra remote.
+        mirror_timeout: The seconds for which the end of a run waits for its mirror; at most 10 after a signal.
+        copies: With several machines, where checkpoints are kept: on the first one, or on each (per_machine), so that
+            any of them can go on. Machines that see one folder keep one copy; a sharded model needs a folder that all
+            machines see.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
 
@@ -93,6 +102,9 @@ class CheckpointHook(BaseHook):
     published_keys: str | list[str] | None = None
     async_save: bool = True
     when_busy: Literal["wait", "skip"] = "wait"
+    mirror: str | None = None
+    mirror_timeout: Annotated[float, Ge(0)] = 60.0
+    copies: Literal["first_machine", "per_machine"] = "first_machine"
     out_dir: Path | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
@@ -129,6 +141,8 @@ class CheckpointHook(BaseHook):
         if "save_best" in self.given and self.save_best and situation.complete and not evaluates:
             remedy = "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
             yield "save_best", f"nothing evaluates: {remedy}"
+        if self.mirror is not None and (problem := why_no_mirror(self.mirror)):
+            yield "mirror", problem
         for metric in self.ranked_metrics:
             try:
                 rule_for(metric, self.rule, setting="rule")
@@ -156,15 +170,24 @@ class CheckpointHook(BaseHook):
         is_new_run = runner.global_step == 0
         if is_new_run:
             self.state = CheckpointState()
-        if is_main_process():
-            # Here, so that an unwritable folder is found before training.
-            runner.checkpoints.open_folder(self._folder(runner), is_new_run=is_new_run and not runner.state.resume_from)
+        folder, homes = self._folder(runner), runner.checkpoints.homes
+        # Here, so that an unwritable folder is found before training.
+        homes.open(
+            folder,
+            is_new_run=is_new_run and not runner.state.resume_from,
+            per_machine=self.copies == "per_machine",
+        )
+        if self.mirror is not None and is_main_process():
+            homes.add_mirror(folder, mirror_of(self.mirror, runner.work_dir), self.mirror_timeout)
         # Also for the gradients that several iterations gather for one step.
         runner.checkpoints.watch_steps()
         of_training = [metric for metric in self.ranked_metrics if is_training_name(metric)]
         self._active_metrics = self.ranked_metrics if runner.evaluators else of_training
         if self.save_best and not self._active_metrics:
             runner.logger.info("save_best is off: nothing evaluates")
+
+    def before_train(self, runner: Runner) -> None:
+        runner.checkpoints.homes.begin_mirrors()
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
@@ -208,7 +231,7 @@ class CheckpointHook(BaseHook):
     def after_train(self, runner: Runner) -> None:
         if self.save_last or runner.state.save_at_end:
             self._save_last(runner)
-        elif runner.stop_reason is None and is_main_process():
+        elif runner.stop_reason is None:
             # A run that was stopped continues, perhaps from a file that a failure has left.
             runner.checkpoints.retire(self._folder(runner), self._outlived(runner))
 

@@ -196,12 +196,18 @@ class FolderStore:
         """Return why the content of this entry cannot be used, or None."""
         return why_unusable(self.folder / entry.name, entry)
 
-    def newest(self) -> Path | None:
-        """Return the newest checkpoint by iteration that verifies; None if nothing was ever saved."""
+    def candidates(self) -> list[Entry]:
+        """Return what may be resumed from, best first; raise an error where a damaged manifest hides it."""
         self._wait_for_saves()
         entries = self._manifest_with_found().newest_first()
         if not entries:
             self._fail_after_damage()
+        return entries
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint by iteration that verifies; None if nothing was ever saved."""
+        entries = self.candidates()
+        if not entries:
             return None
         reasons = []
         for entry in entries:
@@ -248,6 +254,15 @@ class FolderStore:
                 raise CheckpointError(f"cannot load {path}: {reason}")
             with open_regular(path / STATE) as file:
                 return read_state(file, path / STATE)
+
+    def accept(self, temporary: Path, entry: Entry) -> Path:
+        """Give a checkpoint that came from elsewhere, complete and verified, the name of its entry, and list it."""
+        self._check_open(f"save {entry.name}")
+        self._wait_for_saves()
+        with self._wrap_errors(f"save {entry.name}"):
+            self._place.check()
+            self._log.commit(temporary, entry)
+        return self.folder / entry.name
 
     def begin_folder(self, name: str) -> Path:
         """Make a temporary folder, which `commit_folder` gives this name and `drop_folder` removes."""

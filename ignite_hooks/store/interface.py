@@ -120,6 +120,9 @@ class Store(Protocol):
     def verify(self, entry: Entry) -> str | None:
         """Return why the content of this entry cannot be used, or None."""
 
+    def candidates(self) -> list[Entry]:
+        """Return what may be resumed from, best first; nothing of it is verified."""
+
     def newest(self) -> Path | None:
         """Return the newest checkpoint that verifies, or None if nothing was ever saved."""
 

@@ -142,9 +142,17 @@ class Manifest:
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def newest_first(self) -> list[Entry]:
-        """Return the entries to resume from, best first; of two of one kind and iteration, the one saved last."""
+        """Return the entries to resume from, best first; of two of one kind and iteration, the one saved last.
+
+        Only those of the run that saved last: another run may have left its files here.
+        """
         latest_first = [entry for entry in self.entries[::-1] if entry.kind not in NOT_FOR_RESUMING]
-        return sorted(latest_first, key=resuming_order)
+        return sorted((entry for entry in latest_first if entry.run in ("", self.run)), key=resuming_order)
+
+    @property
+    def run(self) -> str:
+        """The id of the run that saved last; empty if none of the files has an id."""
+        return next((entry.run for entry in reversed(self.entries) if entry.run), "")
 
     def with_found(self, entries: Iterable[Entry]) -> Manifest:
         """Return a manifest that lists these files too, as older than all others."""
@@ -174,6 +182,10 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Write the manifest; a reader finds the old one or this one, never a part."""
+        write_whole(folder / FILE_NAME, self.encode())
+
+    def encode(self) -> bytes:
+        """Return the content of its file."""
         content = {
             "format": FORMAT,
             "entries": [_to_json(entry) for entry in self.entries],
@@ -181,7 +193,7 @@ class Manifest:
             "deleting": [_to_json(entry) for entry in self.deleting],
         }
         content["checksum"] = _checksum(content)
-        write_whole(folder / FILE_NAME, json.dumps(content, indent=1, allow_nan=False).encode())
+        return json.dumps(content, indent=1, allow_nan=False).encode()
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
@@ -189,20 +201,35 @@ class Manifest:
         path = folder / FILE_NAME
         try:
             with open_regular(path) as file:
-                data = file.read(LARGEST_MANIFEST + 1)
-            if len(data) > LARGEST_MANIFEST:
-                raise ValueError(f"more than {LARGEST_MANIFEST} bytes")
-            return _from_json(json.loads(data, parse_constant=_refuse_constant))
+                return cls.decode(file.read(LARGEST_MANIFEST + 1), path)
         except FileNotFoundError:
             return cls()
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+
+    @classmethod
+    def decode(cls, data: bytes, path: object) -> Manifest:
+        """Return the manifest in the content of a file; raise an error that names its path if it cannot be trusted."""
+        try:
+            if len(data) > LARGEST_MANIFEST:
+                raise ValueError(f"more than {LARGEST_MANIFEST} bytes")
+            return _from_json(json.loads(data, parse_constant=_refuse_constant))
         except (ValueError, TypeError, OverflowError, RecursionError, CheckpointError) as error:
             raise DamagedManifestError(f"{path}: {error}") from error
 
 
 class DamagedManifestError(CheckpointError):
     """A manifest that is not ours, or was changed after it was written."""
+
+
+def entry_as_json(entry: Entry) -> dict[str, Any]:
+    """Return an entry as plain data."""
+    return _to_json(entry)
+
+
+def entry_from_json(content: Any) -> Entry:
+    """Return the entry in plain data; raise an error if it can be none."""
+    return _entry(content)
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:

@@ -129,9 +129,13 @@ class MemoryStore:
         """Return why the state of this entry cannot be used, or None."""
         return None if entry.name in self.states else "missing"
 
+    def candidates(self) -> list[Entry]:
+        """Return what may be resumed from, best first."""
+        return self._manifest.newest_first()
+
     def newest(self) -> Path | None:
         """Return the name of the newest state by iteration that is still there."""
-        entries = self._manifest.newest_first()
+        entries = self.candidates()
         usable = [entry for entry in entries if self.verify(entry) is None]
         if entries and not usable:
             raise CheckpointError(f"no checkpoint can be used: {len(entries)} missing")
