@@ -279,6 +279,20 @@ def explain(error: BaseException, folder: Path, needed: int = 0) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def not_deleted(saved: str | None, folder: Path) -> str:
+    """Return a description of the files that a save, or the end of a run, should have deleted."""
+    if saved is None:
+        return f"what is no longer needed in {folder}"
+    return f"{folder / saved} is saved, but what it replaces"
+
+
+def explain_files(names: list[str], temporary: Path) -> str:
+    """Return which files of a folder that is saved are too many, or cannot be seen."""
+    if all((temporary / name).exists() for name in names):
+        return f"{', '.join(names)} should not be in {temporary}"
+    return f"{', '.join(names)} cannot be seen by rank 0: all ranks need {temporary.parent} on the same disk"
+
+
 def _free(folder: Path) -> str:
     try:
         return f"{shutil.disk_usage(folder).free / MEGABYTE:.1f} MB"

@@ -24,8 +24,10 @@ from ignite_hooks.store.copies import copy_if_room
 from ignite_hooks.store.files import (
     discard,
     explain,
+    explain_files,
     make_folder,
     new_file,
+    not_deleted,
     open_regular,
     remove_temporary,
     sync_folder,
@@ -294,7 +296,7 @@ class FolderStore:
             entry = make_entry(name, *content_of(tuple(files)))
             entry = replace(entry, files=tuple(sorted(files, key=lambda file: file.name)))
             if strange := sorted({path.name for path in temporary.iterdir()} ^ {file.name for file in files}):
-                raise CheckpointError(f"cannot save {name}: {_explain_files(strange, temporary)}")
+                raise CheckpointError(f"cannot save {name}: {explain_files(strange, temporary)}")
             for file in files:
                 if (size := (temporary / file.name).stat().st_size) != file.size:
                     raise CheckpointError(f"cannot save {name}: {file.name} has {size} bytes, not {file.size}")
@@ -370,7 +372,7 @@ class FolderStore:
                 self._log.delete(going)
         except Exception:
             # Older files that stay do no harm.
-            logger.exception("%s could not be deleted", not_deleted(saved, self.folder))
+            logger.exception("%s could not be deleted", not_deleted(saved.name if saved else None, self.folder))
 
     def _current_manifest(self) -> Manifest:
         return self._log.manifest if self._lock.held else self._log.read()
@@ -419,19 +421,6 @@ def write_state(
     with new_file(path, algorithm) as file:
         write_archive(file, plain, image)
     return file.size, file.checksum
-
-
-def not_deleted(saved: Entry | None, folder: Path) -> str:
-    """Return a description of the files that a save, or the end of a run, should have deleted."""
-    if saved is None:
-        return f"what is no longer needed in {folder}"
-    return f"{folder / saved.name} is saved, but what it replaces"
-
-
-def _explain_files(names: list[str], temporary: Path) -> str:
-    if all((temporary / name).exists() for name in names):
-        return f"{', '.join(names)} should not be in {temporary}"
-    return f"{', '.join(names)} cannot be seen by rank 0: all ranks need {temporary.parent} on the same disk"
 
 
 def _entry_factory(
