@@ -27,7 +27,7 @@ demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small mod
 	$(RUN) -m ignite_hooks demo $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.installed-test  ## install what the tests need and run them on two cores; ARGS="-k name" to choose
+test: $(VENV)/.installed-test  ## install what the tests need and run them on all cores; ARGS="-k name" to choose
 	$(RUN) $(if $(ARGS),-m pytest -q $(ARGS),-m tests)
 
 .PHONY: load

@@ -1,36 +1,30 @@
-"""Runs all tests on two cores, in random order: slow ones, which mostly wait for child processes, beside the others."""
+"""Runs all tests in random order, shared by as many processes as keep the cores busy."""
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
-import tempfile
 
-SLOW = "slow or faults"
 SEED = "--randomly-seed="
-NO_TESTS = 5
-"""What pytest exits with where nothing was to be run."""
 
 
 def main() -> int:
-    """Run both halves in a random order; the output of the slow one comes after that of the other."""
+    """Run the tests; whatever process is done first takes tests from the others."""
     seed = next((each for each in sys.argv[1:] if each.startswith(SEED)), f"{SEED}{random.randrange(2**32)}")
     print(f"in random order; to repeat it: python -m tests {seed}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", seed, *sys.argv[1:]]
-    with tempfile.TemporaryFile() as output:
-        slow = subprocess.Popen([*command, "-m", SLOW], stdout=output, stderr=subprocess.STDOUT)
-        try:
-            quick = subprocess.run([*command, "-m", f"not ({SLOW})"], check=False).returncode
-            print(f"\nthe tests that are {SLOW}:\n", flush=True)
-            codes = {quick, slow.wait()}
-        finally:
-            slow.terminate()
-            slow.wait()
-        output.seek(0)
-        sys.stdout.buffer.write(output.read())
+    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", str(processes()), "--dist", "worksteal", seed]
+    # Child processes would compile the package again and again.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    code = subprocess.run([*command, *sys.argv[1:]], env=environment, check=False).returncode
     # A process that a signal has ended has a code below 0.
-    return 1 if codes - {0, NO_TESTS} else min(codes)
+    return max(code, 1) if code else 0
+
+
+def processes() -> int:
+    """Return one more than there are cores: tests that start processes or servers mostly wait."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 if __name__ == "__main__":
