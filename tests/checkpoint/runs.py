@@ -88,7 +88,8 @@ def script(
 def content(path: Path) -> dict[str, Any]:
     state = torch.load(path, weights_only=True)
     assert isinstance(state, dict)
-    del state["meta"]["time"], state["meta"]["run"]
+    del state["meta"]["time"]
+    state["meta"].pop("run", None)  # files of earlier formats have none
     return state
 
 
