@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ignite_hooks.run.best import rule_for
+from ignite_hooks.results.better import rule_for
 
 NEVER = 1_000_000_000
 """An interval that no run reaches."""

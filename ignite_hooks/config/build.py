@@ -25,7 +25,7 @@ from ignite_hooks.plan.methods import default_name
 from ignite_hooks.plan.priority import hook_priority
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.registry import HOOKS, without_scope
-from ignite_hooks.run.best import rule_for
+from ignite_hooks.results.better import rule_for
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.ranking import canonical
 from ignite_hooks.text import below, did_you_mean, one_line, setting_place, shown

@@ -13,7 +13,7 @@ from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.hook_problems import problems_of
 from ignite_hooks.plan.hook_settings import give
 from ignite_hooks.plan.methods import default_name, own_method
-from ignite_hooks.run.best import rule_for
+from ignite_hooks.results.better import rule_for
 from ignite_hooks.run.ranking import canonical
 from ignite_hooks.text import setting_place
 

@@ -19,7 +19,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, sett
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import among_best, is_better, rule_for
+from ignite_hooks.results.better import among_best, is_better, rule_for
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
 from ignite_hooks.run.ranking import fresh_score, is_training_name, ranks_training
 from ignite_hooks.run.save_outcomes import SaveOutcomes

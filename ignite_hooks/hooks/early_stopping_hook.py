@@ -16,7 +16,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import When
-from ignite_hooks.run.best import Rule, is_better, rule_for
+from ignite_hooks.results.better import Rule, is_better, rule_for
 from ignite_hooks.run.ranking import (
     best_record,
     fresh_score,

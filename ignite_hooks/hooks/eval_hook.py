@@ -34,7 +34,7 @@ from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import scheduled
-from ignite_hooks.run.best import rule_for
+from ignite_hooks.results.better import rule_for
 from ignite_hooks.run.ignite_metrics import make_metric, problem_of_metric
 from ignite_hooks.run.ranking import fresh_score, is_training_name, main_evaluator
 from ignite_hooks.run.services import KNOWN_SERVICES

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ignite_hooks.run.best import Rule, rule_for
+from ignite_hooks.results.better import Rule, rule_for
 from ignite_hooks.writers.interface import full_name
 
 MAX_POINTS = 320
