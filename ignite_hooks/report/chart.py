@@ -17,7 +17,13 @@ DECADES = 2.0
 """Losses that span more decades have a logarithmic scale."""
 
 
-def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] = (), label: str = "") -> Markup:
+def chart(
+    series: Sequence[Series],
+    last_step: int,
+    best: Sequence[Mark | None] = (),
+    label: str = "",
+    colours: Sequence[int] = (),
+) -> Markup:
     """Return a chart of lines over iterations; the range of values that one point stands for is shaded.
 
     Args:
@@ -25,7 +31,9 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
         last_step: End of the axis, the same for all charts of a page.
         best: Value to mark for each line, or None.
         label: Text for a reader who cannot see the chart.
+        colours: Number of the colour of each line; by default their order.
     """
+    chosen = colours or [number % COLOURS for number in range(len(series))]
     drawn = [one for one in series if one.points]
     if not drawn:
         nothing = tag("text", "no finite value", x=WIDTH / 2, y=HEIGHT / 2, text_anchor="middle")
@@ -52,13 +60,13 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
         tag("text", "iteration", x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end", class_="axis"),
     ]
     for number, one in enumerate(series):
-        colour = f"s{number % COLOURS}"
+        colour = f"s{chosen[number]}"
         if any(point.high > point.low for point in one.points):
             above = [f"{x(p.step):.1f},{y(p.high):.1f}" for p in one.points]
             below = [f"{x(p.step):.1f},{y(p.low):.1f}" for p in reversed(one.points)]
             parts.append(tag("polygon", points=" ".join(above + below), class_=f"band {colour}"))
     for number, one in enumerate(series):
-        colour = f"s{number % COLOURS}"
+        colour = f"s{chosen[number]}"
         line = " ".join(f"{x(p.step):.1f},{y(p.value):.1f}" for p in one.points)
         if len(one.points) > 1:
             parts.append(tag("polyline", points=line, class_=f"line {colour}"))
@@ -74,7 +82,7 @@ def chart(series: Sequence[Series], last_step: int, best: Sequence[Mark | None] 
         if mark is not None and series[number].points:
             hint = tag("title", f"best {series[number].name}: {value(mark.value)} at iteration {mark.step}")
             place = f"translate({x(mark.step):.1f} {y(mark.value):.1f})"
-            parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star s{number % COLOURS}"))
+            parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star s{chosen[number]}"))
     if scale.logarithmic:
         parts.append(tag("text", "log scale", x=LEFT + 4, y=HEIGHT - BOTTOM - 5, class_="axis"))
     return tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)

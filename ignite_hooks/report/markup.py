@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -86,21 +88,25 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri
 """Nothing is loaded and nothing runs, so markup that escaped the escaping could do no harm."""
 
 
-def document(title: str, body: Iterable[Any], refresh: int | None = None) -> str:
+def document(title: str, body: Iterable[Any], refresh: int | None = None, script: str = "") -> str:
     """Return a page that needs no other file.
 
     Args:
         title: Title of the window.
         body: Parts of its body.
         refresh: Seconds after which a browser reloads it.
+        script: A script of ours, which alone may run; nothing of a run is ever a part of it.
     """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"{POLICY}; script-src 'sha256-{digest}'" if script else POLICY
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
         *([tag("meta", http_equiv="refresh", content=refresh)] if refresh is not None else []),
         tag("title", title),
         tag("style", Markup(STYLE)),
     ]
-    whole = tag("html", tag("head", *head), "\n", tag("body", joined(body, "\n")), lang="en")
+    parts = [*body, tag("script", Markup(script))] if script else body
+    whole = tag("html", tag("head", *head), "\n", tag("body", joined(parts, "\n")), lang="en")
     return f"<!doctype html>\n{whole}\n"

@@ -75,6 +75,8 @@ svg .star { stroke: var(--card); stroke-width: 1; } svg.bar { height: 1.4rem; bo
 .legend li { display: flex; align-items: baseline; min-width: 0; overflow-wrap: anywhere; }
 .legend span { min-width: 0; } .legend .odd { color: var(--bad); }
 .key { flex: none; width: .75rem; height: .75rem; border-radius: 3px; margin-right: .4rem; }
+.runs .key { display: inline-block; } .runs th { cursor: pointer; }
+.killed { color: var(--bad); background: var(--bad-bg); }
 .wide { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; font-size: 14px; width: 100%; }
 th, td { text-align: left; padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line);

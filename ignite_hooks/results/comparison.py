@@ -59,16 +59,16 @@ class Comparison:
         row["epochs"] = str(run.result.epochs) if run.result is not None else ABSENT
         row["took"] = duration(run.result.seconds) if run.result is not None else ABSENT
         for metric in self.metrics:
-            best = run.best.get(metric)
-            row[f"best {metric}"] = ABSENT if best is None else _with_epoch(best.value, best.epoch)
-            last = self._last(run, metric)
-            row[f"last {metric}"] = ABSENT if last is None else number(last)
-        return {name: cell for name, cell in row.items() if self._is_told(name)}
+            best, last = self._best(run, metric), self._last(run, metric)
+            epoch = run.best[metric].epoch if metric in run.best else None
+            row[f"best {metric}"] = ABSENT if best is None else _with_epoch(best, epoch)
+            if metric in self._with_last:
+                row[f"last {metric}"] = ABSENT if last is None else number(last)
+        return row
 
-    def _is_told(self, column: str) -> bool:
-        kind, _, metric = column.partition(" ")
-        found = {"best": self._best, "last": self._last}.get(kind)
-        return found is None or not metric or any(found(run, metric) is not None for run in self.runs)
+    @cached_property
+    def _with_last(self) -> list[str]:
+        return [metric for metric in self.metrics if any(self._last(run, metric) is not None for run in self.runs)]
 
     @staticmethod
     def _best(run: RecordedRun, metric: str) -> float | None:
@@ -89,7 +89,8 @@ class Comparison:
         Args:
             what: A field of `RunResult`: ``configuration``, ``environment``, ``bits`` or ``plan``.
         """
-        flat = [dict(_flat(getattr(run.result, what) if run.result is not None else {})) for run in self.runs]
+        read = _calls if what == "plan" else _flat
+        flat = [dict(read(getattr(run.result, what) if run.result is not None else {})) for run in self.runs]
         rows = []
         for key in dict.fromkeys(key for values in flat for key in values):
             values = [values.get(key, ABSENT) for values in flat]
@@ -159,7 +160,7 @@ def is_resource(name: str) -> bool:
 
 
 def _with_epoch(value: float, epoch: int | None) -> str:
-    return number(value) if epoch is None else f"{number(value)} at {epoch}"
+    return number(value) if epoch is None else f"{number(value)} (epoch {epoch})"
 
 
 def _flat(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
@@ -179,8 +180,12 @@ def _flat(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _label(entry: Any, index: int) -> str:
-    if not isinstance(entry, Mapping):
-        return str(index)
-    if "point" in entry:
-        return f"{entry['point']} {entry.get('hook', '')}".strip()
-    return str(entry.get("name") or entry.get("type") or index)
+    return str((entry.get("name") or entry.get("type") or index) if isinstance(entry, Mapping) else index)
+
+
+def _calls(plan: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield how often and with which priority each hook is called at each point."""
+    point = ""
+    for row in plan:
+        point = str(row.get("point") or point)
+        yield f"{point}: {row.get('hook')}", f"{row.get('how often')}, priority {row.get('priority')}"

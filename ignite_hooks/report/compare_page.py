@@ -1,0 +1,120 @@
+"""The page that shows several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ignite_hooks.report.chart import chart
+from ignite_hooks.report.curves import CurveSet, Series
+from ignite_hooks.report.markup import Markup, document, joined, table, tag
+from ignite_hooks.report.style import COLOURS
+from ignite_hooks.results.comparison import Comparison
+
+MAX_LINES = 10
+"""Maximum number of runs in a chart: the best of them."""
+MAX_CHARTS = 24
+PARTS = (
+    ("configuration", "Configuration"),
+    ("environment", "Environment"),
+    ("bits", "What decides the bits"),
+    ("plan", "Plan"),
+)
+SORT = """
+document.querySelectorAll("table.runs th").forEach((head, column) => {
+  head.tabIndex = 0; head.setAttribute("role", "button");
+  const sort = () => {
+    const body = head.closest("table").tBodies[0], up = head.dataset.up !== "1";
+    const key = row => { const cell = row.cells[column], text = cell.querySelector("data")?.value ?? cell.textContent;
+      return /^[-+.0-9]/.test(text) ? parseFloat(text.replaceAll(",", "")) : text; };
+    const place = (a, b) => a === b ? 0 : typeof a === typeof b ? (a < b ? -1 : 1) : typeof a === "number" ? -1 : 1;
+    head.dataset.up = up ? "1" : "0";
+    [...body.rows].sort((a, b) => (up ? 1 : -1) * place(key(a), key(b))).forEach(row => body.append(row));
+  };
+  head.addEventListener("click", sort);
+  head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+});
+"""
+"""Sorts the table of runs by the column whose head is clicked; the page is whole without it."""
+
+
+def render_comparison(comparison: Comparison, curves: Sequence[CurveSet], sort: str | None = None) -> str:
+    """Return the page as HTML.
+
+    Args:
+        comparison: The runs.
+        curves: The numbers of each run, in the order of the runs.
+        sort: The metric by which the best run comes first.
+    """
+    order = list(range(len(comparison.runs))) if sort is None else comparison.order(sort)
+    parts = [
+        ("runs", "Runs", _runs(comparison, order, sort)),
+        ("curves", "Curves", _charts(comparison, curves, order)),
+        *((name, title, _differences(comparison, name, order)) for name, title in PARTS),
+    ]
+    shown = [(name, title, content) for name, title, content in parts if content]
+    links = [tag("a", title, href=f"#{name}") for name, title, _ in shown]
+    words = f"{len(order)} runs"
+    header = tag("header", tag("div", tag("h1", words), class_="title"), tag("nav", *links, aria_label="sections"))
+    sections = [tag("section", tag("h2", title), content, id=name) for name, title, content in shown]
+    return document(words, [header, tag("main", *sections)], script=SORT)
+
+
+def _runs(comparison: Comparison, order: Sequence[int], sort: str | None) -> Markup:
+    rows: list[dict[str, Any]] = [dict(row) for row in comparison.rows(sort)]
+    for row, index in zip(rows, order, strict=True):
+        key = tag("i", class_=f"key s{index % COLOURS}")
+        row["run"] = joined([key, row["run"]])
+        result = comparison.runs[index].result
+        row["took"] = tag("data", row["took"], value="" if result is None else f"{result.seconds:.3f}")
+        row["state"] = tag("span", row["state"], class_=f"pill {row['state']}")
+    numbers = [name for name in rows[0] if name not in ("run", "state")]
+    return table(rows, kind="runs", numbers=numbers)
+
+
+def _charts(comparison: Comparison, curves: Sequence[CurveSet], order: Sequence[int]) -> Markup | str:
+    learnt = [{one.name: one for group in each.learning().values() for one in group} for each in curves]
+    names = list(dict.fromkeys(name for each in learnt for name in each))
+    # Evaluations first; a number of one run alone says nothing about another.
+    names = [name for name in names if sum(name in each for each in learnt) > 1]
+    names.sort(key=lambda name: "/" not in name)
+    figures = [_chart(name, comparison, learnt, order) for name in names[:MAX_CHARTS]]
+    if not figures:
+        return ""
+    left_out = len(names) - len(figures)
+    more = tag("p", f"{left_out} more numbers are in metrics.jsonl of the runs.", class_="faint") if left_out else ""
+    return joined([tag("div", *figures, class_="charts"), more])
+
+
+def _chart(name: str, comparison: Comparison, learnt: Sequence[dict[str, Series]], order: Sequence[int]) -> Markup:
+    have = [index for index in order if name in learnt[index]]
+    greater = next((learnt[index][name].rule for index in have), None) == "greater"
+    best = [(learnt[index][name].best, index) for index in have]
+    ranked = sorted(
+        have,
+        key=lambda index: next(
+            (-mark.value if greater else mark.value for mark, at in best if at == index and mark), float("inf")
+        ),
+    )
+    drawn = sorted(ranked[:MAX_LINES], key=order.index)
+    lines = [_named(learnt[index][name], comparison.names[index]) for index in drawn]
+    colours = [index % COLOURS for index in drawn]
+    end = max(each.last.step for index in drawn if (each := learnt[index][name]).last)
+    legend = [
+        tag("li", tag("i", class_=f"key s{colour}"), tag("span", line.name))
+        for line, colour in zip(lines, colours, strict=True)
+    ]
+    if len(have) > len(drawn):
+        legend.append(tag("li", f"the best {len(drawn)} of {len(have)}"))
+    drawing = chart(lines, end, label=f"{name} of {len(lines)} runs over iterations", colours=colours)
+    return tag("figure", tag("h3", name), drawing, tag("ul", *legend, class_="legend"))
+
+
+def _named(series: Series, name: str) -> Series:
+    return Series(name, series.kind, points=series.points, last=series.last)
+
+
+def _differences(comparison: Comparison, what: str, order: Sequence[int]) -> Markup | str:
+    rows = comparison.differences(what)
+    names = ["", *(comparison.names[index] for index in order)]
+    return table([{name or "setting": row[name] for name in names} for row in rows], kind="notes") if rows else ""
