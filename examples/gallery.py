@@ -90,11 +90,13 @@ def digits(effort: float) -> dict[str, Any]:
         scores = model(images[1000:])
     worst = nn.functional.cross_entropy(scores, labels[1000:], reduction="none").argsort(descending=True)[:16]
     pictures = drawing.as_images(images[1000:][worst])
+    counts = torch.bincount(labels[1000:] * 10 + scores.argmax(1), minlength=100).view(10, 10)
     best = max(history["val_accuracy"], key=lambda point: point[1])
     return {
         "classification": drawing.classification(
             pictures, labels[1000:][worst], scores[worst], title="Digits", note="the worst of 797"
         ),
+        "confusion": drawing.confusion(counts, title="Digits"),
         "curves": drawing.curves(history, title="Digits", best={"val_accuracy": best}),
     }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ignite_hooks.drawing.boxes import Boxes, BoxStyle, draw_boxes
+    from ignite_hooks.drawing.confusion_matrix import confusion
     from ignite_hooks.drawing.explain import attention_maps, feature_maps, grad_cam, layer_cam, rollout, saliency
     from ignite_hooks.drawing.figures import attentions, classification, detections, features, heats, segmentations
     from ignite_hooks.drawing.heatmaps import heat, heat_over
@@ -41,6 +42,7 @@ _HOME = {
     "sheet": "layout",
     "attentions": "figures",
     "classification": "figures",
+    "confusion": "confusion_matrix",
     "detections": "figures",
     "features": "figures",
     "heats": "figures",
@@ -64,6 +66,7 @@ __all__ = [
     "attention_maps",
     "attentions",
     "classification",
+    "confusion",
     "curves",
     "detections",
     "draw_boxes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
@@ -33,6 +33,9 @@ MAX_LAYERS = 6
 @settings
 class _Pictures(BaseHook):
     """The common part of the three hooks of this file: when they draw, from which data, and where pictures go."""
+
+    draws_matrices: ClassVar[bool] = True
+    """Whether metrics that are confusion matrices are drawn after an evaluation."""
 
     interval: Annotated[int, Ge(1)] = 500
     draw_gt: bool = True
@@ -77,6 +80,17 @@ class _Pictures(BaseHook):
 
     after_test_iter = after_val_iter
 
+    def after_val_epoch(self, runner: Runner) -> None:
+        """Draw the metrics that are confusion matrices."""
+        if not self.draws_matrices or not is_main_process():
+            return
+        for name, counts in runner.evaluators[runner.state.evaluating or "val"].state.metrics.items():
+            shape: tuple[int, ...] = tuple(getattr(counts, "shape", ()))
+            if len(shape) == 2 and shape[0] == shape[1] > 1:
+                self._draw_matrix(runner, name, counts)
+
+    after_test_epoch = after_val_epoch
+
     def cleanup(self, runner: Runner) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -92,18 +106,31 @@ class _Pictures(BaseHook):
             return
         from ignite_hooks.drawing.samples import samples_of
 
-        if self._thread is None:
-            self._thread = self._start_thread(runner)
-            given = getattr(self, "class_names", None)
-            self._names = class_names_of(runner) if given is None else given
+        thread = self._opened(runner)
         samples = samples_of(batch, outputs, self.extract)
         if samples.problem:
-            self._thread.warn_nothing_to_draw(samples.problem)
+            thread.warn_nothing_to_draw(samples.problem)
         elif len(samples):
             step = runner.global_step
             title = f"{where}, iteration {step}, epoch {runner.trainer_state.epoch}"
             for name, paint in self._paintings(runner, samples, title):
-                self._thread.draw(f"{where}/{name}", step, paint, sample=f"{where} {step}")
+                thread.draw(f"{where}/{name}", step, paint, sample=f"{where} {step}")
+
+    def _draw_matrix(self, runner: Runner, name: str, counts: Any) -> None:
+        from ignite_hooks.drawing.confusion_matrix import confusion
+
+        step, where = runner.global_step, runner.state.evaluating or "val"
+        title = f"{name} of {where}, iteration {step}, epoch {runner.trainer_state.epoch}"
+        # A copy: Ignite goes on counting in the same tensor.
+        copied = counts.detach().cpu().clone() if hasattr(counts, "detach") else counts.copy()
+        self._opened(runner).draw(f"{where}/{name}", step, partial(confusion, copied, self._names, title=title))
+
+    def _opened(self, runner: Runner) -> DrawingThread:
+        if self._thread is None:
+            self._thread = self._start_thread(runner)
+            given = getattr(self, "class_names", None)
+            self._names = class_names_of(runner) if given is None else given
+        return self._thread
 
     def _start_thread(self, runner: Runner) -> DrawingThread:
         from ignite_hooks.drawing.thread import DrawingThread
@@ -152,6 +179,7 @@ class VisualizationHook(_Pictures):
     In evaluations the first batch is drawn, then one every ``interval`` batches. Predictions are taken from the
     outputs if these hold them, as ``(y_pred, y)`` or in a mapping; else the model runs once more, which changes
     nothing in it. A thread draws; the training waits only for the copy to the CPU and for these runs of the model.
+    A metric that is a confusion matrix is drawn after the evaluation.
 
     Args:
         interval: Number of iterations between two pictures.
@@ -336,6 +364,8 @@ class DetVisualizationHook(_Pictures):
     Saves: pictures in visualization.
     """
 
+    draws_matrices: ClassVar[bool] = False
+
     class_names: Sequence[str] | None = None
     palette: Sequence[Colour] | None = None
     bbox_color: Colour | None = None
@@ -372,6 +402,7 @@ class SegVisualizationHook(_Pictures):
     """Draw images with masks: the truth, the prediction, and where they differ.
 
     Masks are indices, one-hot planes or logits. In evaluations the first batch is drawn, then one every ``interval``.
+    A metric that is a confusion matrix is drawn after the evaluation.
 
     Args:
         interval: Number of iterations between two pictures.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.measure.losses import is_number
 from ignite_hooks.secrets import MASK, masked
 from ignite_hooks.terminal import coloured
 from ignite_hooks.text import below
@@ -187,7 +188,11 @@ def _say_result(trainer: BaseTrainer) -> None:
         else [f"delivered: {delivered}" + (f": {runner.work_dir / delivered.file}" if delivered.file else "")]
     )
     tested = {name: value for name, value in runner.metrics.items() if name.startswith("test_")}
-    lines += [", ".join(f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items())]
+    lines += [
+        ", ".join(
+            f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items() if is_number(value)
+        )
+    ]
     report = runner.work_dir / REPORT
     lines += [f"report: {report}" if report.exists() else f"files: {runner.work_dir}"]
     _say("\n".join(line for line in lines if line))

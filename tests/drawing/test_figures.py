@@ -100,8 +100,14 @@ def nothing() -> Picture:
     return drawing.sheet([], title="Nothing")
 
 
+def confusion_matrix() -> Picture:
+    counts = np.array([[41, 3, 0], [5, 12345, 2], [0, 0, 0]])
+    return drawing.confusion(counts, ["cat", "a name that is too long to stand there", "other"], title="Confusion")
+
+
 KINDS: list[Callable[[], Picture]] = [
     classification,
+    confusion_matrix,
     detection,
     segmentation,
     heat_maps,
@@ -145,6 +151,9 @@ EMPTY: list[tuple[str, Callable[[], Picture]]] = [
     ("true boxes alone", lambda: drawing.detections(shapes(1), [np.array([[1, 1, 9, 9]])], None)),
     ("an empty mask", lambda: drawing.segmentations(shapes(1), np.zeros((1, 48, 48)), np.zeros((1, 48, 48)))),
     ("all ignored", lambda: drawing.segmentations(shapes(1), np.full((1, 48, 48), 255), None)),
+    ("no classes", lambda: drawing.confusion(np.zeros((0, 0)))),
+    ("no samples", lambda: drawing.confusion(np.full((2, 2), np.nan))),
+    ("many classes", lambda: drawing.confusion(np.eye(60), [f"class {number}" for number in range(60)])),
     ("no maps", lambda: drawing.heats([], np.zeros((0, 4, 4)))),
     ("a map that is not a number", lambda: drawing.heats(shapes(1), np.full((1, 4, 4), np.nan))),
     ("no channels", lambda: drawing.features(np.zeros((0, 4, 4)), [])),
@@ -166,6 +175,7 @@ def test_every_empty_case_gives_a_picture(draw: Callable[[], Picture]) -> None:
         (lambda: drawing.classification(shapes(2), [1]), "2 images have answers of the shape"),
         (lambda: drawing.classification(shapes(2), None, [[0.1, 0.9]]), "2 images have 1 predictions"),
         (lambda: drawing.classification(shapes(1), np.zeros((1, 4, 4))), "use another hook for masks"),
+        (lambda: drawing.confusion(np.zeros((2, 3))), "a square of classes"),
         (lambda: drawing.segmentations(shapes(1), np.zeros((1, 5, 5))), "mask of 5 x 5 does not fit"),
     ],
 )

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
-from ignite.metrics import Accuracy
+from ignite.metrics import Accuracy, ConfusionMatrix
 from PIL import Image
 from torch import Tensor, nn
 
 from ignite_hooks import ConfigError, Runner, attach_hooks
 from ignite_hooks.drawing import explain
+from ignite_hooks.drawing.confusion_matrix import confusion
 from ignite_hooks.drawing.theme import MISSED, RIGHT, WRONG
 from ignite_hooks.hooks.visualization_hook import DetVisualizationHook, SegVisualizationHook, VisualizationHook
 from ignite_hooks.writers.memory import MemoryWriter
@@ -512,6 +513,25 @@ def test_names_of_classes_come_from_the_run_unless_the_hook_has_its_own(tmp_path
     assert np.array_equal(drawn(None, class_names=cats), expected)
     assert np.array_equal(drawn(cats, class_names=dogs), expected)
     assert not np.array_equal(drawn(None, class_names=dogs), expected)
+
+
+@pytest.mark.parametrize(("kind", "drawn"), [(VisualizationHook, True), (DetVisualizationHook, False)])
+def test_a_metric_that_is_a_confusion_matrix_is_drawn(kind: Any, drawn: bool, tmp_path: Path) -> None:
+    sink, model = MemoryWriter(), nn.Linear(4, 3)
+    evaluator = create_supervised_evaluator(model, {"confusion": ConfusionMatrix(3), "accuracy": Accuracy()})
+    config = {"hooks": [kind(interval=1), {"type": "EvalHook", "save_best": False}], "writers": [sink]}
+    services = {"evaluators": evaluator, "model": model, "val_loader": [(torch.rand(8, 4), torch.arange(8) % 3)]}
+    names = ["ant", "bee", "cat"]
+    trainer = Engine(lambda *_: 0.5)
+    runner = attach_hooks(trainer, config, work_dir=tmp_path, class_names=names, **services)
+    trainer.run([(torch.rand(2, 4), torch.zeros(2))])
+    counts = evaluator.state.metrics["confusion"]
+    pictures = [picture for name, picture, _ in sink.images if "confusion" in name]
+    assert [name for name, *_ in sink.images if "confusion" in name] == ["val/confusion"] * drawn
+    if drawn:
+        title = "confusion of val, iteration 1, epoch 1"
+        assert np.array_equal(pictures[0], confusion(counts, names, title=title))
+    assert runner.report().failures == {}
 
 
 def test_a_detector_returns_to_training_mode_after_predicting(tmp_path: Path) -> None:

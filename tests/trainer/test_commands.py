@@ -31,6 +31,14 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("small.yaml").write_text(SMALL)
 
 
+def test_a_metric_that_is_no_number_is_left_out_of_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = "evaluation.metrics=[accuracy, ConfusionMatrix]"
+    assert main(["train", "small.yaml", "--set", "training.epochs=1", "--set", matrix]) == 0
+    said = capsys.readouterr().out
+    assert "test accuracy 0." in said
+    assert "ConfusionMatrix" not in said
+
+
 def test_a_run_reports_its_best_and_resumes_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "small.yaml"]) == 0
     assert Path("work_dirs/small/config.yaml").is_file()

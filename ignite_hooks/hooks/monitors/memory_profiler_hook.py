@@ -55,7 +55,7 @@ class MemoryProfilerHook(BaseHook):
     def _reset(self) -> None:
         self._trends: dict[str, Trend] = {}
         self._is_above: dict[str, bool] = {}
-        self._recording = False
+        self._recording = self._described = False
 
     def before_run(self) -> None:
         self._reset()
@@ -95,6 +95,9 @@ class MemoryProfilerHook(BaseHook):
             if name in found:
                 self._trends.setdefault(name, Trend()).add(runner.global_step, found[name])
         runner.writer.write_scalars(found, runner.global_step, kind="system", epoch=int(runner.trainer.state.epoch))
+        if not self._described and (words := in_words(found)):
+            self._described = True
+            runner.logger.info("%s", words)
         runner.logger.info("Memory information %s", readings_line(found))
         self._warn(runner, found)
 
@@ -128,6 +131,27 @@ def cuda() -> Any:
     import torch
 
     return torch.cuda if torch.cuda.is_available() else None
+
+
+def in_words(found: Mapping[str, float]) -> str:
+    """Return sentences about the memory of the machine; an empty text where it was not measured.
+
+    Example:
+        >>> machine = {"available_mb": 246360, "used_mb": 9407, "percent": 4.4}
+        >>> swap = {"swap_free_mb": 5740, "swap_used_mb": 2452, "swap_percent": 29.9}
+        >>> in_words({f"memory/{name}": value for name, value in (machine | swap | {"process_mb": 5434}).items()})[:91]
+        'The system has 250 GB (246360 MB + 9407 MB) of memory and 8 GB (5740 MB + 2452 MB) of swap '
+    """
+    names = ("available_mb", "used_mb", "swap_free_mb", "swap_used_mb", "percent", "swap_percent", "process_mb")
+    if not all(f"memory/{name}" in found for name in names):
+        return ""
+    free, used, swap_free, swap_used, percent, swap_percent, process = (found[f"memory/{name}"] for name in names)
+    return (
+        f"The system has {(free + used) / 1024:.0f} GB ({free:.0f} MB + {used:.0f} MB) of memory and "
+        f"{(swap_free + swap_used) / 1024:.0f} GB ({swap_free:.0f} MB + {swap_used:.0f} MB) of swap memory in total. "
+        f"Currently {used:.0f} MB ({percent:.1f}%) of memory and {swap_used:.0f} MB ({swap_percent:.1f}%) of swap "
+        f"memory were consumed. And the current training process consumed {process:.0f} MB of memory."
+    )
 
 
 def readings_line(found: Mapping[str, float]) -> str:

@@ -56,6 +56,13 @@ def test_memory_is_written_at_its_interval_in_one_line(tmp_path: Path, caplog: p
     )
     assert len(lines) == 2
     assert re.fullmatch(expected, lines[0])
+    sentences = (
+        rf"The system has \d+ GB \({amount} \+ {amount}\) of memory and \d+ GB \({amount} \+ {amount}\) of swap "
+        rf"memory in total\. Currently {amount} \([\d.]+%\) of memory and {amount} \([\d.]+%\) of swap memory were "
+        rf"consumed\. And the current training process consumed {amount} of memory\."
+    )
+    described = [line for line in caplog.messages if re.fullmatch(sentences, line)]
+    assert described == [caplog.messages[caplog.messages.index(lines[0]) - 1]]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to look at")
