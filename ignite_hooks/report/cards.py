@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ignite_hooks.report.chart import value
-from ignite_hooks.report.curves import shares
-from ignite_hooks.report.data import RunPage, counted_if_any, nonfinite_lines, position
+from ignite_hooks.report.data import RunPage, counted_if_any, nonfinite_lines, position, shares
 from ignite_hooks.report.markup import Markup, escaped, joined, link, tag
-from ignite_hooks.text import calls, duration
+from ignite_hooks.text import calls, duration, percent
 
 
 def cards(page: RunPage) -> Markup:
@@ -46,11 +45,11 @@ def _best_card(page: RunPage) -> Markup:
 def _time_card(page: RunPage) -> Markup:
     took = f"{duration(page.seconds / page.iteration)} per iteration, all in all" if page.iteration else ""
     left = f"about {duration(page.left)} to go" if page.left is not None and page.state == "running" else ""
-    largest = max(shares(page.history), key=lambda part: part[1], default=None)
+    largest = max(shares(page), key=lambda part: part[1], default=None)
     mostly = ""
     if largest:
         name, share = largest
-        mostly = f"{name} {'take' if name == 'hooks' else 'takes'} {share:.0%} of an iteration"
+        mostly = f"{name} {'take' if name == 'hooks' else 'takes'} {percent(share)} of an iteration"
     return _card("Duration", duration(page.seconds), left or took, mostly)
 
 

@@ -182,7 +182,7 @@ def _grouped(series: Iterable[Series]) -> dict[str, list[Series]]:
     return groups
 
 
-def shares(history: CurveSet) -> Iterator[tuple[str, float]]:
+def logged_shares(history: CurveSet) -> Iterator[tuple[str, float]]:
     """Yield the share of each phase of an iteration, weighted by the length of the iterations."""
     long = history.series.get("time/iter", Series("time/iter"))
     weight = {point.step: point.value * point.size for point in long.points}

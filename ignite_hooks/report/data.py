@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.measure.losses import cuda_memory
-from ignite_hooks.report.curves import CurveSet, is_resource
+from ignite_hooks.report.curves import CurveSet, is_resource, logged_shares
 from ignite_hooks.report.pictures import PagePicture
 from ignite_hooks.results.outcome import State
 from ignite_hooks.text import counted, shown
@@ -85,6 +85,8 @@ class RunPage:
     """The weights that the run delivers, where they are not the last ones."""
     delivered_file: str | None = None
     history: CurveSet = field(default_factory=CurveSet)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """The share of each phase of an iteration, as the timer has measured them; empty if there is none."""
     costs: Sequence[HookCost] = ()
     """The most expensive first."""
     plan: Sequence[Mapping[str, str]] = ()
@@ -224,3 +226,9 @@ def position(epoch: int | None, step: int) -> str:
 def moment(at: float, *, day: bool = True) -> str:
     """Return a point in time as a clock shows it, with ``day`` after its date."""
     return time.strftime("%d %b %Y, %H:%M:%S" if day else "%H:%M:%S", time.localtime(at))
+
+
+def shares(page: RunPage) -> list[tuple[str, float]]:
+    """Return the share of each phase of an iteration: those of the timer, else those it has written to the log."""
+    found = page.shares or dict(logged_shares(page.history))
+    return [(name, share) for name, share in found.items() if share > 0]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ignite_hooks.report.chart import bar, chart, value
-from ignite_hooks.report.curves import CurveSet, Series, shares
-from ignite_hooks.report.data import LoggedWarning, RunPage, counted_if_any, moment, nonfinite_lines, position
+from ignite_hooks.report.curves import CurveSet, Series
+from ignite_hooks.report.data import LoggedWarning, RunPage, counted_if_any, moment, nonfinite_lines, position, shares
 from ignite_hooks.report.markup import Markup, facts, joined, link, table, tag
 from ignite_hooks.report.style import COLOURS
-from ignite_hooks.text import duration
+from ignite_hooks.text import duration, percent
 
 MAX_CHARTS = 48
 CHARTS_AT_ONCE = 12
@@ -124,7 +124,12 @@ def hook_costs(page: RunPage) -> Markup | str:
             }
         )
     whole = sum(one.total for one in page.costs)
-    summary = f"All of them took {duration(whole)}, {whole / page.seconds:.1%} of the run." if page.seconds else ""
+    inside = dict(shares(page)).get("hooks")
+    summary = f"All of them took {duration(whole)}, {whole / page.seconds:.1%} of the run" if page.seconds else ""
+    if summary and inside is not None:
+        # The run is more than its iterations.
+        summary += f", evaluations and the ends of epochs included; of an iteration hooks take {percent(inside)}"
+    summary += "." if summary else ""
     numbers = ("share of the run", "total", "calls", "mean", "99 % within", "longest")
     return joined([tag("p", summary, class_="faint"), table(rows, kind="costs", numbers=numbers)])
 
@@ -158,7 +163,7 @@ def pictures(page: RunPage) -> Markup | str:
 def resources(page: RunPage) -> Markup | str:
     """Return the parts of an iteration, the memory, the learning rate and the load of the machine."""
     parts: list[Markup] = []
-    found = list(shares(page.history))
+    found = shares(page)
     if found:
         parts += [tag("h3", "An iteration"), bar(found)]
     rates = page.history.rates()

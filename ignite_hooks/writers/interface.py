@@ -88,8 +88,10 @@ def full_name(name: str, kind: str) -> str:
     Example:
         >>> full_name("loss", "train"), full_name("loss", "val"), full_name("val_loss", "val")
         ('loss', 'val/loss', 'val_loss')
+        >>> full_name("memory/process_mb", "system")
+        'memory/process_mb'
     """
-    return name if kind == "train" or name.startswith((f"{kind}/", f"{kind}_")) else f"{kind}/{name}"
+    return name if kind in ("train", "system") or name.startswith((f"{kind}/", f"{kind}_")) else f"{kind}/{name}"
 
 
 def missing(module: str, extra: str | None = None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.report.curves import MAX_POINTS, CurveSet, Mark, Series, shares
+from ignite_hooks.report.curves import MAX_POINTS, CurveSet, Mark, Series, logged_shares
 
 
 def line(step: int, kind: str = "train", **scalars: Any) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def test_related_numbers_share_a_chart() -> None:
         "accuracy": ["val/accuracy"],
     }
     assert [series.name for series in history.rates()] == ["lr", "lr/head"]
-    assert list(history.resources()) == ["time/iter", "share/data", "system/cpu_percent"]
-    assert list(shares(history)) == [("data", 0.25)]
+    assert list(history.resources()) == ["time/iter", "share/data", "cpu_percent"]
+    assert list(logged_shares(history)) == [("data", 0.25)]
     assert [series.name for series in history.evaluated()] == ["val/loss", "val/accuracy"]
 
 
@@ -84,7 +84,7 @@ def test_shares_are_those_of_the_whole_run() -> None:
         long = step <= 500
         history.add([line(step, **{"time/iter": 0.3 if long else 0.1, "share/data": 0.8 if long else 0.0})])
         history.add([line(step, "train", **{"share/forward": 0.2 if long else 1.0, "share/hooks": 0.0})])
-    assert dict(shares(history)) == pytest.approx({"data": 0.6, "forward": 0.4}, abs=0.01)
+    assert dict(logged_shares(history)) == pytest.approx({"data": 0.6, "forward": 0.4}, abs=0.01)
 
 
 def test_throughput_is_a_resource_not_a_metric() -> None:

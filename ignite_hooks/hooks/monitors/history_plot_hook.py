@@ -12,8 +12,9 @@ from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.losses import LossReporter
+from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.run.imports import import_ahead
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class HistoryPlotHook(BaseHook):
     marked. The picture is one file that is replaced; in a notebook with ``show`` it is updated in place.
 
     Args:
-        interval: Number of iterations between two points of the training losses.
+        interval: Number of iterations between two points of the training losses, each the mean since the one before.
         metrics: Names to draw; by default everything that is one number.
         show: Whether to show the picture as well: inline in a notebook, in a window if there is a display.
         save: Whether to save the picture as a file.
@@ -65,9 +66,11 @@ class HistoryPlotHook(BaseHook):
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None
         self._drawn_at = -1
+        self._losses = LossReporter(self.when.iterations)
 
     def before_run(self, runner: Runner) -> None:
         self._drawn_at = -1
+        self._losses.begin(runner)
         if runner.global_step == 0:
             self.state = Curves()
         if is_main_process():
@@ -75,9 +78,24 @@ class HistoryPlotHook(BaseHook):
 
             import_ahead(NEEDED_BY_CURVES, self.name or type(self).__name__, runner.logger)
 
-    @scheduled
-    def after_train_iter(self, runner: Runner) -> None:
-        self._add(runner.loss_dict, runner.global_step)
+    def before_train_epoch(self) -> None:
+        self._losses.restart()
+
+    def after_train_iter(self, outputs: Any) -> None:
+        self._losses.add(outputs)
+
+    @at("after_train_iter", scheduled=True)
+    def add_losses(self, runner: Runner) -> None:
+        """Add the mean losses since the last point: those that lines and trackers have."""
+        if (found := self._losses.report(runner)) is not None:
+            self._add(found.losses, found.step)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        when = self.when
+        due = when.unit == "epoch" and when.due(runner.epoch + 1)
+        # Nothing else is added in an epoch that is shorter than the interval.
+        if due or (when.unit != "epoch" and self._losses.is_overdue(runner, when.unit == "iter")):
+            self.add_losses(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
         found = {
@@ -92,6 +110,7 @@ class HistoryPlotHook(BaseHook):
             self._draw(runner)
 
     def cleanup(self, runner: Runner) -> None:
+        self._losses.end()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.close(runner.writer.seconds_left)

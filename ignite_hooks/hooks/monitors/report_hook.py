@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Le
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.environment import environment_facts
+from ignite_hooks.measure.phases import phase_shares
 from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
@@ -251,6 +252,7 @@ class ReportHook(BaseHook):
             delivered="" if delivered is None else mask(str(delivered)),
             delivered_file=None if delivered is None else delivered.file,
             history=self._history,
+            shares=phase_shares(timer.seconds()) if hasattr(timer, "seconds") else {},
             costs=list(costs_of(report, evaluating)),
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],
             pictures=pictures,
