@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ignite_hooks.checkpoint.script.own_generators import is_generator
 from ignite_hooks.checkpoint.script.reachable import reach, worth_entering_in_script
+from ignite_hooks.checkpoint.script.variables import Variable, memory_of, own_modules, variables
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.trained import LooseWeights, OtherModule, drives_the_same, is_optimizer, tensors_of, weights_of
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 
     from ignite_hooks.run.runner import Runner
 
-Kind = Literal["stateful", "metric", "generator", "loader", "module"]
+Kind = Literal["stateful", "metric", "generator", "loader", "module", "variables"]
 
 STEP: Final = "trainer.step"
 """Where the step of the trainer is among the handlers."""
 
-LOCAL: tuple[Kind, ...] = ("metric", "generator", "loader")
+IGNITE_ATTRIBUTES = frozenset(("batch", "dataloader", "epoch", "epoch_length", "iteration", "max_epochs", "max_iters"))
+IGNITE_ATTRIBUTES |= {"metrics", "output", "scaler", "seed", "times"}
+"""What Ignite keeps in the state of an engine."""
+
+VARIABLES: Final = f"{STEP}.variables"
+"""The key of what the script keeps in variables."""
+
+LOCAL: tuple[Kind, ...] = ("metric", "generator", "loader", "variables")
 """What differs between ranks."""
 
 
@@ -94,6 +102,38 @@ def script_objects(runner: Runner) -> list[ScriptObject]:
             if is_generator(thing):
                 add("trainer.model", f"{type(thing).__name__}:{name}{attribute}", thing, "generator")
     return found
+
+
+def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Variable]:
+    """Return where the script keeps values: its step, its handlers, what these hold, its modules, the trainer's state.
+
+    Args:
+        runner: The run.
+        found: What is saved in another way.
+    """
+    roots: dict[str, Any] = {}
+    for handler in _handlers(runner):
+        for thing in (handler.function, *handler.others):
+            number = sum(place.partition("#")[0] == handler.place for place in roots)
+            roots[f"{handler.place}#{number}" if number else handler.place] = thing
+    saved = _saved_otherwise(runner) | {id(one.thing) for one in found if one.kind != "module"}
+    modules = {name: module for model in _all_models(runner, found) for name, module in own_modules(model)}
+    state = runner.trainer.state
+    ours = {*IGNITE_ATTRIBUTES, *runner.trainer.state_dict_user_keys}
+    return list(variables(roots, modules, {"trainer.state": state}, saved, ours))
+
+
+def _all_models(runner: Runner, found: Iterable[ScriptObject]) -> list[Any]:
+    return [*each(runner.model), *(one.thing.module for one in found if isinstance(one.thing, OtherModule))]
+
+
+def known_memory(runner: Runner, found: Iterable[ScriptObject]) -> set[int]:
+    """Return where the content is of the weights and buffers that are saved in another way."""
+    import torch
+
+    models = [model for model in _all_models(runner, found) if isinstance(model, torch.nn.Module)]
+    tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+    return {memory_of(tensor) for tensor in tensors} - {0}
 
 
 def _trained_in_step(runner: Runner, found: list[Any]) -> list[tuple[str, Any, Kind]]:

@@ -16,6 +16,9 @@ from ignite_hooks.store.plain import to_plain
 LONGEST_ORDER = 1_000_000
 """The most numbers of an order of the data, such as a list that a sampler shuffles in place, that are saved."""
 
+LONGEST_LIST = 100_000
+"""The most items of a list of a data set that are compared at each save."""
+
 SCALARS = (bool, int, float, str, type(None))
 _PARTS = ("sampler", "batch_sampler", "dataset", "collate_fn", "worker_init_fn")
 
@@ -32,8 +35,8 @@ class Holder(NamedTuple):
 class OwnState:
     """The state of the objects that make up some data, as far as it is known how to keep it.
 
-    Three kinds are kept: random generators, what ``state_dict`` returns, and counters: attributes that are numbers
-    or text and have changed since this object was made.
+    Three kinds are kept: random generators, what ``state_dict`` returns, and counters: attributes that are numbers,
+    text, lists of numbers or tensors and have changed since this object was made.
     """
 
     def __init__(self, data: object) -> None:
@@ -79,7 +82,7 @@ class OwnState:
             first = {name: value for name, value in self._first.get(place, {}).items() if name in names}
             for state in states if first else ():
                 counters = state.setdefault("counters", {})
-                before = {name: _kept(value, arranges=True) for name, value in first.items()}
+                before = {name: _kept(value) for name, value in first.items()}
                 counters[place] = {**before, **counters.get(place, {})}
 
     def unkept(self) -> list[str]:
@@ -96,14 +99,20 @@ class OwnState:
     def _counters(self, holder: Holder) -> dict[str, Any]:
         """Return the attributes that have changed, if all of them can be kept."""
         changed = self._changed(holder)
-        values = {name: _kept(vars(holder.thing)[name], holder.arranges) for name in changed}
+        values = {name: _kept(vars(holder.thing)[name]) for name in changed}
         return {} if any(value is _CANNOT for value in values.values()) else values
 
     def _changed(self, holder: Holder) -> list[str]:
         """Return the attributes that are progress: they have changed, and not by what is made once, when needed."""
         before, now = self._before.get(holder.place, {}), _marks(holder)
         changed = [name for name in now if name in before and before[name] != now[name]]
-        made_late = [name for name in changed if before[name] == ("is", None) or now[name][0] == "holds"]
+        # A list that was there from the start is content, one that is filled is perhaps a cache.
+        made_late = [
+            name
+            for name in changed
+            if before[name] in (("is", None), ("holds", 0))
+            or (now[name][0] == "holds" and not (type(vars(holder.thing)[name]) is list and before[name][1]))
+        ]
         counted = [name for name in changed if name not in made_late]
         if holder.arranges:
             return [name for name in changed if before[name] != ("is", None)]
@@ -182,7 +191,7 @@ def _holders_among(everything: Iterable[Reached]) -> list[Holder]:
         if type(attributes) is not dict or is_generator(thing) or GLOBALS in path:
             continue
         is_root = place in ("data", "loader")
-        if not is_of_library(thing) or (_is_stateful(thing) and not is_root):
+        if not is_of_library(thing) or isinstance(thing, Sampler) or (_is_stateful(thing) and not is_root):
             found.append(Holder(place, thing, is_root or place == "collate_fn" or isinstance(thing, Sampler)))
     return found
 
@@ -203,12 +212,16 @@ def _is_stateful(thing: object) -> bool:
 
 def _marks(holder: Holder) -> dict[str, tuple[str, Any]]:
     """Return for each attribute by what it is recognised as changed."""
+    import torch
+
     found: dict[str, tuple[str, Any]] = {}
     for name, value in list(vars(holder.thing).items()):
         if isinstance(value, SCALARS):
             found[name] = ("is", value)
+        elif isinstance(value, torch.Tensor):
+            found[name] = ("orders", _content(value, holder.arranges))
         elif isinstance(value, (list, tuple, set, dict)) or type(value).__name__ in ("ndarray", "deque"):
-            order = _order(value) if holder.arranges else None
+            order = _order(value) if holder.arranges or _chooses(value) else None
             found[name] = ("holds", len(value) if getattr(value, "shape", None) != () else 0)
             if order is not None:
                 found[name] = ("orders", hash(order))
@@ -217,13 +230,32 @@ def _marks(holder: Holder) -> dict[str, tuple[str, Any]]:
     return found
 
 
+def _content(tensor: Any, arranges: bool) -> Any:
+    """Return what tells whether a tensor has changed: of one that arranges the data, its numbers."""
+    if arranges and tensor.numel() <= LONGEST_ORDER and not tensor.is_meta:
+        return hash(tuple(tensor.detach().reshape(-1).tolist()))
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+def _chooses(value: Any) -> bool:
+    """Return whether a collection of a data set may be the numbers of its samples, and is short enough to look at."""
+    if type(value).__name__ == "ndarray":
+        return 0 < int(value.size) <= LONGEST_LIST
+    # One that is empty is filled later, as a cache is.
+    return type(value) is list and 0 < len(value) <= LONGEST_LIST
+
+
 def _first_values(holder: Holder) -> dict[str, Any]:
     """Return the attributes that can be kept as they are now; orders are copied."""
-    found = {}
+    import torch
+
+    found: dict[str, Any] = {}
     for name, value in list(vars(holder.thing).items()):
         if isinstance(value, SCALARS):
             found[name] = value
-        elif holder.arranges and _order(value) is not None:
+        elif holder.arranges and isinstance(value, torch.Tensor) and value.numel() <= LONGEST_ORDER:
+            found[name] = value.detach().clone()
+        elif (holder.arranges or _chooses(value)) and _order(value) is not None:
             found[name] = copy.copy(value)
     return found
 
@@ -240,24 +272,40 @@ def _order(value: Any) -> tuple[Any, ...] | None:
 _CANNOT = object()
 
 
-def _kept(value: Any, arranges: bool) -> Any:
+def _kept(value: Any) -> Any:
     """Return the plain form of an attribute that has changed, or that it cannot be kept."""
+    import torch
+
     if isinstance(value, SCALARS):
         return value
-    order = _order(value) if arranges else None
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone() if value.numel() <= LONGEST_ORDER else _CANNOT
+    order = _order(value)
     return _CANNOT if order is None else list(order)
 
 
 def _set_counters(thing: object, saved: Mapping[str, Any]) -> None:
+    import torch
+
     attributes = vars(thing)
     for name, value in saved.items():
-        if name not in attributes or not isinstance(value, (*SCALARS, list)):
+        if name not in attributes or not isinstance(value, (*SCALARS, list, torch.Tensor)):
             continue
         now: Any = attributes[name]
-        if not isinstance(value, list):
+        if isinstance(value, torch.Tensor):
+            # In place where that can be: others may hold the same tensor.
+            if isinstance(now, torch.Tensor) and now.shape == value.shape and not now.requires_grad:
+                now.copy_(value)
+            else:
+                attributes[name] = value.clone()
+        elif not isinstance(value, list):
             attributes[name] = value
         elif isinstance(now, tuple):
             attributes[name] = tuple(value)
+        elif type(now).__name__ == "ndarray" and len(now) != len(value):
+            import numpy
+
+            attributes[name] = numpy.array(value, dtype=now.dtype)
         else:
             # In place: others may hold the same list or array.
             now[:] = value

@@ -92,14 +92,18 @@ def _named_by(function: Any) -> Iterator[tuple[str, Any]]:
 
 def _globals_named_by(code: types.CodeType, variables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the globals that code names; functions of installed libraries are not searched."""
+    for name in global_names(code, variables):
+        yield f"{GLOBALS}.{name}", variables[name]
+
+
+def global_names(code: types.CodeType, variables: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the globals of a script that code names, and functions within it; none of a library."""
     if _is_library(str(variables.get("__name__", ""))):
         return
-    for name in code.co_names:
-        if name in variables:
-            yield f"{GLOBALS}.{name}", variables[name]
+    yield from (name for name in code.co_names if name in variables)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            yield from _globals_named_by(inner, variables)
+            yield from global_names(inner, variables)
 
 
 def _is_library(module: str) -> bool:

@@ -15,15 +15,19 @@ from ignite_hooks.checkpoint.script.metric_state import load_metric_state, metri
 from ignite_hooks.checkpoint.script.objects import (
     LOCAL,
     STEP,
+    VARIABLES,
     ScriptObject,
     hand_iterated,
     has_unknown_scheduler,
     in_words,
     is_reset_each_epoch,
+    known_memory,
     script_objects,
+    script_variables,
 )
 from ignite_hooks.checkpoint.script.own_generators import generator_state, set_generator_state
 from ignite_hooks.checkpoint.script.own_state import OwnState
+from ignite_hooks.checkpoint.script.variables import Values, named
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 
@@ -51,6 +55,7 @@ class ScriptState:
         self._runner_ref, self._left_out = weakref.ref(runner), left_out
         self._marks: dict[str, Mark] = {} if former is None else former._marks
         self._changed: set[str] = set() if former is None else former._changed
+        self._values: Values = Values() if former is None else former._values
         self._own: dict[str, OwnState] = {}
         self._saved: Mapping[str, Any] = {}
         self._missing: list[str] = []
@@ -60,6 +65,7 @@ class ScriptState:
         self._rates: list[dict[str, Any]] = []
         self._schedulers: list[dict[str, Any]] = []
         self._user: dict[str, Any] = {}
+        self._variables: Mapping[str, Any] = {}
         self._told: set[str] = set()
 
     @property
@@ -76,8 +82,11 @@ class ScriptState:
         Args:
             in_mid_epoch: Whether the epoch goes on: else metrics that begin anew with the next one are left out.
         """
-        runner, found, missing = self._runner, {}, []
-        for each_object in script_objects(runner):
+        runner, found, missing = self._runner, dict[str, Any](), list[str]()
+        objects = script_objects(runner)
+        if values := self._values.state(script_variables(runner, objects), known_memory(runner, objects)):
+            found[VARIABLES] = {"kind": "variables", "state": values}
+        for each_object in objects:
             key, thing, kind = each_object
             if kind == "metric" and not in_mid_epoch and is_reset_each_epoch(thing, runner.trainer):
                 continue
@@ -136,6 +145,7 @@ class ScriptState:
     def begin(self) -> None:
         """Note at the start of a run what changes from here on."""
         self._saved, self._path, self._in_mid_epoch, self._is_starting = {}, None, False, True
+        self._variables = {}
         self._unfit.clear()
         for found in script_objects(self._runner):
             if found.kind == "loader":
@@ -150,7 +160,8 @@ class ScriptState:
 
     def resume(self, state: Mapping[str, Any], path: Path) -> None:
         """Note to put back what was loaded once more when the run has started, and at its first batch."""
-        data, saved = state.get("data"), _objects_in(state)
+        data, saved = state.get("data"), dict(_objects_in(state))
+        self._variables = saved.pop(VARIABLES, {}).get("state", {})
         # As it is now: hooks, and settings that have changed, may have had their say since it was loaded.
         now = {
             found.key: {"kind": found.kind, "state": copy.deepcopy(self._state_of(found))}
@@ -166,11 +177,14 @@ class ScriptState:
             return
         runner, self._is_starting = self._runner, False
         found = script_objects(runner)
+        # What handlers have set at the start of the run is no progress.
+        self._values.begin(script_variables(runner, found))
         if has_unknown_scheduler(runner, found):
             self._tell("checkpoints do not hold the scheduler of this optimizer: pass scheduler=... to attach_hooks()")
         if self._path is None:
             return
         self._put_back(self._not_weights(), self._path)
+        self._put_back_variables(is_first=True)
         here = {each_object.key for each_object in found}
         for key in self._saved.keys() - here:
             self._tell(
@@ -198,6 +212,7 @@ class ScriptState:
         if self._path is not None and self._in_mid_epoch:
             runner = self._runner
             self._put_back(self._not_weights(), self._path)
+            self._put_back_variables()
             for group, rates in zip(param_groups(runner.optimizer), self._rates, strict=False):
                 _set_values(group, rates)
             for one, state in zip(_with_state(runner.scheduler), self._schedulers, strict=False):
@@ -205,6 +220,27 @@ class ScriptState:
             for key, value in self._user.items():
                 setattr(runner.trainer.state, key, value)
         self._saved, self._path, self._rates, self._schedulers, self._user = {}, None, [], [], {}
+        self._variables = {}
+
+    def _put_back_variables(self, *, is_first: bool = False) -> None:
+        """Put back what the script keeps in variables; say once what that was, and what could not be."""
+        values, unkept = self._variables.get("values", {}), self._variables.get("unkept", [])
+        if not values and not unkept:
+            return
+        runner = self._runner
+        gone = self._values.put_back(script_variables(runner, script_objects(runner)), values)
+        if not is_first or self._path is None:
+            return
+        name, kept = self._path.name, [place for place in values if place not in gone]
+        if kept:
+            runner.logger.info("variables of the script are as in %s: %s", name, named(kept))
+        if gone:
+            self._tell(f"{name} holds variables of the script that are not there now: {named(gone)}")
+        if unkept:
+            self._tell(
+                f"{name} does not hold {named(unkept)} of the script, which had changed: resuming is approximate; "
+                "give what keeps it state_dict() and load_state_dict(), and pass it to attach_hooks()"
+            )
 
     def _not_weights(self) -> dict[str, Any]:
         """Return what handlers of the script may have begun anew at the start: the weights are what they are."""

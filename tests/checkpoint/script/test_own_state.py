@@ -11,7 +11,8 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, Subset
+from ignite.engine import Events
+from torch.utils.data import DataLoader, Dataset, Sampler, Subset, WeightedRandomSampler
 
 from ignite_hooks.checkpoint.script.own_state import OwnState, restore_own
 from ignite_hooks.store import to_plain
@@ -289,3 +290,79 @@ def test_a_generator_of_another_kind_is_an_error() -> None:
     state = to_plain(OwnState(DataLoader(Plain(), 2, sampler=Python())).state())
     with pytest.raises(CheckpointError, match=r"generator sampler\.rng of the data: .* was saved, and today's is of"):
         restore_own(DataLoader(Plain(), 2, sampler=Numpy()), state)
+
+
+# -- what the script changes as it trains --------------------------------------------------------------------------
+
+
+class Chosen(Plain):
+    """A data set whose script chooses other samples as it trains."""
+
+    def __init__(self) -> None:
+        self.indices, self.array = list(range(10)), numpy.arange(10)
+        self.factors = torch.ones(10)
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.indices[index] + self.array[index] / 100 + self.factors[index])
+
+
+def weighted() -> Any:
+    return DataLoader(Plain(), 2, sampler=WeightedRandomSampler([1.0] * 10, 10))
+
+
+def weigh(loader: Any, epoch: int) -> None:
+    loader.sampler.weights[epoch] = 50.0
+
+
+def weigh_anew(loader: Any, epoch: int) -> None:
+    weights = loader.sampler.weights.clone()
+    weights[epoch] = 50.0
+    loader.sampler.weights = weights
+
+
+def choose(loader: Any, epoch: int) -> None:
+    loader.dataset.indices[epoch] = 9
+    loader.dataset.array[epoch] = 40
+    loader.dataset.factors.mul_(2)
+
+
+def choose_anew(loader: Any, epoch: int) -> None:
+    loader.dataset.indices = [(index * 3) % 10 for index in loader.dataset.indices]
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (weighted, weigh),
+        (weighted, weigh_anew),
+        (lambda: DataLoader(Chosen(), 2, shuffle=True), choose),
+        (lambda: DataLoader(Chosen(), 2, shuffle=True), choose_anew),
+    ],
+    ids=["weights", "other weights", "samples", "other samples"],
+)
+def test_data_that_a_script_changes_between_epochs_resumes_exactly(
+    make: Any, change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def extra(made: Any) -> None:
+        made.trainer.add_event_handler(
+            Events.EPOCH_COMPLETED, lambda: change(made.data, made.trainer.state.epoch % 10) and None
+        )
+
+    wanted = whole_run(make, extra=extra)
+    for at in (3, 5, 6, 9, 10):
+        assert run_in_parts(make, [at], extra=extra) == wanted, at
+    assert run_in_parts(make, [4, 7], extra=extra) == wanted
+    assert "approximate" not in caplog.text
+
+
+class Listed(Plain):
+    def __init__(self) -> None:
+        self.samples = [("a", 1), ("b", 2)]
+
+
+def test_content_of_a_data_set_that_changes_is_named() -> None:
+    data = DataLoader(Listed(), 2)
+    own = OwnState(data)
+    assert own.unkept() == []
+    data.dataset.samples.append(("c", 3))
+    assert own.unkept() == ["Listed.samples"]
