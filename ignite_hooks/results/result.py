@@ -64,7 +64,8 @@ class RunResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file: plain types, NaN and infinities as null."""
-        content = {"format": FORMAT, **_plain(dataclasses.asdict(self))}
+        # Not by asdict(), which copies what a configuration holds: a hook may have locks.
+        content = {"format": FORMAT, **{name: _plain(value) for name, value in vars(self).items()}}
         content["metrics"] = {name: _short(one) for name, one in content["metrics"].items()}
         content["best"] = {name: _short(one) for name, one in content["best"].items()}
         return content
@@ -86,6 +87,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Reached):
+        return _plain(vars(value))
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(item) for item in value]
     return str(value)

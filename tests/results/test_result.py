@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,10 @@ def test_each_entry_of_a_result_is_checked() -> None:
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"{name} is|metric"):
             from_json({**WHOLE.to_json(), name: value})
+
+
+def test_hooks_with_locks_in_a_configuration_do_not_prevent_a_result(tmp_path: Path) -> None:
+    RunResult("finished", configuration={"hooks": [threading.Lock()]}).write(tmp_path)
+    found = read_result(tmp_path)
+    assert found is not None
+    assert "lock" in str(found.configuration["hooks"])
