@@ -97,6 +97,12 @@ class ComponentReader:
         """
         if isinstance(wanted, str):
             wanted = {"type": wanted}
+        if _is_several(wanted):
+            several = f"several are given, and a run from a configuration has one {registry.kind}"
+            self._wrong(
+                place, f"{several}: train them in a script, with attach_hooks(..., {_word(registry)}={{'g': ...}})"
+            )
+            return None
         if not isinstance(wanted, Mapping):
             self._wrong(place, f"a mapping with 'type' is needed, the name of {_a(registry.kind)}, not {shown(wanted)}")
             return None
@@ -184,3 +190,18 @@ def _a(kind: str) -> str:
 def _some(registry: Registry) -> str:
     names = list(registry)
     return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
+
+
+def _is_several(wanted: Any) -> bool:
+    """Return whether an entry is a list or a mapping of entries, as a script may pass several models."""
+    entries = list(wanted.values()) if isinstance(wanted, Mapping) and "type" not in wanted else wanted
+    return (
+        isinstance(entries, (list, tuple))
+        and bool(entries)
+        and all(isinstance(one, Mapping) and "type" in one for one in entries)
+    )
+
+
+def _word(registry: Any) -> str:
+    """Return the keyword of `attach_hooks` for what a registry makes."""
+    return str(registry.kind).replace(" ", "_")

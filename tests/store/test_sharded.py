@@ -15,10 +15,10 @@ import ignite.distributed as idist
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from torch.utils.data import DataLoader, TensorDataset
 
-from ignite_hooks import BaseHook, CheckpointHook, EMAHook, EvalHook
+from ignite_hooks import BaseHook, CheckpointHook, EMAHook, EvalHook, attach_hooks
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore, Manifest
 from ignite_hooks.store import sharded as sharded_module
@@ -152,6 +152,46 @@ def both(work_dir: str) -> list[Any]:
 def test_a_resumed_run_ends_like_one_never_stopped(tmp_path: Path) -> None:
     for whole, parts in run_ranks(both, str(tmp_path)):
         assert whole == parts
+
+
+class Pair:
+    """Two sharded models, each with an optimizer."""
+
+    def __init__(self, work_dir: Path, **options: Any) -> None:
+        made = [Training(work_dir / f"unused {name}") for name in "gd"]
+        for one in made:
+            one.runner.detach()
+        self.models = dict(zip("gd", (one.model for one in made), strict=True))
+        self.optimizers = {name: torch.optim.AdamW(model.parameters(), lr=0.01) for name, model in self.models.items()}
+        self.x = made[0].x
+        self.trainer = Engine(self.step)
+        hooks = [EMAHook(warm_up=WARM_UP), CheckpointHook()]
+        attach_hooks(self.trainer, hooks, work_dir=work_dir, model=self.models, optimizer=self.optimizers, **options)
+
+    def step(self, engine: Engine, batch: Any) -> float:
+        loss = sum((model(self.x * batch).pow(2).mean() for model in self.models.values()), torch.zeros(()))
+        loss.backward()
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+            optimizer.zero_grad()
+        return float(loss.item())
+
+    def run(self, epochs: int) -> Any:
+        self.trainer.run([1.0, 0.5, 2.0], max_epochs=epochs)
+        return numbers_of({name: model.state_dict() for name, model in self.models.items()})
+
+
+def several_both(work_dir: str) -> list[Any]:
+    folder = Path(work_dir)
+    whole = Pair(folder / "whole").run(4)
+    Pair(folder / "parts").run(2)
+    return [whole, Pair(folder / "parts", resume="required").run(4)]
+
+
+def test_several_sharded_models_end_like_ones_never_stopped(tmp_path: Path) -> None:
+    for whole, parts in run_ranks(several_both, str(tmp_path)):
+        assert parts == whole
+    assert (tmp_path / "parts" / "last").is_dir()
 
 
 def damage(file: str) -> Callable[[Path], None]:

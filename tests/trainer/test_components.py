@@ -50,6 +50,16 @@ def test_a_name_or_a_mapping_names_a_part(wanted: Any) -> None:
     [
         (3, "model", "a mapping with 'type' is needed, the name of a model, not 3"),
         ({"hidden": [8]}, "model", "needs 'type', the name of a model: "),
+        (
+            [{"type": "mlp"}, {"type": "mlp"}],
+            "model",
+            "several are given, and a run from a configuration has one model",
+        ),
+        (
+            {"g": {"type": "mlp"}},
+            "model",
+            "several are given, and a run from a configuration has one model: train them",
+        ),
         ({"tpye": "mlp"}, "model", "; 'tpye' is not it"),
         ({"type": 3}, "model.type", "the name of a model is needed, not 3"),
         ("mlpp", "model.type", "did you mean"),
