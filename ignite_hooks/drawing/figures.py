@@ -14,6 +14,7 @@ from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
 from ignite_hooks.drawing.layout import MARK_WIDTH, Tile, fitted, sheet
+from ignite_hooks.drawing.samples import are_labels
 from ignite_hooks.drawing.theme import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
 
 NO_ANSWER = "not a number"
@@ -35,13 +36,16 @@ def classification(
 
     Args:
         images: The pictures.
-        truth: Class of each, or its one-hot row; numbers that are not whole are shown as they are.
+        truth: Class of each, or its one-hot row, or a row of zeros and ones for its labels; numbers that are not whole
+            are shown as they are.
         prediction: Logits or probabilities N x C, for a single class N or N x 1; or classes as whole numbers.
         class_names: Names of the classes.
         score_thr: A prediction with a lower probability gets a question mark.
         title: Line above the picture.
         note: Fainter line below the title.
     """
+    if truth is not None and are_labels(as_array(truth)):
+        return _labels(images, as_array(truth) > 0, prediction, class_names, title, note)
     true = None if truth is None else _answers(truth, len(images))
     answers, sure = None, None
     if prediction is not None:
@@ -70,6 +74,43 @@ def classification(
     seen = {tile.colour for tile in tiles}
     legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
     return sheet(tiles, title=title, note=note, legend=legend)
+
+
+def _labels(
+    images: Sequence[Picture],
+    true: NDArray[np.bool_],
+    prediction: Any,
+    class_names: Sequence[str] | None,
+    title: str,
+    note: str,
+) -> Picture:
+    """Draw images with all their predicted and true labels; blue if all agree."""
+    if len(true) < len(images):
+        raise ValueError(f"{len(images)} images have labels of the shape {true.shape}: each needs a row")
+    found = None if prediction is None else _chosen(as_array(prediction), true.shape[1])
+
+    def words(row: NDArray[np.bool_]) -> str:
+        return ", ".join(_named(index, class_names) for index in np.flatnonzero(row)) or "none"
+
+    tiles = []
+    for index, picture in enumerate(images):
+        picture = resized(picture)
+        room = max(picture.shape[1], SMALLEST_SIDE) - MARK_WIDTH
+        caption = [] if found is None else [fitted(words(found[index]), room)]
+        agree = found is not None and bool((found[index] == true[index]).all())
+        colour = None if found is None else RIGHT if agree else WRONG
+        tiles.append(Tile(picture, [*caption, fitted(f"true: {words(true[index])}", room)], colour))
+    seen = {tile.colour for tile in tiles}
+    legend = [(name, colour) for name, colour in (("right", RIGHT), ("wrong", WRONG)) if colour in seen]
+    return sheet(tiles, title=title, note=note, legend=legend)
+
+
+def _chosen(scores: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Return which labels are predicted: logits above 0, or probabilities above a half."""
+    if scores.ndim != 2 or scores.shape[1] != count:
+        raise ValueError(f"{count} labels have predictions of the shape {scores.shape}: each needs a score")
+    threshold = 0.5 if _are_probabilities(scores.astype(np.float64)) else 0.0
+    return np.asarray(scores > threshold)
 
 
 def decided(prediction: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.float64] | None]:

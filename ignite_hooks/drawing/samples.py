@@ -200,6 +200,18 @@ def cpu_copy(value: Any) -> Any:
     return value
 
 
+def are_labels(truth: Any) -> bool:
+    """Return whether rows of zeros and ones are labels, of which a sample has several or none; not one-hot classes.
+
+    Example:
+        >>> are_labels(np.array([[1, 0], [1, 1]])), are_labels(np.array([[1, 0], [0, 1]])), are_labels(np.array([1, 0]))
+        (True, False, False)
+    """
+    if truth.ndim != 2 or truth.shape[1] < 2 or not len(truth):
+        return False
+    return bool(((truth == 0) | (truth == 1)).all()) and bool((truth.sum(1) != 1).any())
+
+
 def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | Tensor | int:
     """Return the indices of the samples to draw, or ``count`` itself for the first ones.
 
@@ -222,6 +234,9 @@ def ranked(prediction: Any, truth: Any, by: str, count: int) -> Sequence[int] | 
     if not _is_array(truth):
         return count
     true = torch.as_tensor(truth).detach().to(scores.device)
+    if true.shape == scores.shape and are_labels(true):
+        wrong = functional.binary_cross_entropy_with_logits(scores.float(), true.float(), reduction="none").sum(1)
+        return wrong.nan_to_num(nan=math.inf).argsort(descending=True, stable=True)[:count]
     true = true.argmax(1) if true.ndim == 2 and true.shape[1] > 1 else true.reshape(-1)
     if len(true) != len(shares) or (true.is_floating_point() and bool((true != true.round()).any())):
         return count

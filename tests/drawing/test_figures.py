@@ -226,6 +226,18 @@ def test_a_prediction_that_is_not_a_number_is_wrong(monkeypatch: pytest.MonkeyPa
     assert said(np.array(scores), 3, ["cat", "dog"]) == ["not a number", "not a number", "cat (0.90)"]
 
 
+@pytest.mark.parametrize(
+    "scores", [[[2.0, -1, -1], [3, 3, -1], [-1, -1, -1]], [[0.9, 0.2, 0], [0.6, 0.7, 0.1], [0, 0, 0.4]]]
+)
+def test_all_labels_of_a_sample_are_named(scores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = np.array([[1.0, 0, 0], [1, 0, 1], [0, 0, 0]])
+    names = ["a", "b", "c"]
+    captions = captions_of(lambda: drawing.classification(shapes(3), truth, scores, class_names=names), monkeypatch)
+    assert captions == [(["a", "true: a"], RIGHT), (["a, b", "true: a, c"], WRONG), (["none", "true: none"], RIGHT)]
+    alone = captions_of(lambda: drawing.classification(shapes(3), truth, class_names=names), monkeypatch)
+    assert alone[1] == (["true: a, c"], None)
+
+
 @pytest.mark.parametrize("given", [[2.25, -0.5], [[2.25], [-0.5]]])
 def test_numbers_are_compared_with_numbers(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     captions = captions_of(lambda: drawing.classification(shapes(2), [2.5, 0.0], given), monkeypatch)

@@ -120,3 +120,9 @@ def test_worst_or_most_uncertain_samples_come_first_if_known(
 ) -> None:
     found = ranked(prediction, truth, by, 2)
     assert (found.tolist() if isinstance(found, torch.Tensor) else found) == expected
+
+
+def test_the_worst_labels_come_first() -> None:
+    scores = torch.tensor([[9.0, 9.0], [9.0, -9.0], [0.0, 0.0]])
+    truth = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    assert ranked(scores, truth, "worst", 3).tolist() == [1, 2, 0]  # type: ignore[union-attr]
