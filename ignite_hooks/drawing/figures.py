@@ -13,7 +13,7 @@ from ignite_hooks.drawing import masks as masking
 from ignite_hooks.drawing.boxes import FOUND_LEGEND, Boxes, BoxStyle, detection
 from ignite_hooks.drawing.heatmaps import heat, heat_over
 from ignite_hooks.drawing.images import Picture, as_array, resized, scale_of
-from ignite_hooks.drawing.layout import MARK_WIDTH, Tile, fitted, sheet
+from ignite_hooks.drawing.layout import MARK_WIDTH, Tile, fitted, full_rows, sheet
 from ignite_hooks.drawing.samples import are_labels
 from ignite_hooks.drawing.theme import PAPER, RIGHT, SMALLEST_SIDE, WRONG, font, name_of, readable
 
@@ -228,7 +228,7 @@ def detections(
         tiles.append(Tile(beside(sides), [words] if words else []))
     both = truth is not None and prediction is not None
     told_apart = both and style.palette is None and style.box_colour is None
-    columns = max(1, round(math.sqrt(len(tiles) / 2))) if both else None
+    columns = full_rows(len(tiles), round(math.sqrt(len(tiles) / 2))) if both else None
     note = note or (f"left: truth, right: prediction from a score of {score_thr:g}" if both else "")
     return sheet(tiles, title=title, note=note, columns=columns, legend=FOUND_LEGEND if told_apart else ())
 
@@ -312,7 +312,7 @@ def heats(
         picture = resized(picture)
         over = heat_over(picture, fitted_map(values, picture))
         tiles.append(Tile(beside([picture, over]), [captions[index]] if captions else []))
-    columns = max(1, round(math.sqrt(len(tiles) / 2)))
+    columns = full_rows(len(tiles), round(math.sqrt(len(tiles) / 2)))
     return sheet(tiles, title=title, note=note, columns=columns)
 
 

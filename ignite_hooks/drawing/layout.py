@@ -46,6 +46,18 @@ class Tile:
     colour: Colour | None = None
 
 
+def full_rows(tiles: int, columns: int) -> int:
+    """Return the number of columns, one more or one less where that leaves no row with gaps.
+
+    Example:
+        >>> full_rows(16, 3), full_rows(8, 3), full_rows(7, 3), full_rows(2, 1), full_rows(0, 0)
+        (4, 4, 3, 1, 1)
+    """
+    columns = max(1, columns)
+    near = [number for number in (columns, columns + 1, max(columns - 1, 2)) if tiles % number == 0]
+    return near[0] if near else columns
+
+
 def sheet(
     tiles: Sequence[Tile],
     *,
@@ -65,7 +77,7 @@ def sheet(
     """
     from PIL import Image, ImageDraw
 
-    columns = columns or max(1, math.ceil(math.sqrt(len(tiles))))
+    columns = columns or full_rows(len(tiles), math.ceil(math.sqrt(len(tiles))))
     shown = [tile.picture for tile in tiles]
     lines = max((len(tile.caption) for tile in tiles), default=0)
     frame = FRAME if any(tile.colour for tile in tiles) else 0

@@ -17,7 +17,7 @@ def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, flo
     from matplotlib.figure import Figure
 
     shown = {name: value for name, value in phases.items() if value > 0}
-    figure = Figure(figsize=(9, 1.9 + 0.3 * max(1, len(operators))), layout="constrained")
+    figure = Figure(figsize=(9, 1.9 + 0.3 * max(1, len(operators))), layout=_margins())
     above, below = figure.subplots(2, 1, height_ratios=[1.1, max(1, 0.35 * len(operators))])
     left = 0.0
     for name, value in shown.items():
@@ -35,7 +35,7 @@ def draw_profile(phases: Mapping[str, float], operators: Sequence[tuple[str, flo
     below.barh(range(len(names)), [value for _, value in operators], color=as_hex(BLUE))
     below.set_yticks(range(len(names)), names, fontsize=8)
     below.invert_yaxis()
-    below.set_title("the dearest operators, per iteration", loc="left", fontsize=10)
+    below.set_title("the slowest operators, per iteration", loc="left", fontsize=10)
     below.set_xlabel("ms", loc="right", fontsize=8)
     for axes in (above, below):
         axes.tick_params(labelsize=8)
@@ -50,6 +50,13 @@ def png(figure: Any) -> bytes:
     file = io.BytesIO()
     FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
     return file.getvalue()
+
+
+def _margins() -> Any:
+    """Return the layout of a figure whose titles and names keep away from its edges."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    return ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
 
 
 def _short(name: str) -> str:
@@ -84,7 +91,7 @@ def draw_gradient_flow(strengths: Mapping[str, tuple[float, float]], ratios: Map
     # Every bar is drawn, but a deep model has too many names to label them all.
     step = max(1, -(-len(names) // MAX_LABELS))
     width = min(14.0, 3.5 + 0.28 * len(names))
-    figure = Figure(figsize=(max(6.0, width), 6.4 if ratios else 4.2), layout="constrained")
+    figure = Figure(figsize=(max(6.0, width), 6.4 if ratios else 4.2), layout=_margins())
     rows = figure.subplots(2 if ratios else 1, 1, sharex=True, squeeze=False)[:, 0]
     above = rows[0]
     places = range(len(names))

@@ -6,6 +6,7 @@ import base64
 import gc
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Ge
@@ -126,6 +127,8 @@ class ProfilerHook(BaseHook):
         self._profile = Profile()
         self._phases = Phases()
         self._before: list[float] = []
+        self._after: list[list[float]] = []
+        """Seconds by phase after each iteration of a cycle."""
         self._is_reported = False
 
     @property
@@ -199,6 +202,7 @@ class ProfilerHook(BaseHook):
         self._phases.enter(DATA)
         if self._recording:
             self._recorded_iterations += 1
+            self._after.append(self._phases.seconds())
             self._remaining -= 1
         else:
             self._before = self._phases.seconds()
@@ -246,6 +250,7 @@ class ProfilerHook(BaseHook):
         # Without an epoch to warm up, the first iteration of the epoch is the warm-up.
         self._recording = stage == "active" and not (self.by_epoch and self._cycles.warmup == 0)
         self._recorded_iterations = 0
+        self._after.clear()
         loader = runner.trainer.state.dataloader
         self._profile.circumstances = circumstances_of(runner.data_batch, each(runner.optimizer), loader)
         self._profile.ranks = world_size()
@@ -284,13 +289,17 @@ class ProfilerHook(BaseHook):
 
     def _read(self, runner: Runner, profiler: Any, known: Collection[str], now: list[float]) -> None:
         seconds = {name: now[i] - self._before[i] for i, name in enumerate(NAMES) if name in known}
+        by_iteration = [
+            {name: end[i] - begin[i] for i, name in enumerate(NAMES) if name in known}
+            for begin, end in pairwise([self._before, *self._after])
+        ]
         operators, functions = read_events(profiler.events(), stacks=self.with_stack)
         if self.export_chrome_trace:
             path = runner.work_dir / FOLDER / f"trace_{len(self._profile.traces) + 1}.json.gz"
             path.parent.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(path))
             self._profile.traces.append(path.name)
-        self._profile.add(self._recorded_iterations, seconds, operators, functions)
+        self._profile.add(self._recorded_iterations, seconds, operators, functions, by_iteration)
         if self.on_trace_ready is not None:
             self.on_trace_ready(profiler)
 

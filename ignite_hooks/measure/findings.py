@@ -93,7 +93,7 @@ def profile_findings(profile: Profile) -> list[str]:
     """Return what stands out in a profile: phases, operators, functions and waits for the device."""
     if not profile.iterations or profile.total <= 0:
         return []
-    found = phase_findings(profile.seconds, profile.workers, profile.iterations, profile.ranks)
+    found = phase_findings(profile.usual, profile.workers, profile.iterations, profile.ranks)
     causes = known_causes(profile)
     found += causes.values()
     for operator in sorted(profile.operators.values(), key=lambda o: -o.time):

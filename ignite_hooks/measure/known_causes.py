@@ -47,7 +47,7 @@ def known_causes(profile: Profile) -> dict[str, str]:
             "each: deterministic algorithms fill every new tensor; "
             "torch.utils.deterministic.fill_uninitialized_memory = False turns this off"
         )
-    optimizer = profile.seconds.get("optimizer", 0.0)
+    optimizer = profile.usual.get("optimizer", 0.0)
     if known.foreach_off and is_much(optimizer):
         found["optimizer"] = (
             f"the optimizer takes {percent(optimizer / profile.total)} of the iteration with foreach=False, which "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import Any, Literal
 
 from ignite_hooks.measure import phases
@@ -113,6 +114,8 @@ class Profile:
     iterations: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by phase."""
+    each: list[dict[str, float]] = field(default_factory=list)
+    """Seconds by phase of each iteration, if known."""
     operators: dict[str, Operator] = field(default_factory=dict)
     functions: dict[str, Operator] = field(default_factory=dict)
     """Python functions, if call stacks were recorded."""
@@ -127,8 +130,10 @@ class Profile:
         seconds: Mapping[str, float],
         operators: Iterable[Operator],
         functions: Iterable[Operator] = (),
+        each: Iterable[Mapping[str, float]] = (),
     ) -> None:
         """Add what one cycle has recorded."""
+        self.each += [dict(one) for one in each]
         self.iterations += iterations
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
@@ -140,6 +145,17 @@ class Profile:
     def total(self) -> float:
         """Seconds of the recorded iterations."""
         return sum(self.seconds.values())
+
+    @property
+    def usual(self) -> dict[str, float]:
+        """Seconds by phase, if every iteration were like the middle one.
+
+        Where other programs take the processor, single iterations have a phase of many times its length, and nothing
+        in the training is to blame for it.
+        """
+        if not self.each:
+            return self.seconds
+        return {name: median(one.get(name, 0.0) for one in self.each) * self.iterations for name in self.seconds}
 
     @property
     def flops(self) -> int:

@@ -119,6 +119,7 @@ summary { cursor: pointer; font-weight: 600; margin: .8rem 0 .5rem; }
   main, header, footer { padding-left: .8rem; padding-right: .8rem; } .card, section { padding: .85rem; }
   .cards { grid-template-columns: 1fr; gap: .7rem; } .room { width: 3rem; }
   svg text { font-size: 12.5px; } dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
+  .profile td:first-child:not(.n) { min-width: 12rem; }
   .key { width: .7rem; height: .7rem; } table.best td { white-space: nowrap; }
   table.best td:first-child { white-space: normal; min-width: 6rem; } table.best { font-size: 13px; }
   table.best :is(td, th) { padding-right: .75rem; } }

@@ -48,3 +48,23 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     profile = seen(one=Operator("a<b>|c", 1, 0.9))
     parts = sections(profile, profile_findings(profile))
     assert "a<b>\\|c" in as_markdown("t", parts)
+
+
+def test_one_iteration_that_others_delay_is_no_finding() -> None:
+    """Another program had the processor: twice while data was loaded, once in a backward pass."""
+    usual = {"data": 0.001, "forward": 0.010, "backward": 0.020, "optimizer": 0.003}
+    iterations = [usual | {"data": 0.2}, usual, usual | {"backward": 0.4}, usual, usual | {"data": 0.1}, usual]
+    together = {name: sum(one[name] for one in iterations) for name in usual}
+    blamed, profile = Profile(workers=0), Profile(workers=0)
+    blamed.add(6, together, [])
+    profile.add(6, together, [], each=iterations)
+    assert [text.partition(" takes")[0] for text in profile_findings(blamed)] == ["data loading", "the backward pass"]
+    assert profile_findings(profile) == []
+    assert profile.seconds == together, "the table shows what was measured"
+
+
+def test_slow_loading_in_most_iterations_is_a_finding() -> None:
+    slow, quick = {"data": 0.02, "forward": 0.01}, {"data": 0.0, "forward": 0.01}
+    profile = Profile(workers=0)
+    profile.add(3, {"data": 0.04, "forward": 0.03}, [], each=[slow, quick, slow])
+    assert [text.partition(" takes")[0] for text in profile_findings(profile)] == ["data loading"]
