@@ -16,7 +16,7 @@ from ignite_hooks import attach_hooks
 
 LOOK = {
     "tensorboard": "tensorboard --logdir {folder}/tensorboard",
-    "mlflow": "mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db, with pip install 'ignite-hooks[mlflow-ui]'",
+    "mlflow": "mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db (pip install 'ignite-hooks[mlflow-ui]')",
     "wandb": "ignite-hooks send {folder}, once you have done `wandb login`",
     "clearml": "ignite-hooks send {folder}, once you have done `clearml-init`",
 }
