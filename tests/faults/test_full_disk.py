@@ -213,7 +213,7 @@ def test_the_run_ends_if_only_its_last_state_has_no_room(disk: Path, caplog: pyt
     @trainer.on(Events.ITERATION_STARTED(once=LAST))
     def fill(engine: Engine) -> None:
         runner.checkpoints.wait_until_finished()
-        Ballast(disk, free=0.5).drop_in(engine)
+        Ballast(disk, free=0.5).drop_in()
 
     train(trainer)
     assert len(reports(caplog)) == 1
