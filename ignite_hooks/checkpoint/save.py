@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ignite_hooks.checkpoint.capture import capture, steady_tensors
 from ignite_hooks.checkpoint.changed_settings import ResumeSettings
 from ignite_hooks.checkpoint.data.position import PositionTracker
+from ignite_hooks.checkpoint.data.skip import Skip
 from ignite_hooks.checkpoint.find import find_checkpoint
 from ignite_hooks.checkpoint.homes import Homes
 from ignite_hooks.checkpoint.left_out import LeftOut
@@ -118,6 +119,8 @@ class Checkpoints:
         """The state of what the script has attached itself."""
         self.position = PositionTracker(runner, trainer)
         """Where the run is in its data."""
+        self.skip: Skip = "auto"
+        """How a resumed run gets to its position in the data."""
         self.resume_settings = resume_settings
         """Which settings of the optimizer a resumed run has, where the configuration and the checkpoint differ."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from ignite_hooks.checkpoint.delivered import save_delivered
+from ignite_hooks.checkpoint.data.skip import Skip
 from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, RetentionRule
 from ignite_hooks.checkpoint.save import SaveRequest
 from ignite_hooks.distributed.collectives import is_main_process
@@ -79,6 +80,9 @@ class CheckpointHook(BaseHook):
         copies: With several machines, where checkpoints are kept: on the first one, or on each (per_machine), so that
             any of them can go on. Machines that see one folder keep one copy; a sharded model needs a folder that all
             machines see.
+        skip: How a resumed run gets to its place in the middle of an epoch. auto: by indices where that gives the same
+            batches and random numbers to the bit, else by reading the earlier batches again; index: always by indices,
+            although what workers draw differs; read: always by reading.
         out_dir: The folder, relative to the work directory, which is also the default.
         filename_tmpl: The names of periodic checkpoints, with {} for the epoch or iteration; iter_{}.pth by iteration.
 
@@ -105,6 +109,7 @@ class CheckpointHook(BaseHook):
     mirror: str | None = None
     mirror_timeout: Annotated[float, Ge(0)] = 60.0
     copies: Literal["first_machine", "per_machine"] = "first_machine"
+    skip: Skip = "auto"
     out_dir: Path | None = None
     filename_tmpl: str = "epoch_{}.pth"
     priority: PriorityLike = Priority.BELOW_NORMAL
@@ -167,6 +172,7 @@ class CheckpointHook(BaseHook):
     def before_run(self, runner: Runner) -> None:
         self._save_deferred_to_epoch_end = False
         self._outcomes = SaveOutcomes()
+        runner.checkpoints.skip = self.skip
         is_new_run = runner.global_step == 0
         if is_new_run:
             self.state = CheckpointState()

@@ -33,6 +33,12 @@ def loader_generators(parts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def keeps_its_position(data: object) -> bool:
+    """Return whether data has a state of its own that says where it is, as torchdata's StatefulDataLoader."""
+    # Looked up on the class: some objects answer for any name.
+    return all(callable(getattr(type(data), name, None)) for name in ("state_dict", "load_state_dict"))
+
+
 def is_stream(data: Any) -> bool:
     """Return whether data is a loader whose data set has no indices."""
     from torch.utils.data import IterableDataset

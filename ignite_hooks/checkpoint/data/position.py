@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.checkpoint.data.deterministic_engine import (
@@ -17,11 +16,20 @@ from ignite_hooks.checkpoint.data.deterministic_engine import (
     seed_of,
     skipped_batches,
 )
-from ignite_hooks.checkpoint.data.loader_parts import is_stream, loader_generators, loader_parts, order_of
+from ignite_hooks.checkpoint.data.loader_parts import order_of
+from ignite_hooks.checkpoint.data.origin import DataPosition, IteratorOrigin
 from ignite_hooks.checkpoint.data.position_format import check_position, doubts_about, kind_of, length_of
 from ignite_hooks.checkpoint.data.rest_of_epoch import Rest, counts_of, iterate_rest, length_offset, recount
+from ignite_hooks.checkpoint.data.skip import (
+    end_of,
+    ends_with_a_draw,
+    is_reused,
+    iterate_by_index,
+    iterate_by_state,
+    state_of_loader,
+)
 from ignite_hooks.checkpoint.rng_state import RngState, random_state, restore_rng, rng_state
-from ignite_hooks.checkpoint.script.own_state import OwnState, has_own_order
+from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.model.loader_workers import is_loader
 from ignite_hooks.model.wrapping import has_buffers
 from ignite_hooks.run.progress import Progress, progress_of
@@ -39,39 +47,6 @@ IN_ITERATION = "it was saved in the middle of an iteration"
 BEFORE_SCRIPT = "it was saved before the script's own handlers of the end of its epoch, such as a scheduler's step"
 IN_OTHER_DATA = "it was saved while data given by set_data was in use"
 _UNDER_WAY = ("GET_BATCH_STARTED", "GET_BATCH_COMPLETED", "DATALOADER_STOP_ITERATION", "ITERATION_STARTED")
-
-
-@dataclass
-class DataPosition:
-    """A position from which a run continues exactly, as long as no further iteration is finished."""
-
-    iteration: int
-    epoch: int
-    data: dict[str, Any]
-    random: Mapping[str, Any]
-
-    @property
-    def rng(self) -> RngState:
-        """The state of all generators at this position."""
-        found = {word: self.data[word] for word in ("generators", "epochs")}
-        return {"random": self.random, **found, "own": self.data.get("own", {})}
-
-
-@dataclass
-class IteratorOrigin:
-    """How the iterator that is in use was made: from which data, after which iteration, with which random state."""
-
-    data: object
-    iteration: int
-    rng: RngState
-    first: RngState | None = None
-    """The random state at its first batch, where handlers ran in between."""
-    sized: bool = True
-    """Whether Ignite knew the length of the epoch at that time."""
-    skipped: int = 0
-    """The number of batches that the engine skipped at once."""
-    rest: Rest | None = None
-    """What it began with, if it yields only the rest of an epoch."""
 
 
 class PositionTracker:
@@ -97,6 +72,8 @@ class PositionTracker:
         """The random state to continue with at the first batch of a resumed run."""
         self._rng_at_run_end: RngState | None = None
         self._failed = False
+        self._is_there = False
+        """Whether the iterator of a resumed run was made at its position."""
         self._own_state: tuple[object, OwnState] | None = None
         self._data_of_run: object = None
         """The data that was given to ``run()``."""
@@ -271,7 +248,8 @@ class PositionTracker:
         over = at == "epoch" and origin is not None and not origin.sized and drawn == engine.state.epoch_length
         last = length if origin is None or origin.rest is None else origin.rest.batches
         over = origin is not None and (over or (drawn == last and not isinstance(data, Iterator)))
-        if over and not _ends_with_a_draw(data):
+        used = origin is not None and drawn and doubt is None
+        if over and not ends_with_a_draw(data):
             origin, drawn = None, 0
         noted = (now,) if origin is None else (now, origin.rng, origin.first)
         own.complete(*(state.get("own", {}) for state in noted if state is not None))
@@ -296,8 +274,10 @@ class PositionTracker:
             "order": order_of(data),
             "switched": self._has_other_data(),
             "seed": seed_of(engine),
-            "again": bool(getattr(data, "persistent_workers", False)) and _is_reused(data, origin),
+            "again": bool(getattr(data, "persistent_workers", False)) and is_reused(data, origin),
             "doubt": doubt,
+            "loader": state_of_loader(data) if used else None,
+            "still": own.still(),
         }
         return DataPosition(iteration, progress.epoch, found, now["random"])
 
@@ -374,18 +354,38 @@ class PositionTracker:
                 data, iteration, saved["made"], saved["first"], saved["sized"], rest=self._rest
             )
             restore_rng(data, self._rng_at_first_batch)
+        elif self._continues_by_state(saved, data):
+            if saved["over"]:
+                # Its next batch is of the next pass, or it says that it is at its end.
+                self.iterator_made()
+            else:
+                self._origin = self._position.origin(data)
         elif saved["over"] and data is not None and engine.state.epoch_length is not None:
             # As in the original run: the iterator is at its end, and Ignite is about to find out.
-            engine._dataloader_iter = iter(()) if saved["made"] is None else _end_of(data, saved)
+            engine._dataloader_iter = iter(()) if saved["made"] is None else end_of(data, saved)
             restore_rng(data, self._rng_at_first_batch)
         elif saved["made"] is not None and data is not None:
-            self._origin = IteratorOrigin(
-                data, iteration - saved["drawn"], saved["made"], saved["first"], saved["sized"]
-            )
-            restore_rng(data, saved["made"])
-            iterate_as_before(engine)
+            self._origin = self._position.origin(data)
+            batches = iterate_by_index(saved, data, self._runner.checkpoints.skip)
+            self._is_there = batches is not None
+            if batches is not None:
+                engine._dataloader_iter = batches
+                restore_rng(data, self._rng_at_first_batch, read_again=True)
+            else:
+                restore_rng(data, saved["made"])
+                iterate_as_before(engine)
         else:
             self.iterator_made()
+
+    def _continues_by_state(self, saved: Mapping[str, Any], data: Any) -> bool:
+        """Return whether the iterator was made from the state that the loader has kept itself."""
+        assert self._rng_at_first_batch is not None
+        batches = iterate_by_state(saved, data, self._runner.checkpoints.skip)
+        self._is_there = batches is not None
+        if batches is not None:
+            self._trainer._dataloader_iter = batches
+            restore_rng(data, self._rng_at_first_batch, read_again=True)
+        return self._is_there
 
     def skip_to_position(self) -> None:
         """Draw the batches of a resumed run that its position has behind it; do nothing in other runs."""
@@ -397,11 +397,12 @@ class PositionTracker:
         batches: Any = engine._dataloader_iter
         assert rng is not None
         if origin is not None and origin.rest is None and saved["made"] is not None:
-            if saved["first"] is not None:
+            if saved["first"] is not None and not self._is_there:
                 restore_rng(origin.data, saved["first"], read_again=True)
-            if saved["drawn"]:
-                runner.logger.info("reading %d batches again to get back to the saved position", saved["drawn"])
-            for number in range(saved["drawn"]):
+            if saved["drawn"] and not saved["over"]:
+                how = "skipping the first %d batches" if self._is_there else "reading %d batches again"
+                runner.logger.info(f"{how} to get back to the saved position", saved["drawn"])
+            for number in range(0 if self._is_there else saved["drawn"]):
                 if runner.state.stop_reason is not None:
                     return
                 try:
@@ -411,31 +412,4 @@ class PositionTracker:
                     break
         if saved["at"] == "iteration" or (self._origin is not None and saved["made"] is not None):
             restore_rng(engine.state.dataloader, rng, read_again=saved["made"] is not None)
-        self._resuming = False
-
-
-def _ends_with_a_draw(data: Any) -> bool:
-    """Return whether reaching the end of the data may draw from a generator, as RandomSampler does."""
-    loads_here = is_loader(data) and data.num_workers == 0 and not is_stream(data)
-    return loads_here and (bool(loader_generators(loader_parts(data))) or has_own_order(data))
-
-
-def _end_of(data: Any, saved: Mapping[str, Any]) -> Iterator[Any]:
-    """Return an iterator that ends as that of a loader does; only the indices of the batches are drawn."""
-    if not _ends_with_a_draw(data):
-        return iter(())
-    restore_rng(data, saved["first"] or saved["made"])
-    indices = iter(data.sampler if data.batch_sampler is None else data.batch_sampler)
-    for _ in range(saved["drawn"]):
-        next(indices, None)
-
-    def end() -> Iterator[Any]:
-        next(indices, None)
-        yield from ()
-
-    return end()
-
-
-def _is_reused(data: Any, origin: IteratorOrigin | None) -> bool:
-    """Return whether the iterator to be made is not the first of a loader that keeps its workers."""
-    return getattr(data, "_iterator", None) is not None if origin is None else bool(origin.rng["used"])
+        self._resuming, self._is_there = False, False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.checkpoint.data.loader_parts import is_stream, order_of
+from ignite_hooks.checkpoint.data.loader_parts import is_stream, keeps_its_position, order_of
 from ignite_hooks.checkpoint.data.rest_of_epoch import are_counts
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader
@@ -36,6 +36,7 @@ NEWER: Mapping[str, Callable[[Any], bool]] = {
     "unkept": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "order": lambda value: isinstance(value, str),
     "switched": lambda value: isinstance(value, bool),
+    "still": lambda value: isinstance(value, bool),
     "seed": lambda value: value is None or _is_count(value),
 }
 """Entries that older files do not have."""
@@ -90,7 +91,8 @@ def doubts_about(saved: Mapping[str, Any], data: Any, *, recounted: bool = False
     workers = data.num_workers if is_loader(data) else 0
     if saved["workers"] != workers:
         yield f"the loader had {saved['workers']} workers and has {workers}"
-    if saved["drawn"] and (isinstance(data, Iterator) or length_of(data) is None or is_stream(data)):
+    found = saved.get("loader") is not None and keeps_its_position(data)
+    if saved["drawn"] and not found and (isinstance(data, Iterator) or length_of(data) is None or is_stream(data)):
         yield "its data is read again from the start, and may not give the same batches"
     if unkept := saved.get("unkept"):
         changes = f"{', '.join(unkept)} {'change' if len(unkept) > 1 else 'changes'} as the data is read"

@@ -199,7 +199,7 @@ def _batches(samples: int, counts: Mapping[str, Any]) -> int:
 
 def _saved_order(saved: Mapping[str, Any], data: Any, samples: int) -> Iterator[Any]:
     """Return the indices in the order of the epoch in the checkpoint; their first random number is drawn at once."""
-    from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+    from torch.utils.data import DistributedSampler, RandomSampler
 
     order, made, first = saved["counts"]["order"], saved["made"], saved["first"]
     if order["kind"] == "SequentialSampler":
@@ -217,9 +217,7 @@ def _saved_order(saved: Mapping[str, Any], data: Any, samples: int) -> Iterator[
         sampler, loaders = (data.sampler if data.batch_sampler is None else data.batch_sampler.sampler), data.generator
     if saved["again"]:
         return iter(sampler)
-    nothing: Any = _Indices()
-    # A loader draws a number for its workers before its sampler draws.
-    indices = iter(DataLoader(nothing, batch_size=None, sampler=sampler, generator=loaders, collate_fn=_same))
+    indices = only_indices(sampler, loaders)
     if first is not None and not order["workers"]:
         set_random_state(first["random"])
         for name, generator in generators.items():
@@ -227,6 +225,15 @@ def _saved_order(saved: Mapping[str, Any], data: Any, samples: int) -> Iterator[
         if order["kind"] != "RandomSampler":
             restore_rng(data, first)
     return indices
+
+
+def only_indices(sampler: Any, generator: Any) -> Iterator[Any]:
+    """Return an iterator over what a sampler yields, which has drawn what that of a loader without workers draws."""
+    from torch.utils.data import DataLoader
+
+    nothing: Any = _Indices()
+    # A loader draws a number for its workers before its sampler draws.
+    return iter(DataLoader(nothing, batch_size=None, sampler=sampler, generator=generator, collate_fn=_same))
 
 
 class _Indices:

@@ -20,6 +20,8 @@ LONGEST_LIST = 100_000
 """The most items of a list of a data set that are compared at each save."""
 
 SCALARS = (bool, int, float, str, type(None))
+ARRANGING = ("sampler", "batch_sampler")
+"""The parts of a loader that decide on the order of its data."""
 _PARTS = ("sampler", "batch_sampler", "dataset", "collate_fn", "worker_init_fn")
 
 
@@ -84,6 +86,11 @@ class OwnState:
                 counters = state.setdefault("counters", {})
                 before = {name: _kept(value) for name, value in first.items()}
                 counters[place] = {**before, **counters.get(place, {})}
+
+    def still(self) -> bool:
+        """Return whether reading the data has changed nothing in its objects but generators, orders aside."""
+        read = [holder for holder in _holders(self._data) if not _arranging(holder.place)]
+        return not any(_keeps_itself(one) or self._before.get(one.place) != _marks(one) for one in read)
 
     def unkept(self) -> list[str]:
         """Return what has changed and cannot be kept, in words."""
@@ -151,8 +158,15 @@ def has_own_order(data: object) -> bool:
     return generators or any(_arranging(holder.place) for holder in _holders(data))
 
 
+def generators_of_data(data: object) -> dict[str, Any]:
+    """Return the states of the generators from which the samples of a loader are drawn, besides the global ones."""
+    roots = {name: getattr(data, name, None) for name in ("dataset", "collate_fn")}
+    found = reach(roots, enter=_enter)
+    return {place: generator_state(thing) for place, thing in found if is_generator(thing)}
+
+
 def _arranging(place: str) -> bool:
-    return place.partition(".")[0] in ("sampler", "batch_sampler")
+    return place.partition(".")[0] in ARRANGING
 
 
 def named(holder: Holder) -> str:
@@ -191,7 +205,10 @@ def _holders_among(everything: Iterable[Reached]) -> list[Holder]:
         if type(attributes) is not dict or is_generator(thing) or GLOBALS in path:
             continue
         is_root = place in ("data", "loader")
-        if not is_of_library(thing) or isinstance(thing, Sampler) or (_is_stateful(thing) and not is_root):
+        if is_root and _is_stateful(thing):
+            # Where it is in its data, a loader says itself.
+            continue
+        if not is_of_library(thing) or isinstance(thing, Sampler) or _is_stateful(thing):
             found.append(Holder(place, thing, is_root or place == "collate_fn" or isinstance(thing, Sampler)))
     return found
 
