@@ -26,9 +26,16 @@ from ignite.handlers import Checkpoint, DiskSaver
 from measure import Chart, Figure, Result, Rounds, Spread, interleaved, script
 from peers import lightning_savers, torch_async_saver
 
+from ignite_hooks import attach_hooks
 from ignite_hooks.store import FolderStore, to_plain
 from ignite_hooks.store.plain import size_in_bytes
 
+MOST_SYNCHRONOUS = 1.1
+"""Times `torch.save` with fsync of file and folder: a save that a crash of the machine does not undo."""
+MOST_PROCESSOR = 1.0
+MOST_IN_A_LOOP = 2.0
+MOST_MANY = 1.0
+MOST_AT_END = 1.2
 MOST_HIDDEN = 1.0
 MOST_AT_ONCE = 1.5
 LEAST_PYTHON = 0.9
@@ -38,6 +45,11 @@ WHY = (
     "the copy and the writing need a core beside those of the loop; where there is none, what they compute comes off "
     "the loop, as does another process that only computes (see the loops in Python)"
 )
+
+SPIN = """
+while True:
+    pass
+"""
 
 PEAK = """
 import sys, torch
@@ -74,6 +86,7 @@ class Training:
         self.model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers)))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.store = FolderStore(folder / "ours").open()
+        self._folder = folder
         self.input = torch.randn(1, width)
         self._calibrate(milliseconds / 1000)
         moments = [value for state in self.optimizer.state.values() for value in state.values()]
@@ -146,6 +159,14 @@ class Training:
         self._saves += 1
         self.store.save("last.pth", self.state(), kind="last", epoch=0, iteration=self._saves)
 
+    def _torch_save(self) -> None:
+        path = self._folder / "torch.pth"
+        torch.save(self.state(), path)
+        for each in (path, self._folder):
+            descriptor = os.open(each, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+
     def copy(self) -> float:
         """Return the seconds of copying as many bytes into allocated memory."""
         start = time.perf_counter()
@@ -159,12 +180,125 @@ class Training:
             "hidden": lambda: self._begin(self.steady),
             "at once": lambda: self._begin([]),
             "synchronous": self._save,
+            "torch.save and fsync": self._torch_save,
             "Ignite": self._ignite,
             "torch async_save": self._torch_async,
             **self._lightning,
         }
         cases = {f"{label}, {name}": (lambda save=save: self.loop(save)) for name, save in saves.items()}
         return {**cases, f"{label}, memcpy": lambda: min(self.copy() for _ in range(3))}
+
+
+def train_independently(folder: Path, saver: str, iterations: int, width: int) -> tuple[float, float]:
+    """Return the seconds of a loop on one thread with a save each 8 iterations, and those of all processors.
+
+    Args:
+        folder: where files go.
+        saver: who saves: nobody, ours beside the training, ours synchronously, or torch.
+        iterations: how many there are; the first save counts as the others do.
+        width: of the 12 layers, whose weights and momenta are the state.
+    """
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(12)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    batch, stamps = torch.randn(96, width), []
+
+    def step(_engine: Engine, number: int) -> None:
+        stamps.append(time.perf_counter())
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        if saver == "torch" and number % 8 == 7:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / "torch.pth")
+
+    trainer = Engine(step)
+    if saver.startswith("ours"):
+        settings = {"interval": 8, "by_epoch": False, "max_keep_ckpts": 1, "async_save": saver == "ours, hidden"}
+        hooks = {"hooks": [{"type": "CheckpointHook", "save_best": False, "save_last": False, **settings}]}
+        attach_hooks(trainer, hooks, model=model, optimizer=optimizer, work_dir=folder)
+    threads, began = torch.get_num_threads(), time.process_time()
+    torch.set_num_threads(1)
+    try:
+        trainer.run(range(iterations), max_epochs=1)
+    finally:
+        torch.set_num_threads(threads)
+    return stamps[-1] - stamps[0], time.process_time() - began
+
+
+def independent_cases(folder: Path, iterations: int, width: int) -> dict[str, Callable[[], float]]:
+    """Return loops that do not wait for a save but compute, on idle cores and beside a process on each core."""
+    processor: dict[str, float] = {}
+
+    def run(saver: str, busy: bool) -> float:
+        others = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range((os.cpu_count() or 1) * busy)]
+        with tempfile.TemporaryDirectory(dir=folder) as here:
+            try:
+                seconds, processor[saver] = train_independently(Path(here), saver, iterations, width)
+            finally:
+                for other in others:
+                    other.kill()
+                    other.wait()
+        return seconds
+
+    cases: dict[str, Callable[[], float]] = {}
+    for where, busy in (("idle", False), ("busy", True)):
+        for saver in ("nobody", "ours, hidden", "ours, synchronous", "torch"):
+            name = f"loop, {where}, {saver}"
+            cases[name] = lambda saver=saver, busy=busy: run(saver, busy)  # type: ignore[misc]
+
+    def measured(saver: str) -> float:
+        run(saver, busy=False)
+        return processor[saver]
+
+    for saver in ("nobody", "ours, hidden", "torch"):
+        cases[f"loop, processor, {saver}"] = lambda saver=saver: measured(saver)  # type: ignore[misc]
+    source, target = (torch.ones(12 * width * (width + 1) * 8, dtype=torch.uint8) for _ in range(2))
+
+    def copy() -> float:
+        start = time.perf_counter()
+        target.copy_(source)
+        return time.perf_counter() - start
+
+    return {**cases, "loop, memcpy": lambda: min(copy() for _ in range(3))}
+
+
+def many_cases(folder: Path, parameters: int) -> dict[str, Callable[[], float]]:
+    """Return the processor time of saves of many small tensors, which the interpreter lock makes that of the loop."""
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(16, 16)) for _ in range(parameters)])
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    store = FolderStore(folder / "many").open()
+    given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": 1}
+    saves: dict[str, Callable[[dict[str, Any]], object]] = {
+        "hidden": lambda state: store.begin("a.pth", state, **given).wait(),
+        "synchronous": lambda state: store.save("a.pth", state, **given),
+        "torch": lambda state: torch.save(state, folder / "many.pth"),
+    }
+
+    def seconds(save: Callable[[dict[str, Any]], object]) -> float:
+        start = time.process_time()
+        save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        return time.process_time() - start
+
+    return {f"many, {name}": (lambda save=save: seconds(save)) for name, save in saves.items()}
+
+
+def end_cases(folder: Path, megabytes: int) -> dict[str, Callable[[], float]]:
+    """Return how long the end of a run waits for a save that has just begun, and how long the save alone takes."""
+    state = {str(number): torch.ones(megabytes * 2500) for number in range(100)}
+    store = FolderStore(folder / "end").open()
+    given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": 1}
+
+    def seconds(save: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        save()
+        return time.perf_counter() - start
+
+    return {
+        "end, waits": lambda: seconds(lambda: store.begin("a.pth", state, **given).wait()),
+        "end, writes": lambda: seconds(lambda: store.save("a.pth", state, **given)),
+    }
 
 
 def spin() -> int:
@@ -218,7 +352,7 @@ def peak_growth() -> float:
     return float(done.stdout)
 
 
-def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figure]:
+def all_figures(rounds: Rounds, labels: list[str], memory: Spread, saves: int) -> list[Figure]:
     """Return the numbers with their targets."""
 
     def lost(label: str, name: str) -> Spread:
@@ -228,6 +362,13 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
     def slower(case: str, than: str = "Python alone") -> Spread:
         return rounds.combined(lambda a, b: a / b, case, than)
 
+    def against(case: str, other: str, without: str) -> Spread:
+        return rounds.combined(lambda a, b, none: (a - none) / max(b - none, 1e-9), case, other, without)
+
+    def in_a_loop(where: str) -> Spread:
+        cases = (f"loop, {where}, ours, hidden", f"loop, {where}, nobody", "loop, memcpy")
+        return rounds.combined(lambda a, b, copy: (a - b) / saves / copy, *cases)
+
     targets = {"hidden": MOST_HIDDEN, "at once": MOST_AT_ONCE, "synchronous": None, "Ignite": None}
     return [
         *(
@@ -235,6 +376,33 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread) -> list[Figur
             for label in labels
             for name, target in targets.items()
         ),
+        *(
+            Figure(
+                f"{label}, synchronous / torch.save with fsync of file and folder",
+                against(f"{label}, synchronous", f"{label}, torch.save and fsync", f"{label}, no save"),
+                "×",
+                MOST_SYNCHRONOUS,
+            )
+            for label in labels
+        ),
+        Figure("independent loop, idle: time lost per save / memcpy", in_a_loop("idle"), "×", MOST_IN_A_LOOP, WHY),
+        Figure("independent loop, busy cores: time lost per save / memcpy", in_a_loop("busy"), "×", None, WHY),
+        Figure(
+            "independent loop: processor time of saves / of torch.save",
+            against("loop, processor, ours, hidden", "loop, processor, torch", "loop, processor, nobody"),
+            "×",
+            MOST_PROCESSOR,
+        ),
+        *(
+            Figure(
+                f"8,000 tensors, {how}: processor time / torch.save",
+                slower(f"many, {how}", "many, torch"),
+                "×",
+                MOST_MANY,
+            )
+            for how in ("hidden", "synchronous")
+        ),
+        Figure("the end of a run waits / the write of a save", slower("end, waits", "end, writes"), "×", MOST_AT_END),
         Figure("loop in Python while we write / alone", slower("Python, ours"), "×", round(1 / LEAST_PYTHON, 2)),
         Figure("... while we write / another process computes", slower("Python, ours", "Python, other process"), "×"),
         Figure("... while torch.save writes in a thread / alone", slower("Python, torch.save"), "×"),
@@ -256,10 +424,13 @@ def measure(quick: bool) -> Result:
                 "500 MB": Training(2048, 10, 6, 220, folder / "500"),
             }
         cases = {k: v for label, training in trainings.items() for k, v in training.cases(label).items()}
-        rounds = interleaved(cases | python_cases(folder, 10 if quick else 200), count)
+        cases |= python_cases(folder, 10 if quick else 200) | many_cases(folder, 50 if quick else 2000)
+        iterations = 10 if quick else 40
+        cases |= end_cases(folder, 10 if quick else 200) | independent_cases(folder, iterations, 64 if quick else 1024)
+        rounds = interleaved(cases, count)
         for training in trainings.values():
             training.store.close()
-    figures = all_figures(rounds, list(trainings), Spread.of([peak_growth() for _ in range(3)]))
+    figures = all_figures(rounds, list(trainings), Spread.of([peak_growth() for _ in range(3)]), (iterations - 1) // 8)
     charts = []
     for label in trainings:
         names = {"ours, hidden": "hidden", "ours, at once": "at once", "ours, synchronous": "synchronous"}
