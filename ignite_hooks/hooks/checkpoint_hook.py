@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ignite_hooks.checkpoint.delivered import save_delivered
 from ignite_hooks.checkpoint.data.skip import Skip
+from ignite_hooks.checkpoint.delivered import save_delivered
 from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, RetentionRule
 from ignite_hooks.checkpoint.save import SaveRequest
 from ignite_hooks.distributed.collectives import is_main_process
