@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ignite_hooks.engine.reporting import report_with_findings
+from ignite_hooks.run.progress import finished_epochs
+from ignite_hooks.text import counted
+
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
     from ignite_hooks.run.runner import Runner
 
 WRITERS_CLOSED = "after_writers_closed"
 """The point of hooks that tell what has arrived: after the cleanup, when nothing is written any longer."""
+
+
+def log_summary(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
+    """Log what the hooks have cost and, in the last line, how the run has ended and what it went without."""
+    report, state = dispatcher.report, runner.state
+    if report.rows():
+        runner.logger.info("what the hooks cost:\n%s", report_with_findings(dispatcher, runner).brief())
+    how = "failed" if failed else "stopped" if state.stop_reason else "ended"
+    epochs, iterations = finished_epochs(runner), int(runner.trainer_state.iteration)
+    words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
+    words += [state.stop_reason] if state.stop_reason else []
+    runner.logger.info("; ".join([*words, *report.failure_lines(), *runner.writer.problem_lines()]))
 
 
 def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:

@@ -14,22 +14,20 @@ from ignite_hooks.checkpoint.rehearsal import rehearse
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
-from ignite_hooks.engine.closing import clean_up
+from ignite_hooks.engine.closing import clean_up, log_summary
 from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
 from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.ending import how_it_ended, record_result
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
-from ignite_hooks.engine.notes import log_notes, note_idle_evaluators
-from ignite_hooks.engine.reporting import report_with_findings
+from ignite_hooks.engine.notes import log_notes, note_idle_evaluators, pass_on_config
 from ignite_hooks.engine.same_plan import compare_plans
 from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.run.imports import import_for_writers
-from ignite_hooks.run.progress import at_last_batch, finished_epochs
+from ignite_hooks.run.progress import at_last_batch
 from ignite_hooks.run.report import Report
 from ignite_hooks.run.state import Phase
-from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
@@ -176,6 +174,7 @@ class Lifecycle:
         self._begun.append("before_run")
         if not self.position.resuming:
             self.checkpoints.script.begin()
+        pass_on_config(runner)
         self.dispatcher.run("before_run")
         log_notes(runner)
         if state.resume_from:
@@ -367,7 +366,7 @@ class Lifecycle:
                     self._wait_for_saves(failed)
                     self.dispatcher.clean_up_removed()
                 finally:
-                    self._log_summary(failed)
+                    log_summary(self.dispatcher, self.runner, failed)
                     outcome = how_it_ended(self.runner, self._failed_with, failed)
                     clean_up(self.dispatcher, self.runner, failed)
                     record_result(self.runner, outcome, self.dispatcher.report.seconds)
@@ -416,16 +415,6 @@ class Lifecycle:
             if not failed:
                 raise
             self.runner.logger.warning("%s", error)
-
-    def _log_summary(self, failed: bool) -> None:
-        runner, report = self.runner, self.dispatcher.report
-        if report.rows():
-            runner.logger.info("what the hooks cost:\n%s", report_with_findings(self.dispatcher, runner).brief())
-        how = "failed" if failed else "stopped" if self.state.stop_reason else "ended"
-        epochs, iterations = finished_epochs(runner), self.trainer.state.iteration
-        words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
-        words += [self.state.stop_reason] if self.state.stop_reason else []
-        runner.logger.info("; ".join([*words, *report.failure_lines()]))
 
 
 TRAINING = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, Events
@@ -26,6 +26,13 @@ def log_notes(runner: Runner) -> None:
         runner.note_once(line, logging.WARNING)
     for line in double_evaluations(runner):
         runner.note_once(line)
+
+
+def pass_on_config(runner: Runner) -> None:
+    """Pass the configuration to the writers that there are before a run; a tracker that joins takes it itself."""
+    config = runner.get_service("config")
+    if isinstance(config, Mapping) and config:
+        runner.writer.write_config(config)
 
 
 def without_model(runner: Runner) -> Iterator[str]:

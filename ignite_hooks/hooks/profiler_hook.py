@@ -158,6 +158,13 @@ class ProfilerHook(BaseHook):
         self._profile.workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
         if not self.by_epoch and is_main_process():
             self._next = self._cycles.next_begin(0) or NEVER
+        asked = "export_tensorboard" in self.given and self.export_tensorboard
+        if (
+            asked
+            and is_main_process()
+            and not any("tensorboard" in type(one).__name__.lower() for one in runner.writer.writers)
+        ):
+            runner.logger.warning("export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook")
 
     def before_train_epoch(self) -> None:
         self._phases.skip()
@@ -308,6 +315,7 @@ class ProfilerHook(BaseHook):
         if self._torch is not None:
             self._end(runner)
         if self._is_reported or self._profile.iterations == 0:
+            self._tell_nothing(runner)
             return
         self._is_reported = True
         report = runner.report()
@@ -332,6 +340,19 @@ class ProfilerHook(BaseHook):
             runner.writer.write_scalars(scalars, step, kind="system")
             runner.writer.write_text("profile", text, step)
             runner.writer.write_figure("profile", figure, step)
+
+    def _tell_nothing(self, runner: Runner) -> None:
+        """Warn once of a run that was too short for the iterations to profile."""
+        if self._is_reported or self._began_at is None or self._remaining == 0 or not is_main_process():
+            return
+        self._is_reported = True
+        cycles, unit = self._cycles, "epochs" if self.by_epoch else "iterations"
+        runner.logger.warning(
+            "nothing was profiled: %d %s are waited and warmed up, and the run ended after %d: set schedule to less",
+            cycles.wait + cycles.warmup,
+            unit,
+            self._epoch if self.by_epoch else runner.global_step - self._began_at,
+        )
 
     def _draw(self) -> Any:
         each = 1e3 / self._profile.iterations

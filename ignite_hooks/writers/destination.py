@@ -14,6 +14,8 @@ FAILURES_ALLOWED = 3
 RARE = frozenset({"gradient_flow", "history", "lr_finder", "profile"})
 """Pictures of the whole run so far, which no interval leaves out: there is one for each evaluation or run."""
 
+_NUMBERS = frozenset({"write_scalar", "write_scalars", "write_measured"})
+
 logger = logging.getLogger("ignite_hooks")
 
 
@@ -43,6 +45,10 @@ class Destination:
     failures: int = 0
     last_failure: str = ""
     disabled: bool = False
+    numbers: int = 0
+    """How often it got numbers."""
+    pictures: int = 0
+    """How many pictures it was offered."""
     has_left: bool = False
     _in_a_row: int = 0
     _shown_at: dict[str, int] = field(default_factory=dict)
@@ -64,9 +70,11 @@ class Destination:
             # A flush without anything to write always succeeds, which says nothing about the next write.
             if method.startswith("write_"):
                 self._in_a_row = 0
+                self.numbers += method in _NUMBERS
 
     def show(self, method: str, name: str, picture: Any, step: int) -> None:
         """Write a picture if one of its name is due; else keep it, as the last one of each name is written too."""
+        self.pictures += 1
         if self.disabled or not self.takes_pictures:
             return
         # Each hook draws in its own thread.

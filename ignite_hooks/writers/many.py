@@ -149,6 +149,20 @@ class ManyWriters(Writer):
             if destination.failures
         }
 
+    def problem_lines(self) -> list[str]:
+        """Return a line for each writer that failed, and for each tracker that got no numbers."""
+        lines = []
+        for name, one in self.failures().items():
+            times = "once" if one["count"] == 1 else f"{one['count']} times"
+            lines.append(f"writer {name} failed {times}{', switched off' if one['off'] else ''}: {one['last']}")
+        empty = [one for one in self._destinations if one.has_own_schedule and not one.numbers and not one.failures]
+        return lines + [f"writer {one.name} got no numbers" for one in empty]
+
+    @property
+    def pictures(self) -> int:
+        """The number of pictures that were offered."""
+        return sum(one.pictures for one in self._destinations)
+
     def _pass_on(self, method: str, *args: Any, **kwargs: Any) -> None:
         for destination in self._destinations:
             destination.call(method, *args, **kwargs)

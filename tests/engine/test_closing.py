@@ -10,6 +10,7 @@ import pytest
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.engine.closing import WRITERS_CLOSED
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 
@@ -46,3 +47,79 @@ def test_writers_close_between_the_cleanup_and_who_asks(others: list[Any], tmp_p
     else:
         run.trainer.run(run.data, max_epochs=1)
     assert asks.seen == [("cleanup", False), (WRITERS_CLOSED, True)]
+
+
+def last_line(caplog: pytest.LogCaptureFixture) -> str:
+    return next(line for line in reversed(caplog.messages) if line.startswith("run "))
+
+
+class Empty(TrackerHook):
+    """A tracker that never gets anything to measure."""
+
+    def make_writer(self, folder: Path) -> Any:
+        return MemoryWriter()
+
+    def after_train_iter(self, outputs: Any) -> None:
+        pass
+
+    def _log(self, runner: Any, optimizer: Any) -> None:
+        pass
+
+    def _report(self, runner: Any, kind: str) -> None:
+        pass
+
+
+class Broken(MemoryWriter):
+    def write_scalars(self, *_: Any, **__: Any) -> None:
+        raise OSError("gone")
+
+
+class Warns(BaseHook):
+    on_error = "warn"
+
+    def after_train_iter(self) -> None:
+        raise ValueError("always")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "writers", "words"),
+    [
+        ([Empty()], [], "writer MemoryWriter got no numbers"),
+        (
+            [{"type": "LoggerHook", "interval": 1}],
+            [Broken()],
+            "writer Broken failed 3 times, switched off: write_measured",
+        ),
+        ([Warns(name="warns")], [], "warns failed 3 times, switched off"),
+    ],
+)
+def test_the_last_line_and_the_report_say_what_a_run_went_without(
+    hooks: list[Any], writers: list[Any], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tiny_run(batches=4)
+    caplog.set_level("INFO", logger="ignite_hooks")
+    cfg = {"hooks": [*hooks, "ReportHook"], "writers": writers}
+    attach_hooks(run.trainer, cfg, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert words in last_line(caplog)
+    assert words in (tmp_path / "report.html").read_text()
+
+
+def test_the_last_line_of_a_good_run_names_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tiny_run()
+    caplog.set_level("INFO", logger="ignite_hooks")
+    attach_hooks(run.trainer, ["LoggerHook"], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert last_line(caplog) == "run ended after 1 epoch, 3 iterations"
+
+
+def test_pictures_that_nothing_draws_are_told_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for asked in ({}, {"log_images": True}):
+        run = tiny_run()
+        attach_hooks(
+            run.trainer, [{"type": "TensorBoardHook", **asked}], work_dir=tmp_path / str(asked), **run.services
+        )
+        run.trainer.run(run.data, max_epochs=1)
+    told = [line for line in caplog.messages if "log_images" in line]
+    assert len(told) == 1
+    assert told[0].startswith("TensorBoardHook: log_images: nothing has drawn a picture")

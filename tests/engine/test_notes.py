@@ -12,6 +12,7 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import TinyRun, tiny_run
+from ignite_hooks.writers.memory import MemoryWriter
 
 
 def closure(tiny: TinyRun) -> Any:
@@ -149,3 +150,14 @@ def test_an_evaluator_that_runs_is_not_called_idle(kind: str, tmp_path: Path, ca
     attach_hooks(tiny.trainer, hooks, evaluators={"train": evaluator}, work_dir=tmp_path, **given)
     tiny.trainer.run(tiny.data, max_epochs=1)
     assert of_idle(caplog) == []
+
+
+@pytest.mark.parametrize("given", ["hooks", "default_hooks"])
+def test_writers_get_the_configuration_once_with_any_hooks(given: str, tmp_path: Path) -> None:
+    tiny, writer = tiny_run(), MemoryWriter()
+    hooks: dict[str, Any] = {"hooks": ["LoggerHook"]} if given == "hooks" else {"default_hooks": {}}
+    seen: list[Any] = []
+    writer.write_config = seen.append  # type: ignore[method-assign,assignment]
+    attach_hooks(tiny.trainer, {**hooks, "writers": [writer]}, work_dir=tmp_path, config={"lr": 0.5}, **tiny.services)
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    assert seen == [{"lr": 0.5}]

@@ -372,3 +372,15 @@ def test_all_hooks_but_the_timer_are_profiled(tmp_path: Path, timer_comes: int) 
     first, second, *_ = [slot.hook for slot in runner.plan.at("before_train_iter")]
     *_, last_but_one, last = [slot.hook for slot in runner.plan.at("after_train_iter")]
     assert [first, second, last_but_one, last] == ["IterTimerHook", "ProfilerHook", "ProfilerHook", "IterTimerHook"]
+
+
+def test_a_window_that_never_comes_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tiny_run(batches=4)
+    hook = {"type": "ProfilerHook", "schedule": {"wait": 4, "warmup": 1, "active": 2}, "export_tensorboard": True}
+    attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [
+        "export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook",
+        "nothing was profiled: 5 iterations are waited and warmed up, and the run ended after 4: set schedule to less",
+    ]

@@ -232,8 +232,8 @@ class ReportHook(BaseHook):
             self._history.series.clear()
         self._history.add(rows)
         pictures, besides = self._newest_pictures(runner)
-        failures = runner.writer.failures()
-        lost = [f"writer {name} failed {one['count']} times: {one['last']}" for name, one in failures.items()]
+        # A tracker may get its first numbers later.
+        lost = runner.writer.problem_lines() if self._state != "running" else failed_writers(runner)
         return RunPage(
             name=mask(runner.work_dir.name),
             state=self._state,
@@ -281,6 +281,12 @@ class ReportHook(BaseHook):
         folders = [runner.work_dir / "visualization", *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
         return self._pictures.newest(folders, runner.work_dir, self.pictures, self._history.since - 1)
+
+
+def failed_writers(runner: Runner) -> list[str]:
+    """Return a line for each writer that has failed so far."""
+    failures = runner.writer.failures()
+    return [line for line in runner.writer.problem_lines() if line.split()[1] in failures]
 
 
 def best_scores(runner: Runner) -> list[BestScore]:

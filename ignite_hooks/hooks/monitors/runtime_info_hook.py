@@ -16,18 +16,15 @@ if TYPE_CHECKING:
 
 @settings
 class RuntimeInfoHook(BaseHook):
-    """Log one line about the environment of the run, and pass the configuration to the writers.
+    """Log one line about the environment of the run.
 
     Reads: config, model, device.
-    Writes: the configuration.
     """
 
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
 
     def before_run(self, runner: Runner, config: Any = None, model: Any = None, device: Any = None) -> None:
-        if isinstance(config, Mapping) and config:
-            runner.writer.write_config(config)
         if is_main_process():
             seed = config.get("seed") if isinstance(config, Mapping) else None
             facts = [*versions(), device_of(model, device), *processes(), *size_of(model)]

@@ -46,7 +46,7 @@ class TrackerHook(BaseHook):
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
 
-    custom_points: ClassVar[Sequence[str]] = ("after_training_data",)
+    custom_points: ClassVar[Sequence[str]] = ("after_training_data", "after_writers_closed")
     also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
 
     def __post_init__(self) -> None:
@@ -55,6 +55,7 @@ class TrackerHook(BaseHook):
         self._place: ManyWriters | None = None
         self._writer: Any = None
         self._saved: Path | None = None
+        self._closing: ManyWriters | None = None
 
     def make_writer(self, folder: Path) -> Writer:
         """Return the writer for this run, whose files are in a folder."""
@@ -139,7 +140,19 @@ class TrackerHook(BaseHook):
             for path in self._models(runner):
                 place.write_artifact(path, kind="model")
         place.write_text("summary", summary_of(runner), runner.global_step)
+        self._closing = place
         runner.writer.leave(place)
+
+    def after_writers_closed(self, runner: Runner) -> None:
+        """Warn of pictures that were asked for and never drawn."""
+        place, self._closing = self._closing, None
+        asked = "log_images" in self.given and self.log_images
+        if place is not None and asked and not place.pictures:
+            runner.logger.warning(
+                "%s: log_images: nothing has drawn a picture in this run: add a VisualizationHook, a HistoryPlotHook "
+                "or another hook that draws",
+                self.name or type(self).__name__,
+            )
 
     def _log(self, runner: Runner, optimizer: Any) -> None:
         """Write what was measured since the last time."""
