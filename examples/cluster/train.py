@@ -14,8 +14,11 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from ignite_hooks import attach_hooks
 
-HOOKS = {
-    "default_hooks": {"checkpoint": {"max_keep_ckpts": 2, "best_metric": "accuracy"}, "logger": {"interval": 1000}}
+CONFIG = {
+    "default_hooks": {"checkpoint": {"max_keep_ckpts": 2, "best_metric": "accuracy"}, "logger": {"interval": 1000}},
+    # A scheduler announces the end by a signal; Slurm is asked to start the job again once the state is saved.
+    "signals": {"USR1": "save", "TERM": "save and stop"},
+    "requeue": True,
 }
 
 
@@ -39,7 +42,10 @@ def train(epochs: int, work_dir: str) -> None:
     mine = Subset(val_set, range(rank, len(val_set), world_size))
     val_loader = DataLoader(mine, batch_size=64)
 
-    model = idist.auto_model(nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3)))
+    model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
+    # From three processes on, DistributedDataParallel adds gradients in another order in its first iteration than in
+    # the others, unless it looks for unused parameters: a resumed run would end with slightly other weights.
+    model = idist.auto_model(model, **({"find_unused_parameters": True} if world_size > 1 else {}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     criterion = nn.CrossEntropyLoss()
     trainer = create_supervised_trainer(model, optimizer, criterion, device=idist.device())
@@ -51,7 +57,7 @@ def train(epochs: int, work_dir: str) -> None:
 
     # The only added line. A process that torchrun has restarted resumes from the newest checkpoint.
     runner = attach_hooks(
-        trainer, HOOKS, evaluators=evaluator, model=model, optimizer=optimizer, work_dir=work_dir, resume="auto"
+        trainer, CONFIG, evaluators=evaluator, model=model, optimizer=optimizer, work_dir=work_dir, resume="auto"
     )
 
     @trainer.on(Events.EPOCH_COMPLETED)

@@ -72,6 +72,9 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
         "data": data,
         "random": random,
     }
+    if writers := runner.writer.state_dict():
+        # On rank 0: the others write nothing.
+        found["writers"] = writers
     if missing:
         found["meta"]["missing"] = missing
     if script:

@@ -87,6 +87,8 @@ def _resume_from(runner: Runner, path: Path) -> None:
             "it was to end there",
             state.iteration,
         )
+    writers = loaded.get("writers")
+    runner.writer.load_state_dict(writers if isinstance(writers, Mapping) else {})
     runner.writer.resumed(int(state.iteration))
     checkpoints.script.resume(loaded, path)
     checkpoints.position.resume(loaded, path, doubts(loaded))

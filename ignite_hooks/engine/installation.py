@@ -235,8 +235,8 @@ class Installation:
     @contextlib.contextmanager
     def _signals(self, data: object) -> Iterator[None]:
         """Handle signals during the run, and make the workers of its loaders ignore them."""
-        loaders = [data, *self.runner.services.values()]
-        with Signals(self.stopping.on_signal, self._actions) as self.stopping.signals, ShieldedWorkers(loaders):
+        shield = ShieldedWorkers([data, *self.runner.services.values()], self._actions)
+        with Signals(self.stopping.on_signal, self._actions) as self.stopping.signals, shield:
             try:
                 yield
             finally:

@@ -147,23 +147,25 @@ def copy_of_loader(loader: Any) -> Any:
 
 
 class ShieldedWorkers:
-    """Make data loader workers ignore SIGINT and SIGTERM for the duration of a run.
+    """Make data loader workers ignore SIGINT, SIGTERM and what else the run handles, for the duration of the run.
 
     A signal to the whole process group would end the workers first, and the run would fail for want of data
     instead of finishing its iteration and saving.
 
     Args:
         loaders: The loaders; objects of other types are ignored.
+        signals: The other signals that the run handles.
     """
 
-    def __init__(self, loaders: Iterable[Any]) -> None:
+    def __init__(self, loaders: Iterable[Any], signals: Iterable[int] = ()) -> None:
+        self._signals = tuple(int(number) for number in signals)
         self._loaders = list({id(loader): loader for loader in loaders if has_workers(loader)}.values())
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
         self._before = [loader.worker_init_fn for loader in self._loaders]
         for loader, before in zip(self._loaders, self._before, strict=True):
-            loader.worker_init_fn = ShieldedInit(before)
+            loader.worker_init_fn = ShieldedInit(before, self._signals)
         return self
 
     def __exit__(
@@ -177,11 +179,12 @@ class ShieldedWorkers:
 class ShieldedInit:
     """The ``worker_init_fn`` of a shielded worker; it can be sent to a spawned process."""
 
-    def __init__(self, before: Callable[[int], None] | None) -> None:
-        self.before = before
+    def __init__(self, before: Callable[[int], None] | None, signals: tuple[int, ...] = ()) -> None:
+        self.before, self.signals = before, signals
 
     def __call__(self, worker: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in {signal.SIGINT, *self.signals} - {signal.SIGTERM}:
+            signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_obey_only_the_parent, daemon=True).start()
         if self.before is not None:

@@ -15,6 +15,7 @@ OPTIONAL = (
     "write_text",
     "write_graph",
     "write_artifact",
+    "awaits_resume",
     "resumed",
     "began_anew",
     "flush",

@@ -66,6 +66,16 @@ class Writer:
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         """Write a file; does nothing by default."""
 
+    def awaits_resume(self) -> None:
+        """Prepare for a checkpoint to be chosen: ``resumed`` or ``began_anew`` follows."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of this writer, such as the run of a tracker."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what a checkpoint has kept; ``resumed`` follows."""
+
     def resumed(self, step: int) -> None:
         """Prepare for a run that resumes at a step: later steps will be written again."""
 

@@ -119,6 +119,18 @@ class ManyWriters(Writer):
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         self._pass_on("write_artifact", path, name, kind)
 
+    def awaits_resume(self) -> None:
+        self._pass_on("awaits_resume")
+
+    def state_dict(self) -> dict[str, Any]:
+        states = {destination.name: destination.writer.state_dict() for destination in self._destinations}
+        return {name: state for name, state in states.items() if state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for destination in self._destinations:
+            if isinstance(own := state.get(destination.name), Mapping):
+                destination.call("load_state_dict", own)
+
     def resumed(self, step: int) -> None:
         self._pass_on("resumed", step)
 

@@ -9,8 +9,9 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of
 from ignite_hooks.writers.interface import Writer, full_name, installed
 
@@ -30,14 +31,24 @@ class TensorboardWriter(Writer):
 
     Args:
         log_dir: The folder of the event files; ``tensorboard`` in the work directory by default.
+        on_resume: Whether a resumed run goes on in the same folder, or in a new one beside it.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
     imported_ahead = ("torch.utils.tensorboard", "tensorboard.compat.proto.summary_pb2")
 
-    def __init__(self, log_dir: str | Path | None = None, *, work_dir: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        log_dir: str | Path | None = None,
+        *,
+        on_resume: Literal["same", "new"] = "same",
+        work_dir: str | Path | None = None,
+    ) -> None:
+        if on_resume not in ("same", "new"):
+            raise SettingError("on_resume", f"same or new is needed, not {on_resume!r}")
         installed("tensorboard")
         self.log_dir = Path(work_dir or ".") / (log_dir or "tensorboard")
+        self._first_dir, self._on_resume = self.log_dir, on_resume
         self._purge: int | None = None
         self._opened: SummaryWriter | None = None
         self._opening = threading.Lock()
@@ -85,13 +96,29 @@ class TensorboardWriter(Writer):
     def write_artifact(self, path: str | Path, name: str | None = None, kind: str = "file") -> None:
         """Write nothing: TensorBoard keeps no files."""
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"folder": self.log_dir.name}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        name = state.get("folder")
+        # A folder beside the first one, and no other: a checkpoint may come from anywhere.
+        if isinstance(name, str) and re.fullmatch(rf"{re.escape(self._first_dir.name)}(_\d+)?", name):
+            self.close()
+            self.log_dir = self._first_dir.with_name(name)
+
     def resumed(self, step: int) -> None:
         self.close()
-        self._purge = step + 1
+        if self._on_resume == "same":
+            self._purge = step + 1
+            return
+        number = 2
+        while self.log_dir.exists():
+            self.log_dir, number = self._first_dir.with_name(f"{self._first_dir.name}_{number}"), number + 1
 
     def began_anew(self) -> None:
+        self.close()
         # TensorBoard would draw the steps of an earlier run in this folder as part of this one.
-        self.resumed(0)
+        self.log_dir, self._purge = self._first_dir, 1
 
     def flush(self) -> None:
         if self._opened is not None:

@@ -192,3 +192,21 @@ def test_two_threads_that_write_first_open_one_file(tmp_path: Path, monkeypatch:
     assert len(opened) == 1
     seen = read(tmp_path).Tags()
     assert (seen["scalars"], seen["images"]) == (["loss"], ["cat"])
+
+
+def test_a_resumed_run_goes_on_in_the_folder_of_its_checkpoint(tmp_path: Path) -> None:
+    first = TensorboardWriter(work_dir=tmp_path)
+    first.write_scalar("loss", 1.0, 1)
+    first.close()
+    for number, on_resume in ((2, "new"), (3, "new"), (3, "same")):
+        again = TensorboardWriter(on_resume=on_resume, work_dir=tmp_path)  # type: ignore[arg-type]
+        again.load_state_dict(first.state_dict())
+        again.resumed(1)
+        again.write_scalar("loss", 1.0, 2)
+        again.close()
+        assert again.log_dir == tmp_path / f"tensorboard_{number}"
+        first = again
+    again.load_state_dict({"folder": "../elsewhere"})
+    assert again.log_dir.parent == tmp_path
+    again.began_anew()
+    assert again.log_dir == tmp_path / "tensorboard"

@@ -32,6 +32,7 @@ class ClearMLHook(TrackerHook):
         image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -49,4 +50,6 @@ class ClearMLHook(TrackerHook):
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.clearml import ClearMLWriter
 
-        return ClearMLWriter(self.project, self.task_name, self.tags, mode=self.mode, work_dir=folder)
+        return ClearMLWriter(
+            self.project, self.task_name, self.tags, mode=self.mode, on_resume=self.on_resume, work_dir=folder
+        )

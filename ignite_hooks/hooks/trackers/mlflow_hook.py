@@ -32,6 +32,7 @@ class MLflowHook(TrackerHook):
         image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: No effect: MLflow shows no histograms.
         histogram_interval: The least number of iterations between histograms.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -49,4 +50,11 @@ class MLflowHook(TrackerHook):
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 
-        return MLflowWriter(self.tracking_uri, self.experiment, self.run_name, mode=self.mode, work_dir=folder)
+        return MLflowWriter(
+            self.tracking_uri,
+            self.experiment,
+            self.run_name,
+            mode=self.mode,
+            on_resume=self.on_resume,
+            work_dir=folder,
+        )

@@ -35,6 +35,7 @@ class TensorBoardHook(TrackerHook):
         log_model: No effect: TensorBoard keeps no files.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
+        on_resume: Whether a resumed run goes on in the same folder, or in a new one beside it.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -56,7 +57,7 @@ class TensorBoardHook(TrackerHook):
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.tensorboard import TensorboardWriter
 
-        return TensorboardWriter(self.log_dir, work_dir=folder)
+        return TensorboardWriter(self.log_dir, on_resume=self.on_resume, work_dir=folder)
 
     @at("after_train_iter", scheduled=True)
     def log_iteration(self, runner: Runner, optimizer: Any = None, model: Any = None) -> None:

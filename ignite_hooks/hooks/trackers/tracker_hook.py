@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
@@ -35,6 +35,7 @@ class TrackerHook(BaseHook):
         image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
     """
 
     interval: Annotated[int, Ge(1)] = 50
@@ -43,6 +44,7 @@ class TrackerHook(BaseHook):
     image_interval: Annotated[int, Ge(1)] | None = None
     log_histograms: bool = False
     histogram_interval: Annotated[int, Ge(1)] = 1000
+    on_resume: Literal["same", "new"] = "same"
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
 
@@ -75,7 +77,9 @@ class TrackerHook(BaseHook):
         import_ahead(self._writer.imported_ahead, self.name or type(self).__name__, runner.logger)
         every = self.image_interval or 1
         self._place = runner.writer.join(self._writer, pictures=self.log_images, pictures_every=every)
-        if not runner.state.resume_from and not runner.global_step:
+        if runner.state.resume_from:
+            self._place.awaits_resume()
+        elif not runner.global_step:
             # The other writers were called before this one joined.
             self._place.began_anew()
         if isinstance(config, Mapping) and config:

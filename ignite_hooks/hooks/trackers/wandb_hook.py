@@ -32,6 +32,7 @@ class WandbHook(TrackerHook):
         image_interval: The least number of iterations between two pictures of one name; by default all are sent.
         log_histograms: Whether histograms of weights and gradients go there.
         histogram_interval: The least number of iterations between histograms.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
 
     Reads: outputs, optimizer, model, metrics, config.
     Writes: the losses, lr, memory_mb, the metrics of evaluations.
@@ -51,5 +52,11 @@ class WandbHook(TrackerHook):
         from ignite_hooks.writers.trackers.wandb import WandbWriter
 
         return WandbWriter(
-            self.project, self.name, self.config, log_code=self.log_code, mode=self.mode, work_dir=folder
+            self.project,
+            self.name,
+            self.config,
+            log_code=self.log_code,
+            mode=self.mode,
+            on_resume=self.on_resume,
+            work_dir=folder,
         )

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker, Unreachable
-from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
+from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
 
@@ -42,6 +43,7 @@ class ClearMLWriter(TrackerWriter):
         tags: Tags of the task.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
         deadline: Seconds for which the end of a run waits for records that are being delivered.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -64,9 +66,10 @@ class ClearMLWriter(TrackerWriter):
         *,
         mode: Mode = "auto",
         deadline: float = 20.0,
+        on_resume: OnResume = "same",
         work_dir: str | Path | None = None,
     ) -> None:
-        super().__init__("clearml", mode, work_dir, deadline)
+        super().__init__("clearml", mode, work_dir, deadline, on_resume)
         if mode != "disabled":
             installed("clearml", "clearml")
         self.project, self.task_name, self.tags = project, task_name, list(tags)
@@ -103,6 +106,9 @@ class ClearMLWriter(TrackerWriter):
             auto_connect_streams=False,
             auto_resource_monitoring=False,
         )
+        if task.id == self.run_id:
+            # ClearML would add the last iteration to every step that follows.
+            task.set_initial_iteration(0)
         self.run_id = task.id
         return _ClearML(task, offline=offline, ours=self.work_dir)
 
@@ -148,6 +154,10 @@ class _ClearML(Tracker):
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
+
+    def delivered(self) -> Delivered:
+        last = int(self._task.get_last_iteration()) or -1
+        return Delivered(numbers=last, others=last)
 
     def scalars(self, record: TrackerRecord) -> None:
         for name, value in record.content.items():

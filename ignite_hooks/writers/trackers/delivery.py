@@ -53,7 +53,8 @@ class Delivery:
         self._closing = threading.Event()
         self._given_up = threading.Event()
         self._tracker: Tracker | None = None
-        self._circuit_open = False
+        # What an earlier life of the run has left goes first.
+        self._circuit_open = spool.path.exists()
         """Whether the tracker counts as unreachable, so that records go to the spool."""
         self._try_again_at = 0.0
         self._lost = 0

@@ -8,15 +8,17 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Offline, Refused, Tracker, Unreachable
-from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
+from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 # The limits of one request.
 METRICS_AT_ONCE = 1000
@@ -38,6 +40,7 @@ class MLflowWriter(TrackerWriter):
         mode: auto: offline if the server does not answer; online; offline: for a server, kept in a file for
             ``ignite-hooks send``; disabled.
         deadline: Seconds for which the end of a run waits for records that are being delivered.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -56,9 +59,10 @@ class MLflowWriter(TrackerWriter):
         *,
         mode: Mode = "auto",
         deadline: float = 20.0,
+        on_resume: OnResume = "same",
         work_dir: str | Path | None = None,
     ) -> None:
-        super().__init__("mlflow", mode, work_dir, deadline)
+        super().__init__("mlflow", mode, work_dir, deadline, on_resume)
         if mode != "disabled":
             installed("mlflow", "mlflow")
             installed("sqlalchemy", "mlflow")
@@ -154,6 +158,11 @@ class _MLflow(Tracker):
             self._client.log_batch(self._run_id, metrics=metrics[start : start + METRICS_AT_ONCE])
         super().send([record for record in records if record.what not in ("scalars", "histogram")])
 
+    def delivered(self) -> Delivered:
+        known = {metric.key: int(metric.step) for metric in self._client.get_run(self._run_id).data.to_proto().metrics}
+        # It does not say which pictures it has.
+        return _InMLflow(known, others=max(known.values(), default=-1))
+
     def image(self, record: TrackerRecord) -> None:
         name, picture = record.content["name"], record.content["image"]
         self._client.log_image(self._run_id, picture, key=_plain(_name(name)), step=record.step)
@@ -196,6 +205,16 @@ class _MLflow(Tracker):
                 if os.environ.get(name) == value:
                     del os.environ[name]
         return True
+
+
+class _InMLflow(Delivered):
+    """What MLflow has, which changes some names."""
+
+    def missing_of(self, record: TrackerRecord) -> TrackerRecord | None:
+        if record.what != "scalars":
+            return super().missing_of(record)
+        left = {name: value for name, value in record.content.items() if record.step > self.names.get(_name(name), -1)}
+        return replace(record, content=left) if left else None
 
 
 def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

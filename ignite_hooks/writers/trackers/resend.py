@@ -13,6 +13,7 @@ from typing import Any
 
 from ignite_hooks.text import counted
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Spool, TrackerRecord
+from ignite_hooks.writers.trackers.tracker import Continued
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
@@ -50,6 +51,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     writer.began = next((record.time for record in spool), None)
     tracker = writer.connect()
     tracker.name = header["writer"]
+    tracker = Continued(tracker, tracker.delivered()) if header.get("resumed") is True else tracker
     # Kept now, so that a second attempt does not begin another run.
     spool.say(run=writer.run_id)
     sent = 0

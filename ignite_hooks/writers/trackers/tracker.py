@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.spool import TrackerRecord
 
 logger = logging.getLogger("ignite_hooks")
@@ -52,6 +53,10 @@ class Tracker:
                     words = " ".join(str(error).split())[:300]
                     logger.warning("%s does not take the %s of step %d: %s", self.name, record.what, record.step, words)
 
+    def delivered(self) -> Delivered:
+        """Return how far the run has got, for a resumed run that goes on in it."""
+        return Delivered()
+
     def scalars(self, record: TrackerRecord) -> None:
         """Deliver numbers; ``content`` has them by name."""
 
@@ -73,3 +78,23 @@ class Tracker:
     def close(self, failed: bool) -> bool:
         """Close the run, and return whether everything is known to have arrived."""
         return True
+
+
+class Continued(Tracker):
+    """A tracker whose run is continued: what it had before is not sent again.
+
+    Args:
+        tracker: The tracker.
+        there: What it had when this run was resumed.
+    """
+
+    def __init__(self, tracker: Tracker, there: Delivered) -> None:
+        self._tracker, self._there = tracker, there
+        self.name, self.vouches = tracker.name, tracker.vouches
+
+    def send(self, records: Sequence[TrackerRecord]) -> None:
+        parts = [self._there.missing_of(record) for record in records]
+        self._tracker.send([part for part in parts if part is not None])
+
+    def close(self, failed: bool) -> bool:
+        return self._tracker.close(failed)

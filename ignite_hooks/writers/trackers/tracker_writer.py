@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +14,13 @@ from typing import Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import as_picture, binned, fetched, number_of, plain
 from ignite_hooks.writers.interface import Writer, full_name
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Tracker
+from ignite_hooks.writers.trackers.tracker import Continued, Tracker
 
 Mode = Literal["auto", "online", "offline", "disabled"]
+OnResume = Literal["same", "new"]
 
 LOADED_WITHIN = 10.0
 """Seconds for which the start of a run waits until a tracker has loaded; a sick disk does not stop the training."""
@@ -25,10 +30,14 @@ logger = logging.getLogger("ignite_hooks")
 class TrackerWriter(Writer):
     """Base of the writers for trackers: every write becomes a record, which a thread delivers."""
 
-    def __init__(self, kind: str, mode: Mode, work_dir: str | Path | None, deadline: float) -> None:
+    def __init__(
+        self, kind: str, mode: Mode, work_dir: str | Path | None, deadline: float, on_resume: OnResume = "same"
+    ) -> None:
+        if on_resume not in ("same", "new"):
+            raise SettingError("on_resume", f"same or new is needed, not {on_resume!r}")
         if mode not in ("auto", "online", "offline", "disabled"):
             raise SettingError("mode", f"auto, online, offline or disabled is needed, not {mode!r}")
-        self.kind, self.mode, self.deadline = kind, mode, deadline
+        self.kind, self.mode, self.deadline, self.on_resume = kind, mode, deadline, on_resume
         self.work_dir = Path(work_dir or ".").absolute()
         self.run_id: str | None = None
         """The identifier of the run in the tracker, once it has one; a writer that is used again continues this run."""
@@ -40,6 +49,15 @@ class TrackerWriter(Writer):
         self._spool: Spool | None = None
         self._begun = False
         """Whether the run in the tracker has records of any step."""
+        self._held: list[TrackerRecord] | None = None
+        """What comes while it is open which run in the tracker it belongs to."""
+        self._of_checkpoint: Mapping[str, Any] = {}
+        self._key = secrets.token_hex(8)
+        """What a checkpoint knows of the run in the tracker before the tracker has given it a name."""
+        self._continued: str | None = None
+        """The run in the tracker that is continued."""
+        self._spooled = Delivered()
+        self._there: Delivered | None = None
 
     def load(self) -> None:
         """Make what needs no server, in the thread that delivers; the start of the run waits for it."""
@@ -79,14 +97,81 @@ class TrackerWriter(Writer):
         path = Path(path).absolute()
         self._put("artifact", 0, {"path": str(path), "name": name or path.name, "kind": kind})
 
+    def awaits_resume(self) -> None:
+        if self._delivery is None:
+            self._held = []
+
+    def state_dict(self) -> dict[str, Any]:
+        spool = self._spool.path.name if self._spool is not None else None
+        return {"run": self.run_id, "spool": spool, "key": self._key} if spool else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._of_checkpoint = state
+
     def resumed(self, step: int) -> None:
-        """Begin another run in the tracker, which cannot remove the steps that will be repeated."""
+        """Go on in the same run of the tracker, or begin another one; a tracker cannot remove steps."""
+        state, self._of_checkpoint = self._of_checkpoint, {}
+        if self.on_resume == "new" or not state:
+            self._begin_another()
+        else:
+            self._go_on(state)
+        self._release()
+
+    def began_anew(self) -> None:
+        self._begin_another()
+        self._release()
+
+    def _begin_another(self) -> None:
         if self._begun:
             self.close()
             self.run_id, self.began, self._spool, self._begun = None, None, None, False
+            self._key = secrets.token_hex(8)
+        self._continued, self._spooled, self._there = None, Delivered(), None
 
-    def began_anew(self) -> None:
-        self.resumed(0)
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        """Go on in the run of a checkpoint, and with what still waits for it in this folder."""
+        self.close()
+        run, spool = state.get("run"), state.get("spool")
+        self._spool = None
+        # Only names that this class gives: a checkpoint may come from anywhere.
+        if isinstance(spool, str) and re.fullmatch(rf"{self.kind}(-\d+)?{re.escape(SUFFIX)}", spool):
+            path = self.work_dir / spool
+            if path.is_file():
+                self._spool = Spool(path)
+                self._spool.header = self._spool.read_header()
+                run = self._spool.header.get("run") or run
+                self._spooled = Delivered.of(self._spool)
+                self._spool.say(resumed=True)
+        self._key = str(state.get("key") or self._key)
+        run = run or self._noted_run()
+        self.run_id = self._continued = run if isinstance(run, str) else None
+        self._there, self._begun = None, True
+
+    @property
+    def _note(self) -> Path:
+        """The file with the name of the run, which a tracker may give after the first checkpoint."""
+        return self.work_dir / f".{self.kind}.run"
+
+    def _noted_run(self) -> str | None:
+        try:
+            noted = json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return noted.get("run") if isinstance(noted, dict) and noted.get("key") == self._key else None
+
+    def _note_run(self) -> None:
+        try:
+            self.work_dir.mkdir(parents=True, exist_ok=True)
+            temporary = self._note.with_name(f"{self._note.name}.tmp")
+            temporary.write_text(json.dumps({"run": self.run_id, "key": self._key}), encoding="utf-8")
+            temporary.replace(self._note)
+        except OSError as error:
+            logger.debug("%s: %s", self._note, error)
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for record in held:
+            self._put(record.what, record.step, record.content)
 
     def prepare(self) -> None:
         """Read what only the thread of the script can see, before the first record."""
@@ -101,6 +186,9 @@ class TrackerWriter(Writer):
         if self.mode == "disabled":
             return
         now = time.time()
+        if self._held is not None:
+            self._held.append(TrackerRecord(what, step, now, content))
+            return
         self._begun = self._begun or step > 0
         self.began = now if self.began is None else self.began
         if self._delivery is None:
@@ -108,7 +196,8 @@ class TrackerWriter(Writer):
             self._delivery = self._begin()
             if not self._begun:
                 self._delivery.wait_until_loaded(LOADED_WITHIN)
-        self._delivery.put(TrackerRecord(what, step, now, content))
+        if (record := self._spooled.missing_of(TrackerRecord(what, step, now, content))) is not None:
+            self._delivery.put(record)
 
     def _begin(self) -> Delivery:
         if self._spool is None:
@@ -117,6 +206,7 @@ class TrackerWriter(Writer):
                 "settings": self.settings(),
                 "run": self.run_id,
                 "folder": str(self.work_dir),
+                **({"resumed": True} if self._continued else {}),
             }
             self._spool = Spool(_unused_path(self.work_dir, self.kind), header)
         spool = self._spool
@@ -124,9 +214,16 @@ class TrackerWriter(Writer):
         def connect() -> Tracker:
             tracker = self.connect()
             tracker.name = type(self).__name__
+            if self.run_id is not None:
+                self._note_run()
             if spool.header.get("run") != self.run_id:
                 spool.say(run=self.run_id)
-            return tracker
+            if self._continued is None or self.run_id != self._continued:
+                return tracker
+            if self._there is None:
+                # Once: what is sent from now on may be of the same steps.
+                self._there = tracker.delivered()
+            return Continued(tracker, self._there)
 
         return Delivery(connect, spool, type(self).__name__, load=self.load)
 

@@ -12,10 +12,11 @@ from typing import Any
 from ignite_hooks.secrets import Masks
 from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import UNSENT, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Refused, Tracker
-from ignite_hooks.writers.trackers.tracker_writer import Mode, TrackerWriter
+from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 FINISH = 10.0
 """Seconds for which the end of an online run waits for W&B; the rest stays in its own file."""
@@ -36,6 +37,7 @@ class WandbWriter(TrackerWriter):
         log_code: Whether the Python files of the current folder are recorded.
         mode: auto: offline if there is no key or no answer; online; offline; disabled.
         deadline: Seconds for which the end of a run waits for records that are being delivered.
+        on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
         work_dir: The work directory of the run, which ``attach_hooks`` supplies.
     """
 
@@ -58,11 +60,12 @@ class WandbWriter(TrackerWriter):
         log_code: bool = False,
         mode: Mode = "auto",
         deadline: float = 20.0,
+        on_resume: OnResume = "same",
         work_dir: str | Path | None = None,
     ) -> None:
         own = os.environ.get("WANDB_MODE", "")
         mode = own if mode == "auto" and own in ("online", "offline", "disabled") else mode  # type: ignore[assignment]
-        super().__init__("wandb", mode, work_dir, deadline)
+        super().__init__("wandb", mode, work_dir, deadline, on_resume)
         if mode != "disabled":
             installed("wandb", "wandb")
         self.project, self.name, self.config, self.log_code = (
@@ -85,6 +88,9 @@ class WandbWriter(TrackerWriter):
         self.work_dir.mkdir(parents=True, exist_ok=True)
         _follow_environment(wandb)
         online = self._online(wandb)
+        if self._continued is not None and self.run_id == self._continued and not online:
+            logger.info("WandbWriter: W&B cannot continue run %s offline, so this is another run", self.run_id)
+            self.run_id = None
         settings = wandb.Settings(
             console="off",
             silent=True,
@@ -133,6 +139,11 @@ class _Wandb(Tracker):
         # W&B counts no steps in a run that several processes share.
         self._shared = not ends and run.settings.mode == "shared"
         self._at = 0
+
+    def delivered(self) -> Delivered:
+        # Its next step; W&B takes no row of an earlier one.
+        last = int(self._run.step) - 1
+        return Delivered(numbers=last, others=last)
 
     def scalars(self, record: TrackerRecord) -> None:
         self._log(dict(record.content), record.step)

@@ -238,3 +238,20 @@ def test_a_server_that_restarts_gets_everything(
     found = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     points = {name: [(metric.step, metric.value) for metric in history] for name, history in found.items()}
     assert points == as_written(tmp_path / "run"), "all of it, in order, nothing twice"
+
+
+@pytest.mark.parametrize(("on_resume", "count"), [("same", 1), ("new", 2)])
+def test_a_resumed_run_is_one_run_without_a_step_twice(on_resume: str, count: int, tmp_path: Path) -> None:
+    hook = {**HOOK, "experiment": f"resumed {on_resume}", "log_model": False, "on_resume": on_resume}
+    train(tmp_path, hook, fail=True)
+    train(tmp_path, hook, epochs=4, resume="auto")
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    runs = runs_at(uri, f"resumed {on_resume}")
+    assert len(runs) == count
+    assert runs[0].info.status == "FINISHED"
+    if count == 1:
+        for name, rows in as_written(tmp_path).items():
+            history = mlflow.MlflowClient(uri).get_metric_history(runs[0].info.run_id, name)
+            assert sorted((metric.step, metric.value) for metric in history) == rows, name
+        again = mlflow.MlflowClient(uri).list_artifacts(runs[0].info.run_id, "images")
+        assert len([file for file in again if file.path.endswith(".png")]) <= 3, "pictures neither"

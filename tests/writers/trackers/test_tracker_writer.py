@@ -12,6 +12,7 @@ import numpy
 import pytest
 import torch
 
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
@@ -96,10 +97,99 @@ def test_each_run_has_its_own_spool(tmp_path: Path) -> None:
     writer.resumed(1)
     writer.write_scalar("loss", 1.0, 2)
     writer.close()
-    found = {path.name: [record.step for record in Spool(path)] for path in sorted(tmp_path.iterdir())}
+    found = {path.name: [record.step for record in Spool(path)] for path in sorted(tmp_path.glob("*.spool"))}
     assert found == {"place-2.spool": [2], "place.spool": [1, 2]}
     header = Spool(tmp_path / "place.spool").read_header()
     assert header == {"writer": "ToPlace", "settings": {}, "run": "run 1", "folder": str(tmp_path)}
+
+
+class Continuing(Everything):
+    """A tracker that has a run up to step 2."""
+
+    def delivered(self) -> Delivered:
+        return Delivered({"loss": 2})
+
+
+def losses(place: Everything) -> list[int]:
+    return [record.step for record in place.records if record.what == "scalars"]
+
+
+def test_a_resumed_run_goes_on_in_the_run_of_its_checkpoint(tmp_path: Path) -> None:
+    place = Continuing()
+    writer = ToPlace(place, tmp_path)
+    writer.awaits_resume()
+    writer.write_config({"seed": 1})
+    assert writer._delivery is None, "nothing is begun before the checkpoint is known"
+    writer.load_state_dict({"run": "run 7", "spool": None})
+    writer.resumed(1)
+    for step in (2, 3):
+        writer.write_scalar("loss", 1.0, step)
+    writer.write_scalar("lr", 1.0, 2)
+    writer.close()
+    assert writer.run_id == "run 7"
+    assert writer.state_dict()["run"] == "run 7"
+    found = [(record.what, record.step, dict(record.content)) for record in place.records]
+    assert found == [("config", 0, {"seed": 1}), ("scalars", 3, {"loss": 1.0}), ("scalars", 2, {"lr": 1.0})]
+
+
+def test_a_run_whose_name_came_after_the_checkpoint_is_found(tmp_path: Path) -> None:
+    first = ToPlace(Everything(), tmp_path)
+    first.write_scalar("loss", 1.0, 1)
+    early = {**first.state_dict(), "run": None}
+    first.close()
+    for state, run in ((early, "run 1"), ({**early, "key": "another"}, None)):
+        again = ToPlace(Everything(), tmp_path)
+        again.load_state_dict(state)
+        again.resumed(1)
+        assert again.run_id == run
+
+
+@pytest.mark.parametrize("state", [None, {"run": "run 7", "spool": None}])
+def test_another_run_is_begun_if_asked_or_if_none_is_known(state: dict[str, Any] | None, tmp_path: Path) -> None:
+    place = Continuing()
+    writer = ToPlace(place, tmp_path, on_resume="new" if state else "same")
+    writer.awaits_resume()
+    if state:
+        writer.load_state_dict(state)
+    writer.resumed(1)
+    writer.write_scalar("loss", 1.0, 2)
+    writer.close()
+    assert (writer.run_id, losses(place)) == ("run 1", [2])
+
+
+def test_what_an_earlier_life_has_left_is_sent_first_and_once(tmp_path: Path) -> None:
+    class Down(Tracker):
+        def send(self, records: Sequence[TrackerRecord]) -> None:
+            raise ConnectionError
+
+    first = ToPlace(Down(), tmp_path)
+    for step in (1, 2, 3, 4):
+        first.write_scalar("loss", 1.0, step)
+    first.close()
+    place = Continuing()
+    second = ToPlace(place, tmp_path)
+    second.awaits_resume()
+    second.load_state_dict(first.state_dict())
+    second.resumed(2)
+    for step in (3, 4, 5):
+        second.write_scalar("loss", 1.0, step)
+    second.close()
+    assert losses(place) == [3, 4, 5], "2 was there, 3 and 4 waited in the spool"
+    assert list(tmp_path.glob("*.spool")) == []
+
+
+@pytest.mark.parametrize("name", ["../place.spool", "/etc/passwd", "other.spool", 3])
+def test_a_checkpoint_names_no_file_of_others(name: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.spool").write_text('{"run": "run 9"}\n')
+    writer = ToPlace(Continuing(), tmp_path)
+    writer.load_state_dict({"run": "run 7", "spool": name})
+    writer.resumed(1)
+    assert writer.run_id == "run 7"
+
+
+def test_on_resume_is_same_or_new(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^on_resume: same or new is needed, not 'old'$"):
+        ToPlace(None, tmp_path, on_resume="old")
 
 
 def test_no_thread_is_left(tmp_path: Path) -> None:
