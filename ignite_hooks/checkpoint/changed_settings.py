@@ -201,6 +201,7 @@ def _check_one(saved: Any, known: Any, optimizer: Any, path: Path) -> None:
         return
     kind = (known or {}).get("kind")
     remedy = "give this run the optimizer it was saved with, or begin a new run"
+    added = "; call add_param_group() before trainer.run() for groups that the script had added during the run"
     if kind is not None and kind != now["kind"]:
         raise CheckpointError(f"{path} holds the state of {kind}, and this run has {now['kind']}: {remedy}")
     groups = saved["param_groups"]
@@ -208,7 +209,7 @@ def _check_one(saved: Any, known: Any, optimizer: Any, path: Path) -> None:
     if sizes[0] != sizes[1]:
         raise CheckpointError(
             f"{path} does not fit the optimizer of this run: it holds {now['kind']} with {_groups(sizes[0])}, "
-            f"and this run has {_groups(sizes[1])}: {remedy}"
+            f"and this run has {_groups(sizes[1])}: {remedy}{added if len(sizes[0]) > len(sizes[1]) else ''}"
         )
     names = [set().union(*each) & _TELLING for each in (groups, optimizer.param_groups)]
     if kind is None and names[0] != names[1]:

@@ -241,3 +241,10 @@ def test_a_cycle_that_has_grown_keeps_its_size_and_says_so(tmp_path: Path, caplo
     run(4, 5)
     assert "goes on with the former ones: trainer.EPOCH_STARTED.LinearCyclicalScheduler" in caplog.text
     assert "cycle_size 2 -> 4" in caplog.text
+
+
+def test_a_group_that_was_added_during_the_run_has_to_be_there_before(tmp_path: Path) -> None:
+    two = lambda model: torch.optim.SGD([{"params": [weight]} for weight in model.parameters()], lr=0.1)  # noqa: E731
+    script(tmp_path, two).run(1)
+    with pytest.raises(CheckpointError, match=r"call add_param_group\(\) before trainer.run\(\) for groups that"):
+        script(tmp_path).run(2)
