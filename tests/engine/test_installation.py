@@ -389,7 +389,9 @@ def test_a_trial_of_learning_rates_has_no_hooks_and_resumes_nothing(tmp_path: Pa
         tiny, log = tiny_run(), []
         tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: tiny.evaluator.run(tiny.val_data))
         optimizer = tiny.services["optimizer"]
-        hooks = [RecordingHook(log=log, name="recorder"), "CheckpointHook", "EMAHook"]
+        # A save beside the training is reported when it is done, which may be an iteration later.
+        saves = {"type": "CheckpointHook", "async_save": False}
+        hooks = [RecordingHook(log=log, name="recorder"), saves, "EMAHook"]
         options = {"work_dir": work_dir, "resume": resume, "model": tiny.model, "optimizer": optimizer}
         runner = attach_hooks(tiny.trainer, hooks, evaluators=tiny.evaluator, **options)
         if find:
