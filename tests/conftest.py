@@ -19,14 +19,18 @@ if "SLOW_FILES" not in os.environ:
     # syncs record their calls; under load (tests.under_load) they are real, and slow.
     os.fsync = lambda descriptor: None
 
-_frozen = 0
-"""The number of modules whose objects the garbage collector no longer visits."""
+_frozen, _file = 0, ""
+"""The number of modules whose objects the garbage collector no longer visits, and the file of the latest test."""
 
 
-def pytest_runtest_logstart() -> None:
-    """Keep the garbage collector from visiting what modules have made: a third of the time went into that."""
-    global _frozen
-    if len(sys.modules) > _frozen + 100:
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Keep the garbage collector from visiting what modules have made: a third of the time went into that.
+
+    Between two files of tests only: what a fixture of a file holds may have to be collected later.
+    """
+    global _frozen, _file
+    before, _file = _file, nodeid.partition("::")[0]
+    if _file != before and len(sys.modules) > _frozen + 100:
         gc.collect()
         gc.freeze()
         _frozen = len(sys.modules)
