@@ -156,6 +156,7 @@ class LoggerHook(BaseHook):
         self._losses.end()
         if self._waits is not None:
             self._waits.stop()
+            self._waits = None  # it knows the trainer, which the hook may outlive
         self._opened.close()
 
     def _log(self, runner: Runner, optimizer: Any, timer: Any) -> None:
