@@ -234,7 +234,8 @@ def entry_from_json(content: Any) -> Entry:
 
 def _to_json(entry: Entry) -> dict[str, Any]:
     metrics = {key: value if math.isfinite(value) else None for key, value in entry.metrics.items()}
-    content = {**asdict(entry), "metrics": metrics}
+    # Lists as in a file: one rank alone reads this without a file between.
+    content = {**asdict(entry), "metrics": metrics, "files": [asdict(file) for file in entry.files]}
     if not entry.files:
         # Most checkpoints are one file; those from before ids have none.
         del content["files"]

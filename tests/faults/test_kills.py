@@ -132,4 +132,4 @@ def test_repeated_kills_never_lose_a_committed_checkpoint(async_save: bool, kill
     files = {path.name for path in tmp_path.iterdir() if path.is_file()}
     # What the last life resumed from is kept for its time.
     assert listed == {f"iter_{reached}.pth", f"iter_{reached + 3}.pth", "last.pth"}
-    assert files - {".lock", "manifest.json", "metrics.jsonl"} == listed, "nothing is left behind"
+    assert files - {".lock", "manifest.json", "metrics.jsonl", "result.json"} == listed, "nothing is left behind"
