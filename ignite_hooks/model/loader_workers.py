@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ignite_hooks.model.parts import each
+from ignite_hooks.model.worker_generators import note_seeded
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -189,6 +190,7 @@ class ShieldedInit:
         threading.Thread(target=_obey_only_the_parent, daemon=True).start()
         if self.before is not None:
             self.before(worker)
+        note_seeded()
 
 
 def _obey_only_the_parent() -> None:

@@ -27,10 +27,12 @@ from ignite_hooks.checkpoint.data.skip import (
     iterate_by_index,
     iterate_by_state,
     state_of_loader,
+    watch_workers,
 )
 from ignite_hooks.checkpoint.rng_state import RngState, random_state, restore_rng, rng_state
 from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.model.loader_workers import is_loader
+from ignite_hooks.model.worker_generators import WorkerReport
 from ignite_hooks.model.wrapping import has_buffers
 from ignite_hooks.run.progress import Progress, progress_of
 
@@ -74,6 +76,8 @@ class PositionTracker:
         self._failed = False
         self._is_there = False
         """Whether the iterator of a resumed run was made at its position."""
+        self._workers: WorkerReport | None = None
+        """What the workers of the iterator say about their generators."""
         self._own_state: tuple[object, OwnState] | None = None
         self._data_of_run: object = None
         """The data that was given to ``run()``."""
@@ -164,9 +168,20 @@ class PositionTracker:
             self._length = state.iteration - origin.iteration
         sized = state.epoch_length is not None
         self._origin = IteratorOrigin(data, int(state.iteration), rng_state(data, self._own(data)), sized=sized)
+        self._watch_workers(data)
+
+    def _watch_workers(self, data: object) -> None:
+        """Let the workers of the iterator that is made next say whether they draw."""
+        self._iterator_is_made()
+        self._workers = watch_workers(data)
+
+    def _iterator_is_made(self) -> None:
+        if self._workers is not None:
+            self._workers.give_back()
 
     def first_batch_comes(self) -> None:
         """Note the random state right before the first batch is drawn from an iterator."""
+        self._iterator_is_made()
         origin = self._origin
         if origin is None or origin.rest is not None:
             return
@@ -184,7 +199,8 @@ class PositionTracker:
         self._failed = True
 
     def close(self) -> None:
-        """Leave nothing behind in an engine whose run ended before its first batch."""
+        """Leave nothing behind in an engine whose run ended before its first batch, nor in a loader."""
+        self._iterator_is_made()
         if self._resuming:
             # A run that had nothing to train leaves its position to the next, which may ask for more epochs.
             self._resuming, self._trainer._init_iter = self._runner.state.idle_limit is not None, None
@@ -237,6 +253,7 @@ class PositionTracker:
         engine, runner, origin = self._trainer, self._runner, self._origin
         progress = progress or progress_of(runner)
         data, iteration = engine.state.dataloader, progress.iteration
+        self._iterator_is_made()
         own = self._own(data)
         now = self._rng_at_run_end or rng_state(data, own)
         length = self._length if length_of(data) is None else length_of(data)
@@ -278,6 +295,7 @@ class PositionTracker:
             "doubt": doubt,
             "loader": state_of_loader(data) if used else None,
             "still": own.still(),
+            "untouched": self._workers is not None and self._workers.untouched(),
         }
         return DataPosition(iteration, progress.epoch, found, now["random"])
 
@@ -366,13 +384,14 @@ class PositionTracker:
             restore_rng(data, self._rng_at_first_batch)
         elif saved["made"] is not None and data is not None:
             self._origin = self._position.origin(data)
-            batches = iterate_by_index(saved, data, self._runner.checkpoints.skip)
+            batches = iterate_by_index(saved, data, self._runner.checkpoints.skip, self._watch_workers)
             self._is_there = batches is not None
             if batches is not None:
                 engine._dataloader_iter = batches
                 restore_rng(data, self._rng_at_first_batch, read_again=True)
             else:
                 restore_rng(data, saved["made"])
+                self._watch_workers(data)
                 iterate_as_before(engine)
         else:
             self.iterator_made()

@@ -36,6 +36,7 @@ NEWER: Mapping[str, Callable[[Any], bool]] = {
     "unkept": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "order": lambda value: isinstance(value, str),
     "switched": lambda value: isinstance(value, bool),
+    "untouched": lambda value: isinstance(value, bool),
     "still": lambda value: isinstance(value, bool),
     "seed": lambda value: value is None or _is_count(value),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from ignite_hooks.checkpoint.rng_state import random_state, restore_rng
 from ignite_hooks.checkpoint.script.own_state import generators_of_data, has_own_order
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader
+from ignite_hooks.model.worker_generators import WorkerReport
 from ignite_hooks.store.plain import UnsavableError, to_plain
 
 Skip = Literal["auto", "index", "read"]
@@ -54,7 +55,9 @@ def iterate_by_state(saved: Mapping[str, Any], data: Any, how: Skip = "auto") ->
     return found
 
 
-def iterate_by_index(saved: Mapping[str, Any], data: Any, how: Skip = "auto") -> Iterator[Any] | None:
+def iterate_by_index(
+    saved: Mapping[str, Any], data: Any, how: Skip = "auto", watch: Callable[[Any], object] = id
+) -> Iterator[Any] | None:
     """Return an iterator from a saved position, of which only the indices before it were drawn.
 
     None is returned where that may not give the same batches, and they have to be read.
@@ -63,10 +66,11 @@ def iterate_by_index(saved: Mapping[str, Any], data: Any, how: Skip = "auto") ->
         saved: The position in the checkpoint.
         data: The data of this run.
         how: What the user asks for.
+        watch: Called with the loader that is used instead, before its iterator is made.
     """
     if not _has_indices(data) or not saved["drawn"] or how == "read":
         return None
-    if how == "auto" and (saved["again"] or data.num_workers or not saved.get("still")):
+    if how == "auto" and (saved["again"] or not saved.get("still") or not _is_still_in_workers(saved, data)):
         return None
     restore_rng(data, saved["made"])
     by_batch = data.batch_sampler is not None
@@ -85,6 +89,7 @@ def iterate_by_index(saved: Mapping[str, Any], data: Any, how: Skip = "auto") ->
     # seeds that they had, without a draw that would come between two of the sampler.
     order = {"batch_sampler": indices} if by_batch else {"sampler": indices}
     vars(rest).update(order, generator=_generator_at(saved["made"], data), persistent_workers=False, _iterator=None)
+    watch(rest)
     found: Iterator[Any] = iter(rest)
     return found
 
@@ -114,6 +119,17 @@ def end_of(data: Any, saved: Mapping[str, Any]) -> Iterator[Any]:
 def is_reused(data: Any, origin: IteratorOrigin | None) -> bool:
     """Return whether an iterator, made or still to be made, is not the first of a loader that keeps its workers."""
     return getattr(data, "_iterator", None) is not None if origin is None else bool(origin.rng["used"])
+
+
+def watch_workers(data: Any) -> WorkerReport | None:
+    """Return what the workers of a loader will say about an iterator that is made next; None where that is no use."""
+    watched = _has_indices(data) and data.num_workers and not data.persistent_workers
+    return WorkerReport(data) if watched else None
+
+
+def _is_still_in_workers(saved: Mapping[str, Any], data: Any) -> bool:
+    """Return whether workers, if there are any, go on as those before: without random numbers."""
+    return not data.num_workers or (bool(saved.get("untouched")) and not generators_of_data(data))
 
 
 def _has_indices(data: Any) -> bool:

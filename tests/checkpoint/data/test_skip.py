@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -131,6 +132,49 @@ def test_workers_that_draw_nothing_are_skipped_exactly_if_asked(name: str, monke
         made.runner.checkpoints.skip = "index"
 
     assert run_in_parts(make, [3, 8], extra=extra) == whole_run(make)
+
+
+class Drawing(Noisy):
+    """Data of which one sample draws."""
+
+    def __getitem__(self, index: int) -> float:
+        return super().__getitem__(index) if index == 7 else float(index)
+
+
+class CountingInWorkers(Noisy):
+    """Data whose samples depend on how many a worker has read."""
+
+    calls = 0
+
+    def __getitem__(self, index: int) -> float:
+        self.calls += 1
+        return index + self.calls / 100
+
+
+class Still(Noisy):
+    """Data that draws nothing."""
+
+    def __getitem__(self, index: int) -> float:
+        return float(index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "skips"), [(Still, 2), (Drawing, None), (Noisy, 0), (CountingInWorkers, 0)])
+def test_workers_that_say_that_they_draw_nothing_are_skipped(
+    data: type[Noisy], skips: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make() -> Any:
+        return DataLoader(data(), 2, shuffle=True, num_workers=2)
+
+    caplog.set_level(logging.INFO, logger="ignite_hooks")
+    loader = make()
+    whole = whole_run(make)
+    assert run_in_parts(make, [3, 8]) == whole
+    skipped = [line for line in caplog.messages if line.startswith("skipping")]
+    if skips is not None:
+        assert len(skipped) == skips
+    script(lambda: loader, []).run()
+    assert type(loader.collate_fn) is type(make().collate_fn), "it is the loader's own again"
 
 
 def test_nearly_all_of_a_long_epoch_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
