@@ -208,7 +208,9 @@ def _holders_among(everything: Iterable[Reached]) -> list[Holder]:
         if is_root and _is_stateful(thing):
             # Where it is in its data, a loader says itself.
             continue
-        if not is_of_library(thing) or isinstance(thing, Sampler) or _is_stateful(thing):
+        # A sampler of Ignite draws its whole order anew in each pass.
+        orders = isinstance(thing, Sampler) and not type(thing).__module__.startswith("ignite.")
+        if not is_of_library(thing) or orders or _is_stateful(thing):
             found.append(Holder(place, thing, is_root or place == "collate_fn" or isinstance(thing, Sampler)))
     return found
 
