@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ignite_hooks.checkpoint.machine_copies import writing_ranks
 from ignite_hooks.checkpoint.machines import Machines
 from ignite_hooks.distributed.collectives import all_gather, fail_on_all_ranks, is_main_process, rank, world_size
+from ignite_hooks.distributed.launcher import command
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.mirror.mirror import Mirror
 
@@ -35,6 +36,8 @@ class Homes:
         """The folders that this rank writes to."""
         self.mirrors: dict[Path, Mirror] = {}
         """The mirrors of folders, on rank 0."""
+        self.newest: Path | None = None
+        """The checkpoint of this run that was committed last."""
         self._writers: dict[Path, list[int]] = {}
         self._machines: Machines | None = None
 
@@ -97,6 +100,14 @@ class Homes:
             return error
         return None if said[0] is None else CheckpointError(f"rank 0: {said[0]}")
 
+    def advice(self) -> str:
+        """Return how a run that has lost a rank goes on: from which checkpoint, and with which command."""
+        newest = self.newest or self._run.state.resumed_from
+        words = "nothing was saved yet" if newest is None else f"the newest checkpoint is {newest}"
+        if newest is not None and self._machines is not None:
+            words += self._machines.on(self._machines.mine if self.has_copies(newest.parent) else 0)
+        return f"; {words}; to go on, on all machines, with resume: auto: {command()}"
+
     # -- mirrors ----------------------------------------------------------------------------------------------
 
     def add_mirror(self, folder: Path, url: str, timeout: float) -> None:
@@ -112,7 +123,8 @@ class Homes:
                 mirror.begin(self._run.state.run_id, self._store_of(folder).entries())
 
     def committed(self, path: Path, rule: Retire | None) -> None:
-        """Pass a committed checkpoint on to the mirror of its folder."""
+        """Note that a checkpoint is there, and pass it on to the mirror of its folder."""
+        self.newest = path
         mirror = self.mirrors.get(path.parent)
         if mirror is not None:
             entry = next((one for one in self._store_of(path.parent).entries() if one.name == path.name), None)
@@ -129,7 +141,7 @@ class Homes:
             self.mirrors.clear()
             self.opened.clear()
             self._writers.clear()
-            self._machines = None
+            self._machines = self.newest = None
 
     @property
     def _run(self) -> Runner:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 
 RESTART_COUNTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 """The variables in which launchers count how often they have restarted a run."""
+
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 SLURM_JOB = "SLURM_JOB_ID"
 
@@ -52,3 +56,18 @@ def requeue(job: str) -> str | None:
     if done.returncode <= 0:
         return None
     return " ".join(done.stderr.split()) or f"{' '.join(command)} ended with code {done.returncode}"
+
+
+def command() -> str:
+    """Return the command that has started this process, or its launcher, as one line."""
+    import psutil
+
+    words = list(sys.orig_argv)
+    try:
+        launcher = psutil.Process().parent()
+        started = [] if launcher is None else launcher.cmdline()
+    except psutil.Error:
+        started = []
+    if any(word.endswith(LAUNCHERS) for word in started):
+        words = started
+    return shlex.join(words)

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,9 @@ PERIOD = 0.2
 
 GRACE = 0.8
 """Seconds that a process has to end by itself after another one has died."""
+
+SILENCE = 1.0
+"""Seconds without a heartbeat that explain why a collective has failed."""
 
 EXIT_CODE = 17
 
@@ -92,10 +95,14 @@ class Watchdog:
         limit: The seconds without a heartbeat after which a rank counts as hanging.
         folder: The folder for the stacks of all threads, written when this process gives up.
         logger: Receives all messages.
+        advice: Returns how the run goes on without the rank that is gone, for the last message.
     """
 
-    def __init__(self, limit: float, folder: Path, logger: logging.Logger) -> None:
-        self._limit, self._folder, self._logger = limit, folder, logger
+    def __init__(
+        self, limit: float, folder: Path, logger: logging.Logger, advice: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._limit, self._folder, self._logger, self._advice = limit, folder, logger, advice
+        self._silent: Mapping[int, float] = {}
         self._peers: list[Peer] = []
         self._store: Any = None
         self._sender: threading.Thread | None = None
@@ -157,7 +164,20 @@ class Watchdog:
             self._check_peers(None)
             if self._found is None:
                 self._ended.wait(PERIOD / 2)
-        return self._found or self._left
+        found = self._found or self._left or self._silent_elsewhere()
+        return None if found is None else f"{found}: this rank cannot go on without it{self._advice()}"
+
+    def _silent_elsewhere(self) -> str | None:
+        """Return which rank of another machine has fallen silent: its process cannot be looked at from here."""
+        lost = not is_main_process() and self._store is not None and not self._is_connected()
+        for peer in self._peers:
+            if peer.is_here or self._message_of(peer) == "":
+                continue
+            if peer.rank == 0 and lost:
+                return f"{peer} does not answer"
+            if self._silent.get(peer.rank, 0.0) >= SILENCE:
+                return f"{peer} has sent no heartbeat for {self._silent[peer.rank]:.0f} s"
+        return None
 
     # -- in the threads ---------------------------------------------------------------------------------------
 
@@ -187,7 +207,7 @@ class Watchdog:
         rounds, waited = 0, 0.0
         watched = [peer.rank for peer in self._peers if is_main_process() or peer.rank == 0]
         seen: dict[int, str | None] = {}
-        silent = dict.fromkeys(watched, 0.0)
+        silent = self._silent = dict.fromkeys(watched, 0.0)
         while not self._ended.wait(PERIOD):
             now, heartbeats = time.monotonic(), self._heartbeats
             # If this thread could not run for a while, heartbeats of others may have come meanwhile.
@@ -263,7 +283,7 @@ class Watchdog:
 
     def _give_up(self, silent: Mapping[int, float]) -> None:
         """End this process, which would wait forever, unless it ends by itself."""
-        self._logger.error("%s: this rank cannot go on without it", self._found)
+        self._logger.error("%s: this rank cannot go on without it%s", self._found, self._advice())
         period = self._tell_silence(silent)
         # Rank 0 takes the store along: all have to have heard of it.
         if self._ended.wait(max(GRACE, 2 * period)):

@@ -16,13 +16,12 @@ from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
 from ignite_hooks.engine.closing import clean_up, log_summary
 from ignite_hooks.engine.continuing import end_as_usual, end_by_epochs, note_idle_run
-from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.engine.ending import how_it_ended, record_result
 from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
 from ignite_hooks.engine.notes import log_notes, note_idle_evaluators, pass_on_config
-from ignite_hooks.engine.same_plan import compare_plans
+from ignite_hooks.engine.same_plan import compare_plans, warn_of_collective_hooks
 from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.run.imports import import_for_writers
 from ignite_hooks.run.progress import at_last_batch
@@ -109,17 +108,10 @@ class Lifecycle:
         if world_size() == 1:
             return
         compare_plans(runner.plan)
-        for name, hook in runner.hooks.registered.items():
-            wanted = runner.plan.settings[name].on_error
-            if on_error_of(hook, wanted) != wanted:
-                runner.logger.warning(
-                    "%s: on_error %r is treated as 'raise': with several ranks, a collective hook cannot fail on one "
-                    "rank alone",
-                    name,
-                    wanted,
-                )
+        warn_of_collective_hooks(runner)
         if rank_timeout:
-            self._watchdog = Watchdog(rank_timeout, runner.services.path_of("logs_dir"), runner.logger)
+            advice = self.checkpoints.homes.advice
+            self._watchdog = Watchdog(rank_timeout, runner.services.path_of("logs_dir"), runner.logger, advice)
             self._watchdog.begin()
 
     def blame_dead_rank(self, error: BaseException) -> None:
@@ -127,8 +119,8 @@ class Lifecycle:
         if self._watchdog is None:
             return
         if is_of_another_rank(error) and (explanation := self._watchdog.explanation()) is not None:
-            error.add_note(f"{explanation}: this rank cannot go on without it")
-            self.runner.logger.error("%s: this rank cannot go on without it", explanation)
+            error.add_note(explanation)
+            self.runner.logger.error("%s", explanation)
         self._watchdog.end(error)
         self._watchdog = None
 

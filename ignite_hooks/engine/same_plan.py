@@ -8,11 +8,26 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather, rank
+from ignite_hooks.engine.dispatch import on_error_of
 from ignite_hooks.errors import RankError
 from ignite_hooks.plan.settings_digest import settings_of_hooks
 
 if TYPE_CHECKING:
     from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.run.runner import Runner
+
+
+def warn_of_collective_hooks(runner: Runner) -> None:
+    """Name the hooks whose failures end the run because they use collectives, whatever their setting says."""
+    for name, hook in runner.hooks.registered.items():
+        wanted = runner.plan.settings[name].on_error
+        if on_error_of(hook, wanted) != wanted:
+            runner.logger.warning(
+                "%s: on_error %r is treated as 'raise': with several ranks, a collective hook cannot fail on one rank "
+                "alone",
+                name,
+                wanted,
+            )
 
 
 def compare_plans(plan: Plan) -> None:
