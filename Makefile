@@ -38,6 +38,10 @@ load: $(VENV)/.installed-test  ## all tests beside busy loops and with slow file
 faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files
 	IGNITE_HOOKS_LONG=1 $(RUN) -m pytest -q -s -m faults $(ARGS)
 
+.PHONY: machines
+machines: $(VENV)/.installed-test  ## as root: runs on three machines of namespaces that die and lose cables; writes docs/machines.md; ten minutes
+	$(RUN) -m tests.machines
+
 .PHONY: check
 check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and docstring examples
 	$(RUN) -m ruff format --check .

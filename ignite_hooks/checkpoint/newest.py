@@ -275,7 +275,10 @@ class Search:
         store: Any = checkpoints.store(folder)
         path = store.accept(temporary, entry) if is_open else temporary.replace(folder / entry.name)
         self._info("fetched %s from %s", entry.name, mirror.shown)
-        mirror.restore_files()
+        try:
+            self._ask(mirror.restore_files, mirror, True)
+        except (MirrorError, OSError) as error:
+            self._warn("what was measured before is not fetched from the mirror: %s", error)
         return {"path": str(path), "wrong": mine["wrong"]}
 
     def _has_doubt(self, paths: list[str]) -> bool:

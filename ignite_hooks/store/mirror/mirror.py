@@ -120,8 +120,6 @@ class Mirror:
             try:
                 if self.remote.fetch(name, str(temporary), 0):
                     temporary.replace(path)
-            except (MirrorError, OSError) as error:
-                self._log.warning("%s is not fetched from %s: %s", name, self.shown, error)
             finally:
                 temporary.unlink(missing_ok=True)
 

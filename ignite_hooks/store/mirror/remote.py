@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,10 +44,11 @@ class Remote:
         self._quick = quick
         self._stuck: list[threading.Thread] = []
         try:
-            from fsspec.core import url_to_fs
+            with _random_numbers_kept():
+                from fsspec.core import url_to_fs
 
-            # Listings are asked for rarely, and then have to be true.
-            self._files, self._root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+                # Listings are asked for rarely, and then have to be true.
+                self._files, self._root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
         except Exception as error:
             raise MirrorError(f"{self.shown}: {_reason(error)}") from error
         protocol = self._files.protocol
@@ -181,15 +184,26 @@ def why_no_mirror(url: str) -> str | None:
     if "://" not in url and "::" not in url:
         return None
     try:
-        from fsspec import get_filesystem_class
+        with _random_numbers_kept():
+            from fsspec import get_filesystem_class
 
-        get_filesystem_class(url.partition("://")[0].partition("::")[0])
+            get_filesystem_class(url.partition("://")[0].partition("::")[0])
     except ImportError as error:
         remedy = "pip install 'ignite-hooks[remote]'" if url.startswith("s3") else hidden(str(error))
         return f"{hidden(url)} cannot be reached: {remedy}"
     except ValueError as error:
         return f"{hidden(url)} cannot be reached: {hidden(str(error))}"
     return None
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """Leave the random numbers of the script as they were: some libraries draw from them when they are imported."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def hidden(text: str) -> str:

@@ -107,3 +107,12 @@ def test_s3_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_credentials_in_a_url_are_hidden() -> None:
     assert hidden("ftp://me:word@host/run") == "ftp://***@host/run"
+
+
+def test_importing_what_reads_a_url_draws_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import random
+
+    monkeypatch.setattr("fsspec.get_filesystem_class", lambda _: random.random())
+    before = random.getstate()
+    assert why_no_mirror("s3://bucket/run") is None
+    assert random.getstate() == before
