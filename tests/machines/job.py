@@ -13,7 +13,7 @@ from typing import Any
 SAMPLES = 240
 """Of the training data: 10 iterations of an epoch on two machines, with 12 samples on each."""
 BATCH = 12
-EPOCHS = 4
+EPOCHS = 9
 
 
 def train(
