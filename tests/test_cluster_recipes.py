@@ -77,7 +77,7 @@ def test_the_job_of_kubernetes_fits_its_schema() -> None:
     assert [mount["name"] for mount in pod["containers"][0]["volumeMounts"]] == [one["name"] for one in pod["volumes"]]
 
 
-@pytest.mark.parametrize("name", ["slurm.sh", "torchrun.sh"])
+@pytest.mark.parametrize("name", ["slurm.sh", "torchrun.sh", "spot.sh"])
 def test_the_scripts_are_valid_and_executable(name: str) -> None:
     subprocess.run(["bash", "-n", str(CLUSTER / name)], check=True)
     assert os.access(CLUSTER / name, os.X_OK)
@@ -112,4 +112,37 @@ def test_a_pod_that_is_evicted_saves_and_the_next_one_goes_on(tmp_path: Path) ->
                 if code and line.startswith("epoch 2 on 1"):
                     pod.send_signal(signal.SIGTERM)
         assert pod.returncode == code, "".join(said)
+    assert "resumed from" in "".join(said)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_spot_instance_with_a_new_disk_goes_on_from_its_bucket(tmp_path: Path) -> None:
+    variables = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "BUCKET": (tmp_path / "bucket").as_uri(),
+        "NOTICE": (tmp_path / "notice").as_uri(),
+        "PAUSE": "0.2",
+    }
+    said: list[str] = []
+    for life, code in ((1, 143), (2, 0)):
+        epochs = [] if life == 1 else ["--epochs", str(sum(line.startswith("epoch ") for line in said) + 2)]
+        with subprocess.Popen(
+            [str(CLUSTER / "spot.sh"), *(epochs or ["--epochs", "100000"])],
+            cwd=ROOT,
+            env={**variables, "DISK": str(tmp_path / f"disk {life}")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as machine:
+            assert machine.stdout is not None
+            said = []
+            for line in machine.stdout:
+                said.append(line)
+                if life == 1 and line.startswith("epoch 2 on 1"):
+                    (tmp_path / "notice").write_text("{}")
+        (tmp_path / "notice").unlink(missing_ok=True)
+        assert machine.returncode == code, "".join(said)
     assert "resumed from" in "".join(said)
