@@ -135,7 +135,9 @@ def _plain_tensor(tensor: Tensor, known: Collection[int]) -> Any:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Return where the content of a tensor is."""
+    """Return where the content of a tensor is; 0 for one without content."""
+    if hasattr(tensor, "fake_mode"):
+        return 0
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):  # one without a storage
