@@ -38,6 +38,8 @@ class BadNetwork:
 
     def __init__(self, port: int, dice: random.Random) -> None:
         self.mode = "well"
+        self.most = 20_000
+        """The bytes after which a connection is cut at the latest."""
         self._port, self._dice = port, dice
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -68,7 +70,7 @@ class BadNetwork:
                 client.recv(65536)
                 client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             else:
-                limit = self._dice.randrange(1, 20_000) if mode == "cut" else None
+                limit = self._dice.randrange(1, self.most) if mode == "cut" else None
                 self._pass_on(client, limit)
 
     def _pass_on(self, client: socket.socket, limit: int | None) -> None:
