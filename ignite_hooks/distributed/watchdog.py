@@ -177,7 +177,9 @@ class Watchdog:
                 return f"{peer} does not answer"
             if self._silent.get(peer.rank, 0.0) >= SILENCE:
                 return f"{peer} has sent no heartbeat for {self._silent[peer.rank]:.0f} s"
-        return None
+        elsewhere = [peer for peer in self._peers if not peer.is_here and self._message_of(peer) != ""]
+        # A connection was lost, and no process of this machine has ended.
+        return f"{elsewhere[0]} cannot be reached" if len(elsewhere) == 1 else None
 
     # -- in the threads ---------------------------------------------------------------------------------------
 
