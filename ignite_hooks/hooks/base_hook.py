@@ -55,8 +55,29 @@ class Situation:
         return bool(self.evaluators) or any(getattr(hook, "evaluates", None) for hook in self.hooks.values())
 
 
+if TYPE_CHECKING:
+
+    @dataclasses.dataclass(kw_only=True, eq=False)
+    class _CommonSettings:
+        """For type checkers and editors: what the constructor of every hook takes besides its own settings."""
+
+        _settings: Mapping[str, Any] | None = dataclasses.field(default=None, kw_only=False)
+        name: str | None = None
+        priority: PriorityLike = Priority.NORMAL
+        on_error: OnError = "raise"
+        # Hooks declare these in their own ways, as attributes, properties and methods too.
+        frequency: Any = None
+        interval: Any = None
+        by_epoch: Any = None
+        start: Any = None
+        begin: Any = None
+        every: Any = None
+else:
+    _CommonSettings = object
+
+
 @mark_defaults
-class BaseHook:
+class BaseHook(_CommonSettings):
     """The parent of all hooks: override the points you need, each with the parameters you need.
 
     A method receives what its parameters name: ``runner``, ``epoch``, ``step``, ``metrics``, ``batch_idx``,
@@ -127,7 +148,9 @@ class BaseHook:
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         refuse_unread(type(self), settings, COMMON_SETTINGS)
-        self.config = {name: plain_number(value) for name, value in {**(config or {}), **settings}.items()}
+        self.config: dict[str, Any] = {
+            name: plain_number(value) for name, value in {**(config or {}), **settings}.items()
+        }
         for word in COMMON_SETTINGS:
             if word in self.config:
                 give(self, word, self.config[word])
@@ -351,7 +374,7 @@ Hook = BaseHook
 """The name of BaseHook in MMEngine and in the third seed's trainer."""
 
 
-@dataclass_transform(kw_only_default=True)
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def settings(cls: type[Made]) -> type[Made]:
     """Make a hook of typed fields: a keyword-only dataclass that also takes its settings as one mapping.
 
