@@ -325,6 +325,8 @@ class Lifecycle:
     def complete(self) -> None:
         """Call ``after_train`` and ``after_run``; wait for every save before and after."""
         self.close_epoch()
+        # A resumed run with nothing left to train has begun no epoch.
+        self.checkpoints.script.started()
         self.checkpoints.wait_until_finished()
         self.dispatcher.run("after_train")
         self.checkpoints.wait_until_finished()
