@@ -172,6 +172,7 @@ HOOKS = Registry(
         "PipelineSwitchHook": _HERE + "training.pipeline_switch_hook",
         "ProgressBarHook": _HERE + "monitors.progress_bar_hook",
         "ReportHook": _HERE + "monitors.report_hook",
+        "PruningHook": _HERE + "training.pruning_hook",
         "RuntimeInfoHook": _HERE + "monitors.runtime_info_hook",
         "SegVisualizationHook": _HERE + "visualization_hook",
         "SetEpochInfoHook": _HERE + "training.set_epoch_info_hook",

@@ -54,6 +54,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ProfilerHook", {"schedule": {"wait": 1, "active": 1, "repeat": 2}, "export_tensorboard": False}),
     ("ParamSchedulerHook", {"by_epoch": False, "scheduler": []}),
     ("SyncRandomSizeHook", {"by_epoch": False, "interval": 2, "resize": lambda batch, size: batch}),
+    ("PruningHook", {"monitor": "loss", "report": dict}),
     ("ReportHook", {"interval": 1, "max_share": 1.0, "pictures": 0}),
     ("SWAHook", {"start_epoch": 0, "swa_lr": 0.01, "annealing_epochs": 1}),
     ("SystemMonitorHook", {"frequency": 1, "interval": 0.01}),
@@ -88,6 +89,16 @@ def as_masks(batch: Any, outputs: Any) -> dict[str, Any]:
     return {"images": x, "target": x[:, 0] > 0, "prediction": x}
 
 
+class Asks:
+    """A trial that is never pruned."""
+
+    def report(self, value: float, step: int) -> None:
+        pass
+
+    def should_prune(self) -> bool:
+        return False
+
+
 def weak_augmentation(sample: Any) -> Any:
     return sample
 
@@ -98,6 +109,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "NotifyHook": {"command": ["true"]},
     "PipelineSwitchHook": {"switch_epoch": 1, "switch_pipeline": weak_augmentation},
     "PrepareTTAHook": {"tta_cfg": {"flips": [[-1]]}},
+    "PruningHook": {"monitor": "accuracy"},
     "TimeLimitHook": {"limit": "1 day"},
 }
 """The settings of hooks that cannot do without."""
@@ -107,6 +119,8 @@ def services_for(name: str) -> dict[str, Any]:
     """Return the services that a hook or its configuration needs and the tiny run does not have."""
     if name == "PipelineSwitchHook":
         return {"weak_augmentation": weak_augmentation}
+    if name == "PruningHook":
+        return {"trial": Asks()}
     if name == "LambdaHook":
         return {"show_progress": lambda epoch: None}
     if name != "MeanTeacherHook":

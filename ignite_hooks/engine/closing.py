@@ -10,21 +10,23 @@ from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
     from ignite_hooks.engine.dispatch import Dispatcher
+    from ignite_hooks.results.outcome import Outcome
     from ignite_hooks.run.runner import Runner
 
 WRITERS_CLOSED = "after_writers_closed"
 """The point of hooks that tell what has arrived: after the cleanup, when nothing is written any longer."""
 
 
-def log_summary(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
+def log_summary(dispatcher: Dispatcher, runner: Runner, outcome: Outcome, by_exception: bool) -> None:
     """Log what the hooks have cost and, in the last line, how the run has ended and what it went without."""
-    report, state = dispatcher.report, runner.state
+    report = dispatcher.report
     if report.rows():
         runner.logger.info("what the hooks cost:\n%s", report_with_findings(dispatcher, runner).brief())
-    how = "failed" if failed else "stopped" if state.stop_reason else "ended"
+    stopped = runner.stop_reason or (outcome.reason if outcome.state == "stopped" and by_exception else "")
+    how = "failed" if outcome.state == "failed" else "stopped" if stopped else "ended"
     epochs, iterations = finished_epochs(runner), int(runner.trainer_state.iteration)
     words = [f"run {how} after {counted(epochs, 'epoch')}, {counted(iterations, 'iteration')}"]
-    words += [state.stop_reason] if state.stop_reason else []
+    words += [stopped] if stopped else []
     runner.logger.info("; ".join([*words, *report.failure_lines(), *runner.writer.problem_lines()]))
 
 

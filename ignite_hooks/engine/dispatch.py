@@ -16,6 +16,7 @@ from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS, POINTS
 from ignite_hooks.plan.schedule import NEVER, Clock
 from ignite_hooks.plan.slots import Slot
+from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.run.report import Failures, Report, Tally
 from ignite_hooks.run.services import KNOWN_SERVICES, LIVE
 from ignite_hooks.secrets import masked
@@ -249,7 +250,7 @@ class Dispatcher:
 
     def fail(self, call: Call, error: Exception, *, quietly: bool = False) -> None:
         """Raise, warn or disable the hook, as its ``on_error`` says."""
-        if isinstance(error, (HookError, LossError)) and not quietly:
+        if (isinstance(error, (HookError, LossError)) or is_stop(error)) and not quietly:
             # A function of the script that finds the loss is not the hook's, whoever asks for the loss first.
             raise error
         slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger

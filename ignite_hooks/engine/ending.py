@@ -14,7 +14,7 @@ from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.model.parts import parts_of
 from ignite_hooks.model.wrapping import is_sharded, plain_state
 from ignite_hooks.results.history import History
-from ignite_hooks.results.outcome import Outcome, outcome_of
+from ignite_hooks.results.outcome import Outcome, is_pruning, is_stop, outcome_of
 from ignite_hooks.results.recorded_run import LOCKS
 from ignite_hooks.results.result import Reached, RunResult
 from ignite_hooks.run.metrics import numbers_of
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 
 def how_it_ended(runner: Runner, error: BaseException | None, failed: bool) -> Outcome:
-    """Return how the run ended; Ctrl-C and the exit of the script stop it and are no failure."""
-    leaves = isinstance(error, KeyboardInterrupt | SystemExit)
+    """Return how the run ended; what stops it on purpose, such as Ctrl-C or the exit of the script, is no failure."""
+    leaves = is_stop(error)
     failure = one_line(error) if error is not None else "an exception of another handler" if failed else None
     return outcome_of(
         failure=None if leaves else failure,
         stop_reason=runner.stop_reason or (one_line(error) if leaves and error is not None else None),
+        kind=runner.state.stop_kind or ("pruned" if is_pruning(error) else ""),
         completed=runner.state.completed,
         epochs=finished_epochs(runner),
         max_epochs=runner.max_epochs,
@@ -67,6 +68,7 @@ def collect(runner: Runner, outcome: Outcome, seconds: float) -> RunResult:
     return RunResult(
         state=outcome.state,
         reason=mask(outcome.reason),
+        kind=outcome.kind,
         run=runner.state.run_id,
         began=runner.state.began,
         ended=time.time(),

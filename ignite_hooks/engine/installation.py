@@ -36,6 +36,7 @@ from ignite_hooks.plan.points import CHECKPOINT_POINTS
 from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
+    from ignite_hooks.results.outcome import StopKind
     from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
 
@@ -216,6 +217,7 @@ class Installation:
             if not interrupted:
                 with self.handling():
                     self.close()
+                self.stopping.leave()
 
     def _open(self, trainer: Engine) -> Lifecycle:
         runner = self.runner
@@ -293,9 +295,9 @@ class Installation:
         """Return what measures the wait for data in a few iterations now and then."""
         return DataWaits(self.runner.trainer, clock)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, kind: StopKind = "", leave_with: BaseException | None = None) -> None:
         """Ask for the end of the run after the current iteration."""
-        self.stopping.request(reason)
+        self.stopping.request(reason, kind, leave_with)
 
     def wake(self) -> None:
         """Ask for a check after the current iteration, because something has finished; any thread may call this."""

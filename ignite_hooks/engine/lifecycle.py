@@ -360,8 +360,8 @@ class Lifecycle:
                     self._wait_for_saves(failed)
                     self.dispatcher.clean_up_removed()
                 finally:
-                    log_summary(self.dispatcher, self.runner, failed)
                     outcome = how_it_ended(self.runner, self._failed_with, failed)
+                    log_summary(self.dispatcher, self.runner, outcome, failed)
                     clean_up(self.dispatcher, self.runner, failed)
                     record_result(self.runner, outcome, self.dispatcher.report.seconds)
         finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
 from ignite_hooks.errors import RankError
 from ignite_hooks.plan.schedule import NEVER
+from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.run.state import Phase, RunState
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class StopRequest:
     """The number of the signal that ends the run."""
     orders: Order = NOTHING
     """What else is to be done."""
+    kind: StopKind = ""
+    """Who ends the run."""
 
 
 class Stopping:
@@ -99,6 +102,7 @@ class Stopping:
     def reset(self) -> None:
         """Forget how the previous run ended."""
         self._state.stop_reason, self._state.aborting = None, False
+        self._state.stop_kind, self._state.leaves_with = "", None
         self._state.delivered = None
         self._state.save_at_end = self._state.requeue_at_end = False
         self._request, self._due = StopRequest(), NOTHING
@@ -108,14 +112,21 @@ class Stopping:
         """Accept requests from now on."""
         self._state.phase = Phase.RUNNING
 
-    def request(self, reason: str) -> None:
+    def request(self, reason: str, kind: StopKind = "", leave_with: BaseException | None = None) -> None:
         """Request the end of the run after the current iteration; keep the first reason."""
-        if self._state.running:
+        if self._state.running and self._state.stop_reason is None and self._request.reason is None:
+            self._state.leaves_with = leave_with
             if self.vote.needed:
-                self._keep(StopRequest(self._request.reason or reason, self._request.signal))
-            elif self._state.stop_reason is None:
-                self._agree(reason)
+                self._keep(replace(self._request, reason=reason, kind=kind))
+            else:
+                self._agree(reason, kind)
         self._boxes.wake()
+
+    def leave(self) -> None:
+        """Raise the exception with which a stopped run was to be left, now that it is cleaned up."""
+        error, self._state.leaves_with = self._state.leaves_with, None
+        if error is not None:
+            raise error
 
     def order(self, wanted: Order) -> None:
         """Ask all ranks for something besides training; any thread may call this."""
@@ -156,7 +167,8 @@ class Stopping:
             self._ordered.append(extra)
         reason = f"{name} received"
         if self.vote.needed:
-            self._keep(StopRequest(self._request.reason or reason, self._request.signal or int(signal.Signals[name])))
+            number = self._request.signal or int(signal.Signals[name])
+            self._keep(replace(self._request, reason=self._request.reason or reason, signal=number))
         else:
             self._state.aborting = True
             self.request(reason)
@@ -166,8 +178,8 @@ class Stopping:
         if self._state.phase is Phase.RUNNING:
             self._state.phase = Phase.REQUESTED
 
-    def _agree(self, reason: str) -> None:
-        self._state.stop_reason, self._state.phase = reason, Phase.AGREED
+    def _agree(self, reason: str, kind: StopKind) -> None:
+        self._state.stop_reason, self._state.stop_kind, self._state.phase = reason, kind, Phase.AGREED
 
     def stop_if_agreed(self, trainer: Engine, point: VotePoint) -> None:
         """End the run if any rank has requested it; every rank must call this at the same point."""
@@ -182,7 +194,7 @@ class Stopping:
         agreed = self.vote.take(request, point, int(state.epoch), int(state.iteration), step)
         self._agree_on(agreed.orders)
         if agreed.reason is not None and self._state.stop_reason is None:
-            self._agree(agreed.reason)
+            self._agree(agreed.reason, agreed.kind)
         if agreed.signal:
             self._state.aborting = True
             if self.signals is not None:
@@ -271,7 +283,9 @@ class StopVote:
             orders |= order if is_wanted else NOTHING
         if not wanted:
             return StopRequest(orders=orders)
-        return StopRequest(agreed_reason(all_gather(request.reason)), number, orders)
+        said = all_gather([request.reason, request.kind])
+        kind = next(kind for reason, kind in said if reason is not None)
+        return StopRequest(agreed_reason([reason for reason, _ in said]), number, orders, kind)
 
     def _pause(self, count: int) -> int:
         """Return the number of iterations until the next vote is due by time."""

@@ -21,6 +21,7 @@ from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import scheduled
 from ignite_hooks.results.better import among_best, is_better, rule_for
+from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.run.progress import at_last_batch, finished_iterations
 from ignite_hooks.run.ranking import fresh_score, is_training_name, ranks_training
 from ignite_hooks.run.save_outcomes import SaveOutcomes
@@ -257,7 +258,8 @@ class CheckpointHook(BaseHook):
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         """Save the last good state, unless it is inconsistent, not finite or already saved."""
-        if not self.save_on_exception or not isinstance(exception, Exception) or runner.model is None:
+        stopped = is_stop(exception) or not isinstance(exception, Exception)
+        if not self.save_on_exception or stopped or runner.model is None:
             return
         done = finished_iterations(runner)
         if done == 0 or self.state.saved_at == done:

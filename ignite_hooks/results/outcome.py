@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 State = Literal["running", "finished", "stopped", "failed", "killed"]
 """The state of a run; only somebody else can say that it is running or was killed."""
+
+
+StopKind = Literal["", "pruned"]
+"""Who has stopped a run: a search that prunes it, or anybody else."""
+
+_STOPS: Final = (KeyboardInterrupt, SystemExit)
+_PRUNES: Final = frozenset(["optuna.exceptions.TrialPruned"])
+"""Exceptions of search libraries, by name: to know them must not mean to import them."""
 
 
 class Outcome(NamedTuple):
@@ -13,12 +21,29 @@ class Outcome(NamedTuple):
 
     state: State
     reason: str = ""
+    kind: StopKind = ""
+
+
+def is_stop(error: BaseException | None) -> bool:
+    """Return whether an exception stops a run on purpose, so that the run is stopped and has not failed.
+
+    Example:
+        >>> is_stop(KeyboardInterrupt()), is_stop(SystemExit(0)), is_stop(ValueError())
+        (True, True, False)
+    """
+    return isinstance(error, _STOPS) or is_pruning(error)
+
+
+def is_pruning(error: BaseException | None) -> bool:
+    """Return whether an exception is that by which a search library prunes a trial."""
+    return any(f"{cls.__module__}.{cls.__qualname__}" in _PRUNES for cls in type(error).__mro__)
 
 
 def outcome_of(
     *,
     failure: str | None = None,
     stop_reason: str | None = None,
+    kind: StopKind = "",
     completed: bool = True,
     epochs: int = 0,
     max_epochs: int | None = None,
@@ -30,6 +55,7 @@ def outcome_of(
     Args:
         failure: The exception that ended the run, in a line.
         stop_reason: The reason why a hook, a signal or a tracker stopped it.
+        kind: Who has stopped it.
         completed: Whether the trainer got to the end of its run.
         epochs: Number of finished epochs.
         max_epochs: Number of epochs that were asked for.
@@ -38,12 +64,12 @@ def outcome_of(
 
     Example:
         >>> outcome_of(epochs=3, max_epochs=3), outcome_of(epochs=2, max_epochs=3, iterations=8, max_iters=12).state
-        (Outcome(state='finished', reason=''), 'stopped')
+        (Outcome(state='finished', reason='', kind=''), 'stopped')
     """
     if failure is not None:
         return Outcome("failed", failure)
     if stop_reason:
-        return Outcome("stopped", stop_reason)
+        return Outcome("stopped", stop_reason, kind)
     if not completed:
         return Outcome("stopped", "left before its end")
     if max_epochs is not None and epochs < max_epochs and (max_iters or epochs) > iterations:

@@ -37,6 +37,8 @@ class RunResult:
 
     state: str
     reason: str = ""
+    kind: str = ""
+    """``pruned`` if a search has stopped the run, else empty."""
     run: str = ""
     """The id of the run, which its resumes keep."""
     began: float = 0.0
@@ -173,7 +175,7 @@ _WORDS: Final = {
     _is_rows: "a list of mappings",
 }
 _CHECKS: Final = {
-    **dict.fromkeys(("state", "reason", "run", "resumed_from"), _is_text),
+    **dict.fromkeys(("state", "reason", "kind", "run", "resumed_from"), _is_text),
     **dict.fromkeys(("began", "ended", "seconds", "iterations_per_second", "samples_per_second"), _is_number),
     **dict.fromkeys(("epochs", "iterations", "max_epochs", "seed"), _is_count),
     **dict.fromkeys(("metrics", "best", "bits", "digests", "environment", "configuration"), _is_mapping),
@@ -200,6 +202,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "format": {"const": FORMAT},
         "state": {"enum": list(STATES)},
         "reason": {"type": "string"},
+        "kind": {"enum": ["", "pruned"]},
         "run": {"type": "string", "pattern": "^[0-9a-f]*$"},
         "began": {"type": "number", "description": "seconds since 1970"},
         "ended": {"type": "number"},

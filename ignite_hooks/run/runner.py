@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ignite_hooks.checkpoint.save import Checkpoints
     from ignite_hooks.engine.installation import Installation
     from ignite_hooks.plan.plan import Plan
+    from ignite_hooks.results.outcome import StopKind
     from ignite_hooks.run.report import Report
     from ignite_hooks.store.claim import Claim
     from ignite_hooks.store.interface import Store
@@ -268,9 +269,15 @@ class Runner:
         """Call every hook that has a method of this name, in order."""
         self.installation.call(point, payload)
 
-    def stop(self, reason: str) -> None:
-        """End the run after the current iteration; the first reason is kept."""
-        self.installation.stop(reason)
+    def stop(self, reason: str, kind: StopKind = "", leave_with: BaseException | None = None) -> None:
+        """End the run after the current iteration; the first reason is kept.
+
+        Args:
+            reason: Why, in a few words.
+            kind: ``"pruned"`` where a search stops it, which ``result.json`` says.
+            leave_with: An exception that ``trainer.run`` raises once everything is saved and cleaned up.
+        """
+        self.installation.stop(reason, kind, leave_with)
 
     def report(self) -> Report:
         """Return calls, time and failures of every hook and point; print it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.text import number
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class RunState:
     """The iterations of earlier epochs beyond the length that epochs have now; less than 0 if they had fewer."""
     stop_reason: str | None = None
     """The reason why the run was stopped before its end."""
+    stop_kind: StopKind = ""
+    """Who has stopped it."""
+    leaves_with: BaseException | None = None
+    """The exception that ``trainer.run`` raises once the stopped run is cleaned up, for a library that wants one."""
     aborting: bool = False
     """Whether a signal ends the run, which leaves time only for saving."""
     save_at_end: bool = False

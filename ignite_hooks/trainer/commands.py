@@ -17,9 +17,10 @@ from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.measure.losses import is_number
+from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import MASK, masked
 from ignite_hooks.terminal import coloured
-from ignite_hooks.text import below
+from ignite_hooks.text import below, one_line
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
@@ -66,6 +67,9 @@ def exit_code_of(run: Callable[[], None]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else FAILED
     except Exception as error:  # a training may fail in any way
+        if is_stop(error):
+            print(f"ignite-hooks: {masked(one_line(error))}", file=sys.stderr)
+            return 0
         print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         return FAILED
     return 0

@@ -20,6 +20,11 @@ pytestmark = pytest.mark.usefixtures("quick")
 LOGS = {"type": "LoggerHook", "interval": 2}
 
 
+def pruned() -> Exception:
+    """Return an exception that has the name of Optuna's."""
+    return type("TrialPruned", (Exception,), {"__module__": "optuna.exceptions"})("no hope")  # type: ignore[no-any-return]
+
+
 class Ends(BaseHook):
     """Ends the run in its second iteration."""
 
@@ -40,6 +45,14 @@ def interrupt(runner: Any) -> None:
     raise KeyboardInterrupt
 
 
+def leave(runner: Any) -> None:
+    raise SystemExit(0)
+
+
+def give_up(runner: Any) -> None:
+    raise pruned()
+
+
 @pytest.mark.parametrize(
     ("how", "state", "reason"),
     [
@@ -48,6 +61,9 @@ def interrupt(runner: Any) -> None:
         (lambda runner: runner.trainer.terminate(), "stopped", "the script ended it by terminate()"),
         (fail, "failed", "no more"),
         (interrupt, "stopped", "KeyboardInterrupt"),
+        (leave, "stopped", "SystemExit"),
+        (give_up, "stopped", "no hope"),
+        (lambda runner: runner.stop("no hope", kind="pruned"), "stopped", "no hope"),
     ],
 )
 def test_a_result_says_how_the_run_ended(tmp_path: Path, how: Any, state: str, reason: str) -> None:
@@ -55,12 +71,13 @@ def test_a_result_says_how_the_run_ended(tmp_path: Path, how: Any, state: str, r
     attach_hooks(trainer, [LOGS, Ends(how)], work_dir=tmp_path)
     try:
         trainer.run(data, max_epochs=2)
-    except (Exception, KeyboardInterrupt):
-        assert how in (fail, interrupt)
+    except BaseException:
+        assert how in (fail, interrupt, leave, give_up)
     result = json.loads((tmp_path / "result.json").read_text())
     jsonschema.validate(result, SCHEMA)
     assert result["state"] == state
     assert reason in result["reason"]
+    assert result["kind"] == ("pruned" if reason == "no hope" else "")
 
 
 def test_a_run_that_writes_nothing_leaves_no_result(tmp_path: Path) -> None:

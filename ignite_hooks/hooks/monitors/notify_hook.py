@@ -20,6 +20,7 @@ from annotated_types import Gt, MinLen
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
+from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import Secret, masked
 
 if TYPE_CHECKING:
@@ -89,10 +90,11 @@ class NotifyHook(BaseHook):
     def cleanup(self, runner: Runner) -> None:
         """Send the notification of the end or the failure, and wait for all that are under way."""
         error, self._error = self._error, None
-        if error is not None and "failure" in self.at:
+        fails = error is not None and not is_stop(error)
+        if error is not None and fails and "failure" in self.at:
             self._notify(runner, "failed", error_line(error))
-        elif error is None and "end" in self.at:
-            stopped = runner.stop_reason
+        elif not fails and "end" in self.at:
+            stopped = runner.stop_reason or (error_line(error) if error is not None else None)
             self._notify(runner, "stopped" if stopped else "ended", stopped or "")
         self._wait(runner)
 

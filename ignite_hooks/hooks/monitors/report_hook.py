@@ -30,7 +30,7 @@ from ignite_hooks.report.data import (
 )
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
-from ignite_hooks.results.outcome import State, outcome_of
+from ignite_hooks.results.outcome import State, is_stop, outcome_of
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.run.state import Phase
 from ignite_hooks.store.files import explain, write_whole
@@ -147,6 +147,9 @@ class ReportHook(BaseHook):
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         self._reason = runner.masks.text(one_line(exception))
+        if is_stop(exception):
+            self._state = "stopped"
+            return
         lines = runner.masks.text("".join(traceback.format_exception(exception)))
         self._trace = lines if len(lines) <= MAX_TRACE_LENGTH else f"…{lines[-MAX_TRACE_LENGTH:]}"
         self._state = "failed"
@@ -180,7 +183,7 @@ class ReportHook(BaseHook):
 
     def _end(self, runner: Runner) -> None:
         """Set the state and the reason with which the run has ended."""
-        if self._state == "failed":
+        if self._state in ("failed", "stopped"):
             return
         outcome = outcome_of(
             stop_reason=runner.stop_reason,

@@ -15,6 +15,7 @@ from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
+from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.run.imports import import_ahead
 from ignite_hooks.run.metrics import Evaluated, evaluated
 
@@ -131,9 +132,9 @@ class TrackerHook(BaseHook):
         if "delivered" not in checkpoint.get("meta", {}):
             self._saved = path
 
-    def on_exception(self) -> None:
+    def on_exception(self, exception: BaseException) -> None:
         if self._writer is not None:
-            self._writer.failed = True
+            self._writer.failed = not is_stop(exception)
 
     def cleanup(self, runner: Runner) -> None:
         self._losses.end()

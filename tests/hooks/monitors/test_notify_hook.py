@@ -55,7 +55,7 @@ def told(folder: Path, how: str = "ends", **settings: Any) -> list[list[str]]:
         ("ends", {}, [["ended", "1", "3", "ended; epoch 1, iteration 3"]]),
         ("is stopped", {}, [["stopped", "1", "2", "stopped; epoch 1, iteration 2; enough"]]),
         ("fails", {}, [["failed", "1", "2", "failed; epoch 1, iteration 2; ValueError: no such luck"]]),
-        ("is interrupted", {}, [["failed", "1", "2", "failed; epoch 1, iteration 2; KeyboardInterrupt"]]),
+        ("is interrupted", {}, [["stopped", "1", "2", "stopped; epoch 1, iteration 2; KeyboardInterrupt"]]),
         ("fails", {"at": ["end"]}, []),
         ("ends", {"at": ["failure"]}, []),
         ("ends", {"at": ["start"]}, [["started", "0", "0", "started"]]),
