@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pydantic
 import pytest
 
 from ignite_hooks.config.build import build_all
@@ -45,6 +46,10 @@ def is_accepted_by_validate(content: Any) -> bool:
     return not problems and not wrong
 
 
+PINNED = f"pydantic=={pydantic.VERSION}" in (CONFIGS.parent / "constraints.txt").read_text("utf-8").splitlines()
+
+
+@pytest.mark.skipif(not PINNED, reason="another pydantic writes the same schema in other words")
 def test_the_file_is_what_the_command_prints(printed: str) -> None:
     file = CONFIGS / "schema.json"
     is_current = file.exists() and file.read_text() == printed

@@ -69,7 +69,8 @@ class Other(IntEnum):
         ),
         (
             numpy.float64(3),
-            "np.float64(3.0) is not a priority: give a name such as HIGH, or a whole number from 0 to 100",
+            # NumPy 1 writes it as 3.0.
+            f"{numpy.float64(3)!r} is not a priority: give a name such as HIGH, or a whole number from 0 to 100",
         ),
     ],
 )
