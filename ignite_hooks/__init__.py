@@ -10,7 +10,7 @@ from ignite_hooks.version import __version__
 if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
-    from ignite_hooks.config.files import load_config
+    from ignite_hooks.config.connected.connect import load_config
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
@@ -92,7 +92,7 @@ _HOME = {
     "get_default_hooks": "config.build",
     "HookEvents": "plan.hook_events",
     "Report": "run.report",
-    "load_config": "config.files",
+    "load_config": "config.connected.connect",
     "Secret": "secrets",
     "Plan": "plan.plan",
     "Priority": "plan.priority",

@@ -6,6 +6,7 @@ import logging
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +18,10 @@ from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.arguments import argument_problems, misspelt_services, resume_problems
 from ignite_hooks.config.build import accept, build_all
 from ignite_hooks.config.build_writers import build_writers, with_metrics_file
+from ignite_hooks.config.connected.connect import already_connected, connected_with_task
+from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import say_unread
-from ignite_hooks.config.read import checked_folder, checked_resume, default_set, read_config
+from ignite_hooks.config.read import Settings, checked_folder, checked_resume, default_set, read_config
 from ignite_hooks.config.signals import unsaved_signals
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.attachments import EarlierRunners
@@ -36,8 +39,10 @@ from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.many import ManyWriters
+from ignite_hooks.writers.trackers.clearml_task import failing_task
 
 
+@failing_task()
 def attach_hooks(
     trainer: Engine,
     cfg: str | Path | Mapping[str, Any] | Sequence[Any] | None = None,
@@ -95,7 +100,17 @@ def attach_hooks(
     evaluates = services.get("val_loader") is not None
     problems: list[Problem] = []
     defaults = default_set(evaluates=evaluates, distributed=world_size() > 1)
-    settings = fail_on_all_ranks(lambda: read_config(cfg, defaults=defaults, problems=problems, overrides=overrides))
+    connected = already_connected(cfg)
+    given_cfg = cfg if connected is None else connected
+
+    def read(content: Any, values: Sequence[str]) -> Settings:
+        return fail_on_all_ranks(lambda: read_config(content, defaults=defaults, problems=problems, overrides=values))
+
+    settings = read(given_cfg, overrides)
+    if connected is None:
+        connected = connected_with_task(dict(settings.everything), problems, keys=OURS, is_checked=is_ours)
+        if connected.of_task:
+            settings = replaced(read(connected, ()), source=settings.source)
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += argument_problems(services, engines, trainer, loss)
@@ -124,7 +139,7 @@ def attach_hooks(
         if is_main_process() and not problems and not wrong:
             earlier.hand_on()
             place.take()
-        writers = build_writers(settings, place.path, problems) if is_main_process() else []
+        writers = build_writers(settings, place.path, problems, connected.views) if is_main_process() else []
         problems.extend(wrong)
         if problems:
             hidden = [Problem(problem.place, masks.text(problem.message)) for problem in problems]
@@ -146,7 +161,7 @@ def attach_hooks(
     services.setdefault("config", dict(settings.everything))
     runner = Runner(trainer, work_dir=folder, writer=writer, services=services)
     runner.checkpoints = Checkpoints(runner, FolderStore, settings.resume_settings)
-    runner.masks, runner.claim = masks, place.claim
+    runner.masks, runner.claim, runner.connected = masks, place.claim, connected.views
     runner.loss_source.choose(loss)
     installation = Installation(
         runner,

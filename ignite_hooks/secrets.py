@@ -14,6 +14,8 @@ VAULTS = frozenset({"secret", "secrets", "password", "passwords", "credentials"}
 SECRET_WORDS = VAULTS | {"key", "apikey", "token", "passwd", "webhook"}
 SHORTEST = 8
 """Shorter texts are masked under a secret name, but not searched for elsewhere."""
+_MASKED = re.compile(rf"{re.escape(MASK)}|.*([^\s*]{re.escape(MASK)}|{re.escape(MASK)}[^\s*]).*", re.DOTALL)
+"""A mask alone, or one within an address; what stands between blanks is decoration."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")
 
 
@@ -131,6 +133,16 @@ def is_secret(name: str) -> bool:
         [True, True, True, False, False, False]
     """
     return not SECRET_WORDS.isdisjoint(_words(name))
+
+
+def is_masked(text: str) -> bool:
+    """Return whether a text stands for a secret that was masked.
+
+    Example:
+        >>> [is_masked(text) for text in ("***", "http://***@host", "a *** b")]
+        [True, True, False]
+    """
+    return _MASKED.fullmatch(text) is not None
 
 
 def _words(name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ignite_hooks.config.describe import describe
 from ignite_hooks.config.read import HookEntry, Settings
@@ -16,8 +16,13 @@ from ignite_hooks.writers.adapt import adapt
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
 
+if TYPE_CHECKING:
+    from ignite_hooks.writers.trackers.clearml_task import Views
 
-def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> list[Writer]:
+
+def build_writers(
+    settings: Settings, folder: Path, problems: list[Problem], views: Views | None = None
+) -> list[Writer]:
     """Build the writers of a configuration; relative paths among their settings are relative to the work directory."""
     writers: list[Writer] = []
     for entry in settings.writers:
@@ -27,6 +32,8 @@ def build_writers(settings: Settings, folder: Path, problems: list[Problem]) -> 
                 wanted = _writer(entry, folder, problems)
             if wanted is not None:
                 writers.append(adapt(wanted))
+                if hasattr(writers[-1], "views"):
+                    writers[-1].views = views
         except Exception as error:  # whatever a constructor refuses is a mistake of the configuration
             problems.append(Problem(entry.place, one_line(error)))
     return writers

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ignite_hooks.store.claim import Claim
     from ignite_hooks.store.interface import Store
     from ignite_hooks.writers.many import ManyWriters
+    from ignite_hooks.writers.trackers.clearml_task import Views
 
 
 class Hooks(Mapping[str, Any]):
@@ -93,6 +94,8 @@ class Runner:
         """The checkpoint that is being written or was just read."""
         self.claim: Claim | None = None
         """The promise of the work directory to this run, on the rank that writes."""
+        self.connected: Views | None = None
+        """The configuration as a tracker shows it and gives it back."""
         self.masks = Masks()
         """The secrets of the configuration, which no log, file or tracker may show."""
         self.plan: Plan

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import ignite.distributed as idist
 import torch
-import yaml
 from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
 from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
@@ -20,6 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks
 from ignite_hooks.checkpoint.delivered import problem_of_choice
 from ignite_hooks.config.build import build_all, build_hook
+from ignite_hooks.config.connected.connect import Connected, connected_whole
+from ignite_hooks.config.connected.yaml_text import as_yaml
 from ignite_hooks.config.files import load_config
 from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import as_mapping
@@ -40,7 +41,8 @@ from ignite_hooks.secrets import Masks
 from ignite_hooks.store.claim import NewFolder
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.build import Built, build, counts_epochs
-from ignite_hooks.trainer.sections import LENGTHS, Sections, read_sections
+from ignite_hooks.trainer.sections import LENGTHS, Sections, is_read, read_sections
+from ignite_hooks.writers.trackers.clearml_task import failing_task
 
 CONFIG_FILE = "config.yaml"
 """The configuration that a run was made of, in its work directory."""
@@ -70,6 +72,7 @@ class BaseTrainer:
         ['accuracy', 'loss', 'test_accuracy', 'test_loss', 'val_accuracy', 'val_loss']
     """
 
+    @failing_task()
     def __init__(
         self,
         config: str | Path | Mapping[str, Any],
@@ -86,6 +89,8 @@ class BaseTrainer:
         content = with_overrides(content, overrides, problems)
         # If the process group was made outside of ignite.distributed, the first call into it is a collective.
         idist.sync()
+        content = connected_whole(config, content, problems, is_read)
+        self._views = content.views
         self.sections, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
         self.config: dict[str, Any] = self.sections.effective
         """The whole configuration, with the defaults that apply."""
@@ -258,7 +263,12 @@ class BaseTrainer:
             work_dir = NewFolder(self._source)
         try:
             return attach_hooks(
-                self.trainer, ours, evaluators=self.evaluators, work_dir=work_dir, resume=resume, **self._services()
+                self.trainer,
+                Connected(ours, self._views),
+                evaluators=self.evaluators,
+                work_dir=work_dir,
+                resume=resume,
+                **self._services(),
             )
         except ConfigError as error:
             raise ConfigError(error.problems, self._source) from None
@@ -348,20 +358,6 @@ class BaseTrainer:
             memory.fill_uninitialized_memory = fills
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
             torch.backends.cudnn.benchmark = benchmark
-
-
-def as_yaml(content: Mapping[str, Any]) -> str:
-    """Return a configuration as YAML; an object that YAML cannot hold is represented by the name of its class."""
-
-    def written(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(name): written(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [written(item) for item in value]
-        known = value is None or isinstance(value, (bool, int, float, str))
-        return value if known else str(value) if isinstance(value, Path) else f"<{type(value).__name__}>"
-
-    return str(yaml.safe_dump(written(content), sort_keys=False, allow_unicode=True, width=100))
 
 
 @contextlib.contextmanager

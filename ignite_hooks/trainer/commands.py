@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import tempfile
 import traceback
@@ -18,7 +17,7 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.results.outcome import is_stop
-from ignite_hooks.secrets import MASK, masked
+from ignite_hooks.secrets import is_masked, masked
 from ignite_hooks.terminal import coloured
 from ignite_hooks.text import below, one_line
 
@@ -139,13 +138,9 @@ def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
         raise ConfigError([Problem(place, message.format(place)) for place in places], path)
 
 
-_MASKED = re.compile(rf"{re.escape(MASK)}|.*([^\s*]{re.escape(MASK)}|{re.escape(MASK)}[^\s*]).*", re.DOTALL)
-"""A mask alone, or one within an address; what stands between blanks is decoration."""
-
-
 def _masked_places(value: Any, place: str = "") -> Iterator[str]:
     """Yield the places where a saved configuration has a mask in place of a secret, as ``--set`` spells them."""
-    if isinstance(value, str) and _MASKED.fullmatch(value):
+    if isinstance(value, str) and is_masked(value):
         yield place
     elif isinstance(value, Mapping):
         for name, item in value.items():

@@ -20,6 +20,12 @@ from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS,
 SECTIONS = ("model", "dataset", "training", "evaluation", "imports")
 """The keys at top level that are the trainer's; the others are those of ``attach_hooks``."""
 
+
+def is_read(key: object) -> bool:
+    """Return whether a key at top level is the trainer's or that of ``attach_hooks``, which check what is below it."""
+    return key in SECTIONS or key in OURS
+
+
 NOTHING_SAID = {"model": {"type": "cnn"}, "dataset": {"type": "digits"}}
 """What a configuration of hooks alone is tried out on."""
 

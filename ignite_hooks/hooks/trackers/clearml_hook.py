@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
 
 
@@ -25,6 +26,8 @@ class ClearMLHook(TrackerHook):
         project: The project of a new task.
         task_name: The name of a new task; the work directory's by default.
         tags: Tags of the task.
+        connect: Whether the task shows the configuration as hyper-parameters and text that can be edited, and an agent
+            trains what they say.
         log_model: Whether the best checkpoints and the last one become output models at the end of the run.
         interval: Iterations between two writings; losses are averaged over these.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
@@ -41,15 +44,26 @@ class ClearMLHook(TrackerHook):
     project: str | None = None
     task_name: str | None = None
     tags: Sequence[str] = ()
+    connect: bool = True
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._views: Any = None
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("clearml", "clearml")):
             yield "", problem
 
+    def before_run(self, runner: Runner, config: Any = None) -> None:
+        self._views = runner.connected if self.connect else None
+        super().before_run(runner, config)
+
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.clearml import ClearMLWriter
 
-        return ClearMLWriter(
+        writer = ClearMLWriter(
             self.project, self.task_name, self.tags, mode=self.mode, on_resume=self.on_resume, work_dir=folder
         )
+        writer.views = self._views
+        return writer

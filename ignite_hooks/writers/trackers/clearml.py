@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -11,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.clearml_task import OURS, TEXT, Views, record_in, under_agent
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord
@@ -73,6 +76,14 @@ class ClearMLWriter(TrackerWriter):
         if mode != "disabled":
             installed("clearml", "clearml")
         self.project, self.task_name, self.tags = project, task_name, list(tags)
+        self.views: Views | None = None
+        """The configuration as the task is to show it; ``attach_hooks`` sets it."""
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        if self.views is None:
+            super().write_config({"text": json.dumps(plain(config), indent=2, ensure_ascii=False)})
+        else:
+            super().write_config(self.views.as_content())
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
@@ -82,6 +93,11 @@ class ClearMLWriter(TrackerWriter):
         from clearml.backend_interface.base import InterfaceBase
 
         current = Task.current_task()
+        if current is not None and current.id in OURS:
+            if not current.output_uri:
+                current.output_uri = True
+            self.run_id = current.id
+            return _ClearML(current, offline=False, ours=self.work_dir)
         if current is not None:
             self._warn_of_doubles()
             if self.tags:
@@ -109,6 +125,9 @@ class ClearMLWriter(TrackerWriter):
         if task.id == self.run_id:
             # ClearML would add the last iteration to every step that follows.
             task.set_initial_iteration(0)
+        if not offline and not task.output_uri:
+            # Where nothing is configured, ClearML registers a model by its path on this machine.
+            task.output_uri = True
         self.run_id = task.id
         return _ClearML(task, offline=offline, ours=self.work_dir)
 
@@ -182,11 +201,12 @@ class _ClearML(Tracker):
         )
 
     def config(self, record: TrackerRecord) -> None:
-        name = "config"
-        if self._ours is None and self._task._get_configuration_text(name) is not None:
-            # The script has connected one of this name, which an agent gives back to it.
-            name = "ignite_hooks"
-        self._task.connect_configuration(dict(record.content), name=name)
+        if under_agent() and "base" in record.content:
+            return  # it was written when the values of the task were read
+        if "base" in record.content:
+            record_in(self._task, Views(**record.content))
+        else:
+            self._task.set_configuration_object(TEXT, config_text=record.content["text"], config_type="yaml")
 
     def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]

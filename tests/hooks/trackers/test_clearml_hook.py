@@ -103,7 +103,7 @@ def test_name_tags_and_configuration_are_recorded(session: zipfile.ZipFile) -> N
     task = task_of(session)
     assert task["name"].endswith("first")
     assert set(task["tags"]) >= {"a", "b"}
-    config = task["configuration"]["config"]["value"]
+    config = task["configuration"]["ignite_hooks"]["value"]
     assert "best_metric" in config
     assert "***" in config
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import json
 import re
 import threading
@@ -25,6 +26,16 @@ def _token() -> str:
 
     claims = {"exp": time.time() + 86400, "iat": time.time(), "api_version": "2.30", "server_version": "2.0", "env": ""}
     return f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}.{part({'signed': 'by nobody'})}"
+
+
+RUNNING = ("created", "queued", "in_progress")
+STATES = {
+    "started": ((*RUNNING, "stopped", "failed", "completed"), "in_progress"),
+    "stopped": ((*RUNNING, "stopped"), "stopped"),
+    "completed": (("in_progress", "stopped", "completed"), "completed"),
+    "failed": ((*RUNNING, "stopped", "failed"), "failed"),
+}
+"""For each call the states before it, and the one after it."""
 
 
 @dataclass
@@ -56,11 +67,20 @@ class ClearMLServer:
             return {"project": {"id": asked["project"], "name": "of the stand-in"}}
         return {"updated": 1}
 
+    def clone(self, task: str, name: str | None = None) -> str:
+        """Copy script, parameters, configuration and destination of a task, but no models, artifacts and events."""
+        kept = ("script", "hyperparams", "configuration", "output", "project", "type", "tags", "container")
+        new = {key: copy.deepcopy(value) for key, value in self.tasks[task].items() if key in kept}
+        new |= {"id": uuid.uuid4().hex, "status": "created", "parent": task, "name": name or "Clone"}
+        self.tasks[new["id"]] = new
+        return str(new["id"])
+
     def _thing(self, things: dict[str, dict[str, Any]], what: str, asked: dict[str, Any]) -> dict[str, Any]:
         name = "task" if things is self.tasks else "model"
         if what == "create":
             new = {"id": uuid.uuid4().hex, "status": "created", "project": asked.get("project"), **asked}
-            new["output"] = {"destination": self.url}
+            # A default server fills in no destination for models.
+            new.setdefault("output", {})
             things[new["id"]] = new
             return {"id": new["id"], "created": True}
         thing = things.get(asked.get(name) or "", {})
@@ -69,8 +89,15 @@ class ClearMLServer:
             return {f"{name}s": [thing for id_, thing in things.items() if not wanted or id_ in wanted]}
         if what == "get_by_id":
             return {name: thing}
-        if what in ("started", "stopped", "completed", "failed"):
-            thing["status"] = {"started": "in_progress"}.get(what, what)
+        if what == "clone":
+            return {"id": self.clone(asked["task"], asked.get("new_task_name"))}
+        if what in STATES:
+            before, after = STATES[what]
+            if asked.get("force") or thing.get("status") in before:
+                thing["status"] = after
+                thing.update({key: asked[key] for key in ("status_reason", "status_message") if asked.get(key)})
+            else:
+                return {"updated": 0}
         elif what in ("update", "edit"):
             thing.update({key: value for key, value in asked.items() if key != name and value is not None})
         elif what == "edit_configuration":

@@ -1,0 +1,1 @@
+"""The configuration as a tracker shows it, lets people edit it, and gives it back."""

@@ -1,0 +1,119 @@
+"""The task of an agent, and the configuration in a task of ClearML."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from ignite_hooks.errors import ConfigError
+from ignite_hooks.secrets import masked
+
+TEXT, BASE = "ignite_hooks", "ignite_hooks.base"
+"""The names of the configuration objects: the text, and what was recorded when the task was made."""
+OURS: set[str] = set()
+"""The tasks that were opened here, and are closed at the end of the run."""
+PATIENCE = 10.0
+"""Seconds within which the server has to answer an agent's run."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """A configuration as a task shows it."""
+
+    text: str
+    base: str
+    parameters: Mapping[str, str]
+    stale: Sequence[str] = ()
+    """Parameters that the task has, and that are no longer in the configuration."""
+
+    def as_content(self) -> dict[str, Any]:
+        """Return it as the content of a record."""
+        return asdict(self)
+
+
+class Recorded(NamedTuple):
+    """What a task has of a configuration, as text."""
+
+    text: str | None
+    base: str | None
+    parameters: dict[str, str]
+
+
+def under_agent(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether an agent of ClearML runs this process for a task.
+
+    Example:
+        >>> under_agent({"CLEARML_TASK_ID": "3f"}), under_agent({})
+        (True, False)
+    """
+    return bool(environment.get("CLEARML_TASK_ID") or environment.get("TRAINS_TASK_ID"))
+
+
+def task_of_agent() -> Any:
+    """Return the task that an agent runs here.
+
+    Raises:
+        ConnectionError: The server does not answer; the file's values must not be trained instead of the task's.
+    """
+    from clearml import Task
+
+    current = Task.current_task()
+    if current is not None:
+        return current
+    from clearml.backend_api import Session
+
+    from ignite_hooks.writers.trackers.probe import answers
+
+    server = Session.get_api_server_host()
+    if not answers(f"{server}/debug.ping", PATIENCE):
+        raise ConnectionError(f"{server} does not answer: the values of the task cannot be read, so nothing is trained")
+    # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
+    Task._report_subprocess_enabled = False
+    task = Task.init(
+        reuse_last_task_id=False,
+        continue_last_task=0,
+        auto_connect_frameworks=False,
+        auto_connect_arg_parser=False,
+        auto_connect_streams=False,
+        auto_resource_monitoring=False,
+    )
+    OURS.add(task.id)
+    return task
+
+
+def recorded_in(task: Any) -> Recorded:
+    """Return what a task has of a configuration."""
+    task.reload()
+    given = task.get_parameters(cast=False) or {}
+    # A number that a search has set may be one here.
+    parameters = {name: "" if value is None else str(value) for name, value in given.items()}
+    return Recorded(task.get_configuration_object(TEXT), task.get_configuration_object(BASE), parameters)
+
+
+def record_in(task: Any, views: Views) -> None:
+    """Write a configuration into a task; hyper-parameters of others stay."""
+    dropped = {*views.parameters, *views.stale}
+    others = {name: value for name, value in (task.get_parameters() or {}).items() if name not in dropped}
+    task.set_parameters({**others, **views.parameters})
+    task.set_configuration_object(TEXT, config_text=views.text, config_type="yaml")
+    task.set_configuration_object(BASE, config_text=views.base, config_type="yaml")
+
+
+@contextlib.contextmanager
+def failing_task() -> Iterator[None]:
+    """Let the task of an agent fail with the problems of a configuration, which the page then shows."""
+    try:
+        yield
+    except ConfigError as error:
+        if OURS and under_agent():
+            from clearml import Task
+
+            task = Task.current_task()
+            if task is not None and task.id in OURS:
+                task.mark_failed(
+                    ignore_errors=True, status_reason="the configuration is wrong", status_message=masked(str(error))
+                )
+        raise

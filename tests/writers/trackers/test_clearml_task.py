@@ -1,0 +1,60 @@
+"""The configuration in a task, against the real SDK's interface; the rest is in `tests/config/connected`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.writers.trackers import clearml_task
+from ignite_hooks.writers.trackers.clearml_task import Views, failing_task, record_in, recorded_in, under_agent
+
+
+class Task:
+    """Keeps what a task of the SDK keeps, by the same calls."""
+
+    def __init__(self, **parameters: Any) -> None:
+        self.parameters: dict[str, Any] = parameters
+        self.objects: dict[str, str] = {}
+
+    def reload(self) -> None:
+        pass
+
+    def get_parameters(self, cast: bool = False) -> dict[str, Any]:
+        return dict(self.parameters)
+
+    def set_parameters(self, parameters: dict[str, Any]) -> None:
+        self.parameters = parameters
+
+    def set_configuration_object(self, name: str, config_text: str, config_type: str) -> None:
+        self.objects[name] = config_text
+
+    def get_configuration_object(self, name: str) -> str | None:
+        return self.objects.get(name)
+
+
+def test_parameters_of_others_stay_and_removed_ones_go() -> None:
+    task = Task(**{"Args/depth": "3", "Hooks/EMAHook/decay": "0.9", "Run/seed": "1"})
+    views = Views("seed: 2", "seed: 2", {"Run/seed": "2"}, stale=["Hooks/EMAHook/decay"])
+    record_in(task, views)
+    found = recorded_in(task)
+    assert found == ("seed: 2", "seed: 2", {"Args/depth": "3", "Run/seed": "2"})
+
+
+def test_values_come_back_as_text() -> None:
+    assert recorded_in(Task(a=None, b=3)).parameters == {"a": "", "b": "3"}
+    assert Views("t", "b", {}).as_content() == {"text": "t", "base": "b", "parameters": {}, "stale": ()}
+
+
+@pytest.mark.parametrize("variable", ["CLEARML_TASK_ID", "TRAINS_TASK_ID"])
+def test_an_agent_names_its_task_in_a_variable(variable: str) -> None:
+    assert under_agent({variable: "4"})
+    assert not under_agent({variable: ""})
+
+
+def test_by_hand_a_wrong_configuration_touches_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLEARML_TASK_ID", raising=False)
+    monkeypatch.setattr(clearml_task, "OURS", {"a task"})
+    with pytest.raises(ConfigError), failing_task():
+        raise ConfigError([Problem("seed", "wrong")])
