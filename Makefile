@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 CLIENTS := .venv-clients
+DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Its schemas are part of it: nothing is fetched.
+SCHEMA := $(VENV)/bin/check-jsonschema --quiet --builtin-schema
 INPUTS := setup.cfg pyproject.toml constraints.txt
 
 # Nothing is written outside of this folder: what pip and matplotlib keep stays here too.
@@ -49,6 +52,11 @@ check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and doc
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) tests/house.py
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(SCHEMA) vendor.citation-file-format CITATION.cff
 	$(RUN) -m pytest -q --doctest-modules --doctest-ignore-import-errors ignite_hooks  # trackers are not installed
 
 .PHONY: format
@@ -76,6 +84,13 @@ gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/ga
 docs: $(VENV)/.installed-test  ## build the documentation into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 
+.PHONY: dist
+dist: $(DIST)/.installed  ## build the sdist and from it the wheel, and use the wheel in an empty environment; about 1 GB
+	rm -rf dist build
+	$(DIST)/bin/python -m build
+	$(DIST)/bin/python -m twine check --strict dist/*
+	$(PYTHON) tests/distribution.py
+
 .PHONY: mlflow
 mlflow: $(VENV)/.installed-mlflow  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000
 	mkdir -p work_dirs/mlflow-server
@@ -91,8 +106,8 @@ schema: $(VENV)/.installed-test  ## write configs/schema.json again, after a set
 install: $(VENV)/.installed-test  ## only create .venv with everything for the demo and the tests
 
 .PHONY: clean
-clean:  ## remove .venv, .venv-bench, .venv-clients, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+clean:  ## remove the environments, caches and build results
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -114,6 +129,11 @@ $(VENV)/.installed-test: $(INPUTS) | $(VENV)/.created
 # The page of MLflow is part of its whole package only.
 $(VENV)/.installed-mlflow: $(INPUTS) | $(VENV)/.created
 	$(PIP) -e ".[mlflow-ui]"
+	@touch $@
+
+$(DIST)/.installed:
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip --disable-pip-version-check install --quiet build twine
 	@touch $@
 
 $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt

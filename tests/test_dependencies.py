@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
+from ignite_hooks.version import __version__
+
 ROOT = Path(__file__).parents[1]
 
 DISTRIBUTIONS = {
@@ -98,3 +100,16 @@ def test_each_requirement_has_one_version_in_the_constraints() -> None:
     assert len(pins) == len(set(pins))
     assert required() | optional() <= set(pins)
     assert all(re.fullmatch(r"#.*|[\w.-]+==[\w.!+]+|", line) for line in text.splitlines())
+
+
+def test_the_lowest_versions_are_those_of_setup() -> None:
+    text = (ROOT / ".github" / "lowest.txt").read_text("utf-8")
+    lowest = dict(line.split("==") for line in text.splitlines() if not line.startswith("#"))
+    bounds = re.findall(r"^([\w.-]+)>=([\d.]+)", setup()["options"]["install_requires"], re.MULTILINE)
+    short = {name: re.sub(r"(\.0)+$", "", version) for name, version in lowest.items()}
+    assert {plain(name): bound for name, bound in bounds} == short
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    version = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    assert [setup()["metadata"]["version"]] == version == [__version__]

@@ -1,0 +1,55 @@
+"""Installs what is in dist/ into an empty environment, and uses it there as a stranger would: ``make dist``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+SCRIPT = """
+import torch
+from ignite_hooks import attach_hooks
+from ignite_hooks.testing import tiny_trainer
+
+trainer, data = tiny_trainer()
+runner = attach_hooks(trainer, work_dir="run")
+trainer.run(data, max_epochs=2)
+print(runner.report())
+assert torch.load("run/last.pth", weights_only=True)["meta"]["epoch"] == 2
+assert "site-packages" in __import__("ignite_hooks").__file__
+"""
+
+
+def missing_in(sdist: Path) -> list[str]:
+    """Return the files of the repository that an sdist lacks; tools of one's own editor need not be there."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    with tarfile.open(sdist) as archive:
+        there = {name.partition("/")[2] for name in archive.getnames()}
+    private = (".ci/", ".gitignore", ".pre-commit")
+    return sorted(name for name in listed.splitlines() if name not in there and not name.startswith(private))
+
+
+def main() -> int:
+    """Return 0 if the sdist is whole, and the wheel installs and works."""
+    (sdist,), (wheel,) = (ROOT / "dist").glob("*.tar.gz"), (ROOT / "dist").glob("*.whl")
+    if missing := missing_in(sdist):
+        print(f"{sdist.name} lacks {', '.join(missing[:10])}: name them in MANIFEST.in")
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder, "bin", "python")
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+        subprocess.run([*pip, wheel], check=True)
+        for command in ([python, "-c", SCRIPT], [python, "-m", "ignite_hooks", "list"]):
+            subprocess.run(command, cwd=folder, check=True)
+    print(f"{wheel.name} installs and trains")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
