@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
     from ignite_hooks.hooks.monitors.memory_profiler_hook import MemoryProfilerHook
     from ignite_hooks.hooks.monitors.model_summary_hook import ModelSummaryHook
+    from ignite_hooks.hooks.monitors.notebook_hook import NotebookHook
     from ignite_hooks.hooks.monitors.notify_hook import NotifyHook
     from ignite_hooks.hooks.monitors.oom_observer_hook import OOMObserverHook
     from ignite_hooks.hooks.monitors.progress_bar_hook import ProgressBarHook
@@ -193,6 +194,7 @@ __all__ = [
     "MeanTeacherHook",
     "MemoryProfilerHook",
     "ModelSummaryHook",
+    "NotebookHook",
     "NotifyHook",
     "NumClassCheckHook",
     "OOMObserverHook",

@@ -36,6 +36,7 @@ from ignite_hooks.run.services import discover
 from ignite_hooks.secrets import MASKING, Masks
 from ignite_hooks.store.claim import NewFolder, RunFolder
 from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.terminal import in_notebook
 from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.many import ManyWriters
@@ -99,7 +100,7 @@ def attach_hooks(
     services = discover(trainer, services)
     evaluates = services.get("val_loader") is not None
     problems: list[Problem] = []
-    defaults = default_set(evaluates=evaluates, distributed=world_size() > 1)
+    defaults = default_set(evaluates=evaluates, distributed=world_size() > 1, notebook=in_notebook())
     connected = already_connected(cfg)
     given_cfg = cfg if connected is None else connected
 

@@ -18,6 +18,15 @@ class Problem(NamedTuple):
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C, or the stop button of a notebook, has ended a run in order; IPython shows the message in one line."""
+
+    explains_itself: ClassVar[bool] = True
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 class ConfigError(ValueError):
     """A configuration that cannot work; lists every problem found, not just the first.
 

@@ -167,6 +167,7 @@ HOOKS = Registry(
         "MemoryProfilerHook": _HERE + "monitors.memory_profiler_hook",
         "ProfilerHook": _HERE + "profiler_hook",
         "MLflowHook": _HERE + "trackers.mlflow_hook",
+        "NotebookHook": _HERE + "monitors.notebook_hook",
         "NumClassCheckHook": _HERE + "training.num_class_check_hook",
         "ParamSchedulerHook": _HERE + "training.param_scheduler_hook",
         "PipelineSwitchHook": _HERE + "training.pipeline_switch_hook",

@@ -30,6 +30,11 @@ def ipython_shell() -> Any:
     return None if get_ipython is None else get_ipython()
 
 
+def in_notebook() -> bool:
+    """Return whether this code runs in a kernel of Jupyter, VS Code or Colab, whose outputs are pages."""
+    return any(base.__name__ == "ZMQInteractiveShell" for base in type(ipython_shell()).__mro__)
+
+
 def width_of(stream: Any) -> int | None:
     """Return the columns of the terminal behind a stream, or None where there is none."""
     return shutil.get_terminal_size().columns if is_terminal(stream) else None

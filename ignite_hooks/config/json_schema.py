@@ -37,7 +37,7 @@ def configuration_schema() -> Schema:
             definitions[name] = definition_of(name, registry.get(name), definitions, is_hook=registry is HOOKS)
     defaults = {
         name: _default_hook(entry["type"], definitions)
-        for name, entry in default_set(evaluates=True, distributed=True).items()
+        for name, entry in default_set(evaluates=True, distributed=True, notebook=True).items()
     }
     definitions |= {
         "hook": {"oneOf": [*_references(HOOKS), _reference("ignite_handler")], "discriminator": _discriminator(HOOKS)},

@@ -47,7 +47,9 @@ class Settings:
     everything: Mapping[str, Any] = field(default_factory=dict)
 
 
-def default_set(*, evaluates: bool = False, distributed: bool = False) -> dict[str, dict[str, Any]]:
+def default_set(
+    *, evaluates: bool = False, distributed: bool = False, notebook: bool = False
+) -> dict[str, dict[str, Any]]:
     """Return the default hooks by name.
 
     Example:
@@ -62,6 +64,8 @@ def default_set(*, evaluates: bool = False, distributed: bool = False) -> dict[s
     }
     if evaluates:
         chosen["eval"] = {"type": "EvalHook"}
+    if notebook:
+        chosen["notebook"] = {"type": "NotebookHook"}
     if distributed:
         chosen |= {"sampler_seed": {"type": "DistSamplerSeedHook"}, "sync_buffers": {"type": "SyncBuffersHook"}}
     return chosen
@@ -84,7 +88,7 @@ def read_config(
     """
     found: list[Problem] = [] if problems is None else problems
     source = str(cfg) if isinstance(cfg, (str, Path)) else ""
-    content = as_content(cfg, default_set(evaluates=True, distributed=True), found, overrides)
+    content = as_content(cfg, default_set(evaluates=True, distributed=True, notebook=True), found, overrides)
     if not isinstance(content, dict):
         message = f"a path, a mapping, a list of hooks or None is needed, not {_kind(cfg)}"
         raise ConfigError([Problem("cfg", message)], source)
@@ -158,7 +162,7 @@ def _merged(value: Any, defaults: Mapping[str, Mapping[str, Any]], problems: lis
         problems.append(Problem("default_hooks", message))
         value = {}
     wanted: dict[str, Any] = {name: dict(entry) for name, entry in defaults.items()}
-    known = default_set(evaluates=True, distributed=True) | KNOWN_BESIDES
+    known = default_set(evaluates=True, distributed=True, notebook=True) | KNOWN_BESIDES
     for name, entry in (value or {}).items():
         place = below("default_hooks", name)
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"

@@ -299,6 +299,11 @@ class Installation:
         """Ask for the end of the run after the current iteration."""
         self.stopping.request(reason, kind, leave_with)
 
+    def at_interrupt(self, act: Callable[[], None]) -> None:
+        """Do this at the end of the present run if Ctrl-C ends it, in place of raising KeyboardInterrupt."""
+        if self.stopping.signals is not None:
+            self.stopping.signals.on_interrupt = act
+
     def wake(self) -> None:
         """Ask for a check after the current iteration, because something has finished; any thread may call this."""
         self.boxes.request_recheck()

@@ -30,6 +30,8 @@ class Signals:
         """The signals since the last save that have asked for one."""
         self.received: int | None = None
         """The signal that ends the run."""
+        self.on_interrupt: Callable[[], None] | None = None
+        """What is done at the end of a run that Ctrl-C has ended, in place of raising KeyboardInterrupt."""
         self.expects_end = False
         """Whether Slurm, asked to requeue the job, will send SIGTERM to a run that is ending already."""
 
@@ -49,7 +51,15 @@ class Signals:
         before = dict(self._before)
         self._restore()
         if self.received is not None:
-            _deliver(self.received, before[self.received])
+            handler = before[self.received]
+            if (
+                self.received == signal.SIGINT
+                and handler is signal.default_int_handler
+                and self.on_interrupt is not None
+            ):
+                self.on_interrupt()
+            else:
+                _deliver(self.received, handler)
 
     def share(self, number: int) -> None:
         """Adopt a signal that another process of the run has received."""

@@ -16,7 +16,9 @@ from ignite_hooks.results.outcome import State
 from ignite_hooks.text import counted, shown
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.best import Record
     from ignite_hooks.run.report import Report
+    from ignite_hooks.run.state import Delivered
     from ignite_hooks.secrets import Masks
 
 MAX_WARNINGS = 60
@@ -101,6 +103,13 @@ class RunPage:
     failures: Sequence[str] = ()
     findings: Sequence[str] = ()
     warnings: Sequence[LoggedWarning] = ()
+
+
+def best_scores(best: Mapping[str, Record], delivered: Delivered | None) -> list[BestScore]:
+    """Return the best score of each metric; that of the weights which are delivered comes first."""
+    first = None if delivered is None else delivered.metric
+    found = [BestScore(name, one.score, one.epoch, one.step, one.file) for name, one in best.items()]
+    return sorted(found, key=lambda one: one.metric != first)
 
 
 class WarningCollector(logging.Handler):

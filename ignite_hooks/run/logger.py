@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ignite_hooks.secrets import MASKING
 from ignite_hooks.terminal import ColouredLines, takes_colour
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
 
 LOGGER_NAME = "ignite_hooks"
@@ -123,6 +125,52 @@ class SharedLogger:
 
 
 SHARED = SharedLogger()
+
+
+class OffScreen(logging.Filter):
+    """Keeps the lines of one run from the screen, because something else shows them; its log file has them all.
+
+    Args:
+        number: The number of the run's logger.
+    """
+
+    def __init__(self, number: int | None) -> None:
+        super().__init__()
+        self._number = number
+        self._handlers: list[logging.Handler] = []
+
+    def begin(self, logger: logging.Logger) -> None:
+        """Filter what this logger and those above it write to the screen."""
+        current: logging.Logger | None = logger
+        while current is not None:
+            for handler in current.handlers:
+                if _writes_to_screen(handler) and self not in handler.filters:
+                    handler.addFilter(self)
+                    self._handlers.append(handler)
+            current = current.parent if current.propagate else None
+
+    def end(self) -> None:
+        """Let all lines through again."""
+        while self._handlers:
+            self._handlers.pop().removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is of another run, or of the script."""
+        run = getattr(record, "ignite_hooks_run", None)
+        ours = record.name.partition(".")[0] == LOGGER_NAME if run is None else run == self._number
+        return not ours
+
+
+def _writes_to_screen(handler: logging.Handler) -> bool:
+    stream: IO[str] | None = getattr(handler, "stream", None)
+    return not isinstance(handler, logging.FileHandler) and stream is not None and stream in (sys.stderr, sys.stdout)
+
+
+def loggers_of(runner: Runner) -> list[logging.Logger]:
+    """Return the loggers that receive warnings of a run: that of the runner, and that of the package."""
+    logger = runner.logger
+    behind = (logger.parent or logger) if isinstance(logger, logging.Logger) else None
+    return list(dict.fromkeys([*([behind] if behind is not None else []), logging.getLogger(LOGGER_NAME)]))
 
 
 def formatted(handler: logging.Handler) -> logging.Handler:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ignite_hooks.results.outcome import Outcome, outcome_of
+
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
@@ -39,6 +41,18 @@ def finished_iterations(runner: Runner) -> int:
 def finished_epochs(runner: Runner) -> int:
     """Return the number of epochs whose effect on the weights is complete."""
     return progress_of(runner).epoch
+
+
+def outcome_now(runner: Runner) -> Outcome:
+    """Return how a run that has ended without an exception has ended."""
+    return outcome_of(
+        stop_reason=runner.stop_reason,
+        completed=runner.state.completed,
+        epochs=runner.epoch,
+        max_epochs=runner.max_epochs,
+        iterations=runner.global_step,
+        max_iters=runner.max_iters,
+    )
 
 
 def planned_epochs(runner: Runner) -> int | None:

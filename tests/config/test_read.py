@@ -141,7 +141,7 @@ NEAR = "If not, rename it: it is too close to that key"
                 (
                     "default_hooks.zzz",
                     "no default hook has this name, so it needs 'type'; there are runtime_info, timer, logger, "
-                    "checkpoint, eval, sampler_seed, sync_buffers, param_scheduler",
+                    "checkpoint, eval, notebook, sampler_seed, sync_buffers, param_scheduler",
                 )
             ],
         ),

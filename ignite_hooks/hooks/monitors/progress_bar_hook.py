@@ -15,7 +15,7 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
 from ignite_hooks.model.optimizers import learning_rates
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.terminal import ipython_shell
+from ignite_hooks.terminal import in_notebook
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def form_of(stream: Any) -> Form:
         >>> form_of(io.StringIO())
         'file'
     """
-    if type(ipython_shell()).__name__ == "ZMQInteractiveShell":
+    if in_notebook():
         # Without its widgets a bar would leave a line at every update.
         return "file" if missing("ipywidgets", "notebook") else "notebook"
     return "terminal" if getattr(stream, "isatty", bool)() else "file"

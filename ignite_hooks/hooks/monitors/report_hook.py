@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +19,19 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import CurveSet
 from ignite_hooks.report.data import (
-    BestScore,
     LoggedWarning,
     RunPage,
     WarningCollector,
+    best_scores,
     config_as_yaml,
     costs_of,
     memory_facts,
 )
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
-from ignite_hooks.results.outcome import State, is_stop, outcome_of
-from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.results.outcome import State, is_stop
+from ignite_hooks.run.logger import loggers_of
+from ignite_hooks.run.progress import outcome_now
 from ignite_hooks.run.state import Phase
 from ignite_hooks.store.files import explain, write_whole
 from ignite_hooks.text import one_line
@@ -185,14 +185,7 @@ class ReportHook(BaseHook):
         """Set the state and the reason with which the run has ended."""
         if self._state in ("failed", "stopped"):
             return
-        outcome = outcome_of(
-            stop_reason=runner.stop_reason,
-            completed=runner.state.completed,
-            epochs=runner.epoch,
-            max_epochs=runner.max_epochs,
-            iterations=runner.global_step,
-            max_iters=runner.max_iters,
-        )
+        outcome = outcome_now(runner)
         self._state, self._reason = outcome.state, runner.masks.text(outcome.reason)
 
     def _stop_collecting(self) -> None:
@@ -251,7 +244,7 @@ class ReportHook(BaseHook):
             iteration=runner.iter,
             max_iters=runner.max_iters,
             resumed_from="" if runner.state.resumed_from is None else mask(str(runner.state.resumed_from)),
-            best=best_scores(runner),
+            best=best_scores(runner.best, delivered),
             delivered="" if delivered is None else mask(str(delivered)),
             delivered_file=None if delivered is None else delivered.file,
             history=self._history,
@@ -290,18 +283,3 @@ def failed_writers(runner: Runner) -> list[str]:
     """Return a line for each writer that has failed so far."""
     failures = runner.writer.failures()
     return [line for line in runner.writer.problem_lines() if line.split()[1] in failures]
-
-
-def best_scores(runner: Runner) -> list[BestScore]:
-    """Return the best score of each metric; that of the weights which are delivered comes first."""
-    delivered = runner.state.delivered
-    first = None if delivered is None else delivered.metric
-    found = [BestScore(name, one.score, one.epoch, one.step, one.file) for name, one in runner.best.items()]
-    return sorted(found, key=lambda one: one.metric != first)
-
-
-def loggers_of(runner: Runner) -> list[logging.Logger]:
-    """Return the loggers that receive warnings of a run: that of the runner, and that of the package."""
-    logger = runner.logger
-    behind = (logger.parent or logger) if isinstance(logger, logging.Logger) else None
-    return list(dict.fromkeys([*([behind] if behind is not None else []), logging.getLogger(LOGGER_NAME)]))
