@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ignite_hooks.checkpoint.capture import ask, weights_of
 from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 Averaging = Literal["raw", "ema"]
+
+
+class ChosenWeights(NamedTuple):
+    """The weights that are in the model for an evaluation."""
+
+    what: str
+    averaged: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}, averages" if self.averaged else self.what
+
+
 WORDS = ("delivered", "best", "last")
 """The weights that have a name."""
 
@@ -110,8 +122,8 @@ def save_delivered(runner: Runner, folder: Path, word: str, on_end: OnEnd) -> No
 @contextlib.contextmanager
 def weights_in_model(
     runner: Runner, checkpoint: str | Path | None = None, weights: Averaging | None = None
-) -> Iterator[str]:
-    """Put weights of a run into its model, and afterwards what was in it; yield in words which they are.
+) -> Iterator[ChosenWeights]:
+    """Put weights of a run into its model, and afterwards what was in it; yield which they are.
 
     Args:
         runner: The run.
@@ -127,7 +139,7 @@ def weights_in_model(
     if found is None:
         options.weights, options.of_others = weights, before[1] or runner.state.delivered is not None
         try:
-            yield f"{words}, averages" if (weights or _usual(runner)) == "ema" else words
+            yield ChosenWeights(words, (weights or _usual(runner)) == "ema")
         finally:
             options.weights, options.of_others = before
         return
@@ -136,7 +148,7 @@ def weights_in_model(
     options.weights, options.of_others = "raw", True
     try:
         _put_into_model(runner, chosen, words)
-        yield f"{words}, averages" if averaged else words
+        yield ChosenWeights(words, averaged)
     finally:
         _put_into_model(runner, kept, "the weights before the evaluation")
         options.weights, options.of_others = before

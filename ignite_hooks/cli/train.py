@@ -1,4 +1,4 @@
-"""The commands ``train``, ``resume`` and ``demo``: train what a configuration describes."""
+"""The commands ``train``, ``resume``, ``test`` and ``demo``: train and test what a configuration describes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,22 @@ def add_to(commands: Any) -> None:
     demo.add_argument("--no-show", action="store_true", help="do not open the report, even if there is a display")
     demo.set_defaults(command=_demo)
 
-    for command in (train, resume, demo):
+    test = commands.add_parser("test", help="test the weights of a run that has ended; also under torchrun")
+    test.add_argument(
+        "run", metavar="DIR|FILE", help="its work directory, its configuration, or one of its checkpoints"
+    )
+    test.add_argument(
+        "--checkpoint",
+        metavar="delivered|best|last|PATH",
+        help="the weights to test: by default those that the run delivers",
+    )
+    test.add_argument(
+        "--weights", choices=("raw", "ema"), help="raw weights or their averages; by default as evaluations of the run"
+    )
+    test.add_argument("--split", metavar="NAME", default="test", help="the part of the data: val or %(default)s")
+    test.set_defaults(command=_test)
+
+    for command in (train, resume, demo, test):
         command.add_argument(
             "--set",
             metavar="KEY=VALUE",
@@ -66,6 +81,19 @@ def _resume(options: argparse.Namespace) -> int:
     from ignite_hooks.trainer import commands
 
     return commands.resume(options.folder, overrides=options.overrides)
+
+
+def _test(options: argparse.Namespace) -> int:
+    _quieten_torch()
+    from ignite_hooks.trainer import commands
+
+    return commands.test(
+        options.run,
+        checkpoint=options.checkpoint,
+        weights=options.weights,
+        split=options.split,
+        overrides=options.overrides,
+    )
 
 
 def _demo(options: argparse.Namespace) -> int:

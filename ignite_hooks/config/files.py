@@ -49,9 +49,9 @@ def load_config(path: str | Path) -> dict[str, Any]:
             A `.py` file is read, never run.
     """
     source, path = str(path), Path(path)
-    parse = _PARSERS.get(path.suffix.lower())
+    parse = PARSERS.get(path.suffix.lower())
     if parse is None:
-        raise error_at(source, f"suffix {path.suffix!r} is not supported: use {', '.join(_PARSERS)}")
+        raise error_at(source, f"suffix {path.suffix!r} is not supported: use {', '.join(PARSERS)}")
     value = parse(_read(path, source), source, is_ours)
     if isinstance(value, list):
         return {"hooks": value}
@@ -125,7 +125,7 @@ def parse_python(text: str, source: str, judges: Judges | None = None) -> dict[s
         return {name: value for name, value in names.items() if not name.startswith("_")}
 
 
-_PARSERS: dict[str, Callable[[str, str, Judges | None], Any]] = {
+PARSERS: dict[str, Callable[[str, str, Judges | None], Any]] = {
     ".yaml": parse_yaml,
     ".yml": parse_yaml,
     ".json": parse_json,
@@ -144,7 +144,7 @@ def _read(path: Path, source: str) -> str:
             problem = "not a regular file: give the path of a configuration file"
         else:
             folder = path.absolute().parent
-            names = [name for pattern in _PARSERS for name in folder.glob(f"*{pattern}")]
+            names = [name for pattern in PARSERS for name in folder.glob(f"*{pattern}")]
             missing = "file in" if folder.is_dir() else "folder:"
             problem = f"no such {missing} {folder}{did_you_mean(path.name, [name.name for name in names])}"
     except (OSError, ValueError) as error:

@@ -78,6 +78,7 @@ def collect(runner: Runner, outcome: Outcome, seconds: float) -> RunResult:
         max_epochs=runner.max_epochs,
         resumed_from="" if runner.state.resumed_from is None else runner.state.resumed_from.name,
         metrics=dict(_last_metrics(runner)),
+        delivered=getattr(runner.state.delivered, "file", None) or "",
         best={name: Reached(one.score, one.step, one.epoch, one.file) for name, one in runner.best.items()},
         iterations_per_second=rate,
         samples_per_second=rate * batch_size if rate is not None and isinstance(batch_size, int) else None,

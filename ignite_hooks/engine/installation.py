@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine
 
-from ignite_hooks.checkpoint.delivered import Averaging, weights_in_model
+from ignite_hooks.checkpoint.delivered import Averaging, ChosenWeights, weights_in_model
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.engine.attachments import note_attached, note_detached
 from ignite_hooks.engine.continuing import has_been_done
@@ -276,9 +276,15 @@ class Installation:
         self, name: str, checkpoint: str | Path | None = None, weights: Averaging | None = None
     ) -> dict[str, Any]:
         """Run the evaluation of this name now, with weights of the run, and return its metrics."""
+        return self.evaluate_weights(name, checkpoint, weights)[0]
+
+    def evaluate_weights(
+        self, name: str, checkpoint: str | Path | None, weights: Averaging | None
+    ) -> tuple[dict[str, Any], ChosenWeights]:
+        """Do the same, and return also of which weights the metrics are."""
         self._must_be_attached()
-        with weights_in_model(self.runner, checkpoint, weights):
-            return evaluate(name, self.runner)
+        with weights_in_model(self.runner, checkpoint, weights) as chosen:
+            return evaluate(name, self.runner), chosen
 
     def save_checkpoint(self, name: str | None) -> Path:
         """Write a checkpoint now, wait for it and return its path."""

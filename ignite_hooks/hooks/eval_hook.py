@@ -279,7 +279,8 @@ class EvalHook(BaseHook):
         options = runner.evaluation_options
         before, options.repeated = options.repeated, runner.evaluators[self.evaluates]
         try:
-            with weights_in_model(runner, self.checkpoint, self.weights) as words:
+            with weights_in_model(runner, self.checkpoint, self.weights) as chosen:
+                words = str(chosen)
                 if self.tests_delivered and words not in ("the last weights", self._told):
                     self._told = words
                     runner.logger.info("%s: evaluates %s", self.evaluates, words)

@@ -65,9 +65,12 @@ class RecordedRun:
     @property
     def _wrote_since(self) -> bool:
         """Whether a later life of the run has written numbers and no result."""
-        last = self.history[-1]["time"] if self.history else None
-        ended = self.result.ended if self.result is not None else 0.0
-        return isinstance(last, float | int) and last > ended > 0
+        if self.result is None or not self.history:
+            return False
+        last = self.history[-1]["time"]
+        # A test after the end writes numbers too, at the step of the end.
+        went_on = self.history[-1]["step"] != self.result.iterations
+        return went_on and isinstance(last, float | int) and last > self.result.ended > 0
 
     @cached_property
     def history(self) -> History:
@@ -97,7 +100,13 @@ class RecordedRun:
     @cached_property
     def checkpoints(self) -> CheckpointTable:
         """The checkpoints that the manifests in this folder and the folders in it list."""
-        return CheckpointTable(_entries(self.path))
+        entries = self.checkpoint_files.values()
+        return CheckpointTable(sorted(entries, key=lambda entry: (entry.iteration, entry.name)))
+
+    @cached_property
+    def checkpoint_files(self) -> Mapping[Path, Entry]:
+        """The same by their paths."""
+        return dict(_entries(self.path))
 
     def plot(self, names: Sequence[str] | None = None) -> Figure:
         """Draw learning curves, by default of all numbers but those of the machine.
@@ -137,6 +146,8 @@ class RecordedRun:
         for metric, one in self.best.items():
             at = f" at epoch {one.epoch}" if one.epoch is not None else ""
             yield f"best {metric}", f"{number(one.value)}{at}{f', {one.file}' if one.file else ''}"
+        for name, tested in self.result.tests.items() if self.result is not None else ():
+            yield name, ", ".join(f"{metric} {number(value)}" for metric, value in tested.metrics.items())
         if self.checkpoints:
             yield "checkpoints", ", ".join(entry.name for entry in self.checkpoints)
         for problem in self.problems:
@@ -202,14 +213,13 @@ def read_run(folder: str | Path) -> RecordedRun:
         return RecordedRun(path, None, (str(error),))
 
 
-def _entries(folder: Path) -> list[Entry]:
-    found: list[Entry] = []
+def _entries(folder: Path) -> Iterator[tuple[Path, Entry]]:
     for place in (folder, *sorted(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())):
         try:
-            found += Manifest.load(place).entries
+            entries = Manifest.load(place).entries
         except (CheckpointError, OSError):
             continue  # resuming says what is wrong with a manifest
-    return sorted(found, key=lambda entry: (entry.iteration, entry.name))
+        yield from ((place / entry.name, entry) for entry in entries)
 
 
 def _is_held(path: Path) -> bool:

@@ -32,6 +32,17 @@ class Reached:
 
 
 @dataclass(frozen=True)
+class RecordedTest:
+    """The figures of a test after the run, and of which weights they are."""
+
+    metrics: Mapping[str, float]
+    checkpoint: str
+    """The checkpoint that was tested, below the work directory where it is there."""
+    weights: str
+    """``raw`` or ``ema``."""
+
+
+@dataclass(frozen=True)
 class RunResult:
     """The result of a run, as ``result.json`` holds it."""
 
@@ -52,6 +63,10 @@ class RunResult:
     metrics: Mapping[str, Reached] = field(default_factory=dict)
     """The last value of every metric."""
     best: Mapping[str, Reached] = field(default_factory=dict)
+    delivered: str = ""
+    """The file that holds the weights which the run delivers; empty where those are the last ones."""
+    tests: Mapping[str, RecordedTest] = field(default_factory=dict)
+    """The tests after the run, by evaluation, checkpoint and weights."""
     iterations_per_second: float | None = None
     samples_per_second: float | None = None
     seed: int | None = None
@@ -78,6 +93,20 @@ class RunResult:
         write_whole(folder / FILE_NAME, text.encode("utf-8", "backslashreplace"))
 
 
+def add_test(folder: Path, name: str, tested: RecordedTest) -> None:
+    """Add a test to the result in a folder, and keep whatever else the file holds.
+
+    Raises:
+        ResultError: If there is no result, or a file that is not one.
+    """
+    content = _content(folder)
+    if content is None:
+        raise ResultError(f"{folder / FILE_NAME}: there is no result, so the run has not ended")
+    content["tests"] = {**(content.get("tests") or {}), name: _plain(tested)}
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    write_whole(folder / FILE_NAME, text.encode("utf-8", "backslashreplace"))
+
+
 def _short(one: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in one.items() if value is not None or key == "value"}
 
@@ -89,7 +118,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Reached):
+    if isinstance(value, Reached | RecordedTest):
         return _plain(vars(value))
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(item) for item in value]
@@ -98,6 +127,12 @@ def _plain(value: Any) -> Any:
 
 def read_result(folder: Path) -> RunResult | None:
     """Return the result in a folder, None where there is none; raise `ResultError` for a file that is not one."""
+    content = _content(folder)
+    return None if content is None else from_json(content)
+
+
+def _content(folder: Path) -> dict[str, Any] | None:
+    """Return what the file in a folder holds, once it is known to be a result."""
     path = folder / FILE_NAME
     try:
         with open_regular(path) as file:
@@ -109,7 +144,9 @@ def read_result(folder: Path) -> RunResult | None:
     if len(content) > LARGEST:
         raise ResultError(f"{path}: larger than {LARGEST} bytes, so it is not a result of ours")
     try:
-        return from_json(json.loads(content))
+        found = json.loads(content)
+        from_json(found)
+        return dict(found)
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{path}: not a result of a run: {error}") from error
 
@@ -131,6 +168,7 @@ def from_json(content: Any) -> RunResult:
         found[name] = value
     for name in ("metrics", "best"):
         found[name] = {metric: _reached(metric, one) for metric, one in found.get(name, {}).items()}
+    found["tests"] = {test: _tested(test, one) for test, one in found.get("tests", {}).items()}
     return RunResult(**found)
 
 
@@ -145,6 +183,17 @@ def _reached(metric: str, one: Any) -> Reached:
         epoch if _is_count(epoch) else None,
         file if isinstance(file, str) else None,
     )
+
+
+def _tested(name: str, one: Any) -> RecordedTest:
+    words = ("checkpoint", "weights")
+    metrics = one.get("metrics") if isinstance(one, Mapping) else None
+    if not isinstance(metrics, Mapping) or not all(map(_is_number, metrics.values())):
+        raise ValueError(f"test {name!r} has no metrics that are numbers")
+    if not all(isinstance(one.get(word), str) for word in words):
+        raise ValueError(f"test {name!r} has no checkpoint and weights")
+    values = {metric: math.nan if value is None else float(value) for metric, value in metrics.items()}
+    return RecordedTest(values, *(one[word] for word in words))
 
 
 def _is_text(value: object) -> bool:
@@ -175,10 +224,10 @@ _WORDS: Final = {
     _is_rows: "a list of mappings",
 }
 _CHECKS: Final = {
-    **dict.fromkeys(("state", "reason", "kind", "run", "resumed_from"), _is_text),
+    **dict.fromkeys(("state", "reason", "kind", "run", "resumed_from", "delivered"), _is_text),
     **dict.fromkeys(("began", "ended", "seconds", "iterations_per_second", "samples_per_second"), _is_number),
     **dict.fromkeys(("epochs", "iterations", "max_epochs", "seed"), _is_count),
-    **dict.fromkeys(("metrics", "best", "bits", "digests", "environment", "configuration"), _is_mapping),
+    **dict.fromkeys(("metrics", "best", "tests", "bits", "digests", "environment", "configuration"), _is_mapping),
     "plan": _is_rows,
 }
 
@@ -191,6 +240,15 @@ _REACHED = {
         "step": {"type": "integer", "minimum": 0},
         "epoch": _COUNT,
         "file": {"type": ["string", "null"]},
+    },
+}
+_TESTED = {
+    "type": "object",
+    "required": ["metrics", "checkpoint", "weights"],
+    "properties": {
+        "metrics": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+        "checkpoint": {"type": "string"},
+        "weights": {"enum": ["raw", "ema"]},
     },
 }
 SCHEMA: Final[Mapping[str, Any]] = {
@@ -213,6 +271,8 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "resumed_from": {"type": "string"},
         "metrics": {"type": "object", "additionalProperties": _REACHED},
         "best": {"type": "object", "additionalProperties": _REACHED},
+        "delivered": {"type": "string", "description": "a file below the work directory; empty: the last weights"},
+        "tests": {"type": "object", "additionalProperties": _TESTED},
         "iterations_per_second": {"type": ["number", "null"]},
         "samples_per_second": {"type": ["number", "null"]},
         "seed": _COUNT,

@@ -17,7 +17,7 @@ from ignite.utils import convert_tensor, manual_seed
 from torch.utils.data import DataLoader, IterableDataset
 
 from ignite_hooks.attach import attach_hooks
-from ignite_hooks.checkpoint.delivered import problem_of_choice
+from ignite_hooks.checkpoint.delivered import ChosenWeights, problem_of_choice
 from ignite_hooks.config.build import build_all, build_hook
 from ignite_hooks.config.connected.connect import Connected, connected_whole
 from ignite_hooks.config.connected.yaml_text import as_yaml
@@ -40,7 +40,7 @@ from ignite_hooks.run.runner import Runner
 from ignite_hooks.secrets import Masks
 from ignite_hooks.store.claim import NewFolder
 from ignite_hooks.text import shown
-from ignite_hooks.trainer.build import Built, build, counts_epochs
+from ignite_hooks.trainer.build import Built, build, counts_epochs, device_of
 from ignite_hooks.trainer.sections import LENGTHS, Sections, is_read, read_sections
 from ignite_hooks.writers.trackers.clearml_task import failing_task
 
@@ -133,9 +133,15 @@ class BaseTrainer:
         self, checkpoint: str | Path = "delivered", weights: Literal["raw", "ema"] | None = None
     ) -> dict[str, Any]:
         """Evaluate the data for the test now, and return what was measured; see `Runner.test`."""
-        self._must_evaluate("test")
+        return self.evaluate_weights("test", checkpoint, weights)[0]
+
+    def evaluate_weights(
+        self, name: str, checkpoint: str | Path, weights: Literal["raw", "ema"] | None
+    ) -> tuple[dict[str, Any], ChosenWeights]:
+        """Evaluate weights of a run now; return what was measured, and of which weights it is."""
+        self._must_evaluate(name)
         with self._deterministic():
-            return self.runner.test(checkpoint, weights)
+            return self.runner.installation.evaluate_weights(name, checkpoint, weights)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Let ``train`` continue from a checkpoint; ``"auto"`` takes the newest that is whole."""
@@ -157,7 +163,7 @@ class BaseTrainer:
     def _read_and_build(self, content: dict[str, Any], problems: list[Problem]) -> tuple[Sections, Built]:
         """Read and build everything that needs no other process; problems of hooks are reported with all others."""
         sections = read_sections(content, problems)
-        self.device = _device(sections.training.device, problems)
+        self.device = device_of(sections.training.device, problems)
         if sections.training.seed is not None:
             # Each process has another seed, so that they do not draw the same random numbers.
             manual_seed(sections.training.seed + rank())
@@ -369,24 +375,6 @@ def _quietly() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def _device(wanted: str | None, problems: list[Problem]) -> torch.device:
-    usual = torch.device(idist.device())
-    if wanted is None:
-        return usual
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        problems.append(Problem("training.device", f"cpu, cuda or cuda:0 is needed, not {shown(wanted)}"))
-        return usual
-    if device.type == "cuda" and not torch.cuda.is_available():
-        problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
-        return usual
-    if world_size() > 1 and device.type != usual.type:
-        message = f"each of the {world_size()} processes has its own device, here {usual}: leave it out"
-        problems.append(Problem("training.device", message))
-    return usual if world_size() > 1 else device
 
 
 def _problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import ignite.distributed as idist
 import ignite.metrics
 import torch
 
 from ignite_hooks.config.describe import describe
+from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import Problem
 from ignite_hooks.registry import Registry
 from ignite_hooks.text import shown
@@ -78,6 +80,25 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
         _optimizer_and_scheduler(built, sections, problems)
     built.metrics = _metrics(sections, data, built.criterion, problems)
     return built
+
+
+def device_of(wanted: str | None, problems: list[Problem]) -> torch.device:
+    """Return the device to train on, and add a problem where it is not here."""
+    usual = torch.device(idist.device())
+    if wanted is None:
+        return usual
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        problems.append(Problem("training.device", f"cpu, cuda or cuda:0 is needed, not {shown(wanted)}"))
+        return usual
+    if device.type == "cuda" and not torch.cuda.is_available():
+        problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
+        return usual
+    if world_size() > 1 and device.type != usual.type:
+        message = f"each of the {world_size()} processes has its own device, here {usual}: leave it out"
+        problems.append(Problem("training.device", message))
+    return usual if world_size() > 1 else device
 
 
 def _is_empty(data: Any) -> bool:

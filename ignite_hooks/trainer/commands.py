@@ -1,4 +1,4 @@
-"""``ignite-hooks train``, ``resume`` and ``demo``: a run from the command line, and the code it ends with."""
+"""``ignite-hooks train``, ``resume``, ``test`` and ``demo``: a run from the command line, and the code it ends with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import traceback
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
-from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import is_masked, masked
@@ -39,6 +39,18 @@ def train(config: str, *, resume: str | None, overrides: Sequence[str], work_dir
 def resume(folder: str, *, overrides: Sequence[str]) -> int:
     """Continue the run of a work directory."""
     return exit_code_of(lambda: _resume(Path(folder), overrides))
+
+
+def test(
+    run: str,
+    *,
+    checkpoint: str | None,
+    weights: Literal["raw", "ema"] | None,
+    split: str,
+    overrides: Sequence[str],
+) -> int:
+    """Test weights of a run that has ended, and add the figures to its result."""
+    return exit_code_of(lambda: _test(run, checkpoint, weights, split, overrides))
 
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
@@ -127,11 +139,42 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
     _say_result(trainer)
 
 
+def _test(
+    run: str, word: str | None, weights: Literal["raw", "ema"] | None, split: str, overrides: Sequence[str]
+) -> None:
+    from ignite_hooks.config.overrides import with_overrides
+    from ignite_hooks.trainer.tested_run import config_of_test, find_run, record
+
+    found = find_run(Path(run), word)
+    problems: list[Problem] = []
+    content = with_overrides(load_config(found.config), overrides, problems)
+    if problems:
+        raise ConfigError(problems, str(found.config))
+    content = config_of_test(content)
+    _refuse_masks(content, str(found.config))
+    with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as folder:
+        try:
+            trainer = _make_trainer(content, work_dir=folder)
+            metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
+        except ConfigError as error:
+            raise ConfigError(error.problems, str(found.config)) from None
+        except CheckpointError as error:
+            raise ConfigError([Problem(str(found.checkpoint), str(error))]) from error
+    numbers = {name: float(value) for name, value in metrics.items() if is_number(value)}
+    values = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items()) or "no metric that is a number"
+    _say(f"{split}: {values}\nof {found.checkpoint}: {'averages' if chosen.averaged else 'raw weights'}, {found.what}")
+    if is_main_process():
+        _say(record(found, split, numbers, averaged=chosen.averaged))
+
+
 def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
     from ignite_hooks.config.overrides import with_overrides
 
     # The trainer reports overrides that are wrong.
-    content = with_overrides(load_config(path), overrides, [])
+    _refuse_masks(with_overrides(load_config(path), overrides, []), path)
+
+
+def _refuse_masks(content: Any, path: str) -> None:
     places = list(_masked_places(content))
     if places:
         message = "is a secret, which no file holds: give it with --set {}=..."

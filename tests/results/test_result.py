@@ -13,7 +13,16 @@ import jsonschema
 import pytest
 
 from ignite_hooks.errors import ResultError
-from ignite_hooks.results.result import FILE_NAME, SCHEMA, Reached, RunResult, from_json, read_result
+from ignite_hooks.results.result import (
+    FILE_NAME,
+    SCHEMA,
+    Reached,
+    RecordedTest,
+    RunResult,
+    add_test,
+    from_json,
+    read_result,
+)
 
 WHOLE = RunResult(
     state="stopped",
@@ -27,6 +36,8 @@ WHOLE = RunResult(
     max_epochs=3,
     metrics={"loss": Reached(0.5, 8), "val_acc": Reached(0.25, 8, 2, "best_val_acc_epoch_2.pth")},
     best={"val_acc": Reached(0.75, 4, 1, None)},
+    delivered="best_val_acc_epoch_2.pth",
+    tests={"test/last.pth/raw": RecordedTest({"acc": 0.5}, "last.pth", "raw")},
     iterations_per_second=3.2,
     seed=7,
     bits={"torch threads": 1},
@@ -45,6 +56,21 @@ def test_a_written_result_is_read_back_whole(tmp_path: Path) -> None:
 def test_a_result_fits_its_schema() -> None:
     jsonschema.validate(WHOLE.to_json(), SCHEMA)
     assert {each.name for each in dataclasses.fields(RunResult)} | {"format"} == set(SCHEMA["properties"])
+
+
+def test_a_test_is_added_and_what_a_later_version_has_written_stays(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(json.dumps({**WHOLE.to_json(), "colour": "blue"}))
+    added = RecordedTest({"acc": math.inf}, "best.pth", "ema")
+    add_test(tmp_path, "test/best.pth/ema", added)
+    content = json.loads((tmp_path / FILE_NAME).read_text())
+    assert content["colour"] == "blue"
+    jsonschema.validate(content, SCHEMA)
+    found = read_result(tmp_path)
+    assert found is not None
+    assert found.tests["test/last.pth/raw"] == WHOLE.tests["test/last.pth/raw"]
+    assert math.isnan(found.tests["test/best.pth/ema"].metrics["acc"])
+    with pytest.raises(ResultError, match="there is no result"):
+        add_test(tmp_path / "none", "test", added)
 
 
 def test_values_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path: Path) -> None:
@@ -72,6 +98,11 @@ def test_entries_of_later_versions_are_left_out() -> None:
         ('{"format": 1, "state": "failed", "epochs": "3"}', "epochs is '3', expected a whole number"),
         ('{"format": 1, "state": "failed", "plan": {}}', "plan is '{}', expected a list of mappings"),
         ('{"format": 1, "state": "failed", "best": {"a": 1}}', "metric 'a' has no value and step"),
+        (
+            '{"format": 1, "state": "failed", "tests": {"a": {"metrics": {"b": "c"}}}}',
+            "'a' has no metrics that are numbers",
+        ),
+        ('{"format": 1, "state": "failed", "tests": {"a": {"metrics": {}}}}', "'a' has no checkpoint and weights"),
         ("[" * 100_000, "not a result of a run"),
     ],
 )

@@ -1,0 +1,172 @@
+"""A run that is tested after its end: where its configuration and its weights are, and what is kept of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ignite_hooks.config.files import PARSERS, load_config
+from ignite_hooks.config.read import HookEntry, default_set, read_config
+from ignite_hooks.errors import ConfigError, Problem, ResultError
+from ignite_hooks.registry import HOOKS
+from ignite_hooks.results.recorded_run import RecordedRun, read_run
+from ignite_hooks.results.result import RecordedTest, add_test
+from ignite_hooks.store.claim import NewFolder
+from ignite_hooks.store.manifest import resuming_order
+from ignite_hooks.text import nearest
+
+CONFIG_FILE = "config.yaml"
+WORDS = ("delivered", "best", "last")
+
+
+class FoundRun(NamedTuple):
+    """What a test is of."""
+
+    folder: Path
+    """The work directory of the run."""
+    config: Path
+    checkpoint: Path
+    what: str
+    """Which weights of the run the checkpoint holds."""
+
+
+def find_run(path: Path, word: str | None) -> FoundRun:
+    """Return the run that a user has named by its folder, its configuration or one of its checkpoints.
+
+    Args:
+        path: What was named.
+        word: The weights to test: ``delivered``, ``best``, ``last`` or the path of a checkpoint; None for the
+            checkpoint that was named, and for the delivered weights of a run.
+
+    Raises:
+        ConfigError: If there is no such run, or no such checkpoint in it.
+    """
+    if not path.exists():
+        raise _wrong(path, "there is no such file or folder")
+    if path.is_file() and path.suffix.lower() not in PARSERS:
+        folder = next((one for one in (path.parent, path.parent.parent) if (one / CONFIG_FILE).is_file()), path.parent)
+        _must_have_config(folder)
+        if word is not None:
+            raise _wrong("--checkpoint", f"{path} is a checkpoint already: name its folder, or leave this out")
+        return FoundRun(folder, folder / CONFIG_FILE, path, "the file that was named")
+    if path.is_dir():
+        folder, config = path, path / CONFIG_FILE
+        _must_have_config(folder)
+    else:
+        folder, config = _folder_of(path), path
+    try:
+        run = read_run(folder)
+    except FileNotFoundError as error:
+        raise _wrong(path, str(error)) from error
+    return FoundRun(folder, config, *_checkpoint(run, word or "delivered"))
+
+
+def _must_have_config(folder: Path) -> None:
+    if not (folder / CONFIG_FILE).is_file():
+        message = f"there is no {CONFIG_FILE}, so no command can build its model: a script tests with runner.test()"
+        raise _wrong(folder, message)
+
+
+def _folder_of(config: Path) -> Path:
+    """Return the work directory of the newest run of a configuration."""
+    if config.name == CONFIG_FILE:
+        return config.parent
+    content = load_config(config)
+    named = content.get("work_dir") or content.get("experiment_dir")
+    if isinstance(named, str | Path):
+        return Path(named).expanduser()
+    existing = NewFolder(str(config)).existing()
+    if not existing:
+        raise _wrong(config, "no run of it is here: name the work directory, or train it first")
+    return existing[0]
+
+
+def _checkpoint(run: RecordedRun, word: str) -> tuple[Path, str]:
+    """Return a checkpoint of a run and what it is; only a file of the folder itself, or one that the user names."""
+    # What the result names is looked up among these: no text of a file becomes a path.
+    files = {str(path.relative_to(run.path)): path for path in run.checkpoint_files}
+    if word == "delivered":
+        name = run.result.delivered if run.result is not None else ""
+        if not name:
+            return _last(run, ", which the run delivers" if run.state == "finished" else f"; the run is {run.state}")
+        if name not in files:
+            raise _wrong("--checkpoint", f"{name} held what the run delivers, and is not in {run.path} any longer")
+        return files[name], "which the run delivers"
+    if word == "best":
+        best = {metric: one.file for metric, one in run.best.items() if one.file in files}
+        if len({*best.values()}) > 1:
+            listed = ", ".join(f"{file} ({metric})" for metric, file in best.items())
+            raise _wrong("--checkpoint", f"several are the best: name one of {listed}")
+        for metric, file in best.items():
+            return files[str(file)], f"the best {metric}"
+        raise _wrong("--checkpoint", f"{run.path} has no best weights{_there(files)}")
+    if word == "last":
+        return _last(run, "")
+    for place in (Path(word), run.path / word, *(path for path in files.values() if path.name == word)):
+        if place.exists():
+            return place, "the file that was named"
+    meant = f", did you mean {near!r}?" if (near := nearest(word, [*WORDS, *files], cutoff=0.7)) else ""
+    raise _wrong("--checkpoint", f"there is no {word}{meant or _there(files)}")
+
+
+def _last(run: RecordedRun, why: str) -> tuple[Path, str]:
+    if not run.checkpoint_files:
+        raise _wrong("--checkpoint", f"{run.path} has no checkpoints")
+    path = min(run.checkpoint_files, key=lambda path: resuming_order(run.checkpoint_files[path]))
+    return path, f"the last weights saved{why}"
+
+
+def _there(files: Mapping[str, Path]) -> str:
+    return f": it has {', '.join(files) or 'no checkpoints'}"
+
+
+def _wrong(place: object, message: str) -> ConfigError:
+    return ConfigError([Problem(str(place), message)])
+
+
+def config_of_test(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without what only observes a training: no tracker hears of a test.
+
+    Example:
+        >>> config_of_test({"hooks": [{"type": "LoggerHook"}, {"type": "EMAHook"}], "resume": True})
+        {'hooks': [{'type': 'EMAHook'}]}
+    """
+    left_out = ("work_dir", "experiment_dir", "resume", "writers", "writer")
+    changed = {name: value for name, value in content.items() if name not in left_out}
+    problems: list[Problem] = []
+    entries = read_config(content, defaults=default_set(evaluates=True), problems=problems).entries
+    if problems:
+        # The trainer reports what is wrong with it.
+        return changed
+    for section in ("hooks", "custom_hooks"):
+        if section in changed:
+            listed = [one for one in entries if one.default_name is None and one.place.startswith(section)]
+            changed[section] = [one.wanted for one in listed if not _observes(one)]
+    if "hooks" not in changed:
+        without = {one.default_name: None for one in entries if one.default_name and _observes(one)}
+        changed["default_hooks"] = {**(changed.get("default_hooks") or {}), **without}
+    return changed
+
+
+def _observes(entry: HookEntry) -> bool:
+    """Return whether a hook only observes, as its class says by what its failures mean."""
+    type_ = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else type(entry.wanted)
+    if isinstance(type_, str):
+        type_ = HOOKS.get(type_) if type_ in HOOKS else None
+    return getattr(type_, "on_error", "raise") == "warn"
+
+
+def record(found: FoundRun, split: str, metrics: Mapping[str, float], *, averaged: bool) -> str:
+    """Add a test to the result of its run, and say so; a run that goes on writes its result itself."""
+    inside = found.checkpoint.absolute().is_relative_to(found.folder.absolute())
+    path = found.checkpoint.absolute().relative_to(found.folder.absolute()) if inside else found.checkpoint.absolute()
+    weights = "ema" if averaged else "raw"
+    try:
+        run = read_run(found.folder)
+        if run.state in ("running", "killed"):
+            return f"not recorded: the run is {run.state}, so it has no result yet"
+        add_test(found.folder, f"{split}/{path}/{weights}", RecordedTest(metrics, str(path), weights))
+    except (ResultError, OSError) as error:
+        return f"not recorded: {error}"
+    return f"recorded in {found.folder / 'result.json'}"
