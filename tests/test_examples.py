@@ -63,3 +63,14 @@ def test_data_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
     finally:
         for name in ("make_data", "my_data"):
             sys.modules.pop(name, None)
+
+
+@pytest.mark.slow
+def test_a_script_is_searched_with_optuna(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="the extra 'search' is not installed")
+    command = [sys.executable, "examples/search.py", "--trials", "5", "--work-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "best loss " in done.stdout
+    assert len(list(tmp_path.glob("trial_*/last.pth"))) == 5
+    assert not list(tmp_path.rglob("exception*"))

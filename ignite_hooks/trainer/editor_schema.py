@@ -10,6 +10,7 @@ from ignite_hooks.config.outline import outline
 from ignite_hooks.hooks.eval_hook import EvalHook
 from ignite_hooks.registry import Registry
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.trainer.search_section import SearchSection
 from ignite_hooks.trainer.sections import LENGTHS, OWN_OF_SCHEDULER, SUPPLIED, Evaluation, Training
 
 
@@ -38,6 +39,7 @@ def whole_schema() -> Schema:
     test["properties"] = {name: one for name, one in test["properties"].items() if name not in ("type", "name")}
     evaluation["properties"]["test"] |= {"anyOf": [{**test, "required": []}, {"type": "null"}]}
     sections = {"training": _or_null(training), "evaluation": _or_null(evaluation)}
+    sections["search"] = _or_null(_section(SearchSection, definitions))
     definitions |= {f"section.{name}": section for name, section in sections.items()}
     strict = {name: {"$ref": f"#/$defs/section.{name}"} for name in sections}
     ours = {"model": _is_one_of(MODELS), "dataset": _is_one_of(DATASETS)}

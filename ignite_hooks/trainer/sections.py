@@ -16,8 +16,9 @@ from ignite_hooks.hooks.eval_hook import EvalHook
 from ignite_hooks.text import nearest, shown
 from ignite_hooks.trainer.components import Component, ComponentReader
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
+from ignite_hooks.trainer.search_section import read_search
 
-SECTIONS = ("model", "dataset", "training", "evaluation", "imports")
+SECTIONS = ("model", "dataset", "training", "evaluation", "imports", "search")
 """The keys at top level that are the trainer's; the others are those of ``attach_hooks``."""
 
 
@@ -127,6 +128,8 @@ def read_sections(
     training = _section(Training, content, "training", problems)
     training = _with_seed(training, content, problems)
     evaluation = _section(Evaluation, content, "evaluation", problems)
+    if content.get("search") is not None:
+        read_search(content["search"], problems)
     test = _test(evaluation.test, content, problems)
     for name in ("model", "dataset"):
         if content.get(name) is None:

@@ -1,0 +1,283 @@
+"""A search over a configuration: trials in processes of their own, which survive a kill of the search."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ignite_hooks.config.files import load_config
+from ignite_hooks.config.overrides import with_overrides
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem, ResultError
+from ignite_hooks.results.result import RunResult, read_result
+from ignite_hooks.search.in_python import MOST_FAILURES_FIRST
+from ignite_hooks.search.study import FILE, NAME, SearchResult, Study
+from ignite_hooks.store.files import make_folder, write_whole
+from ignite_hooks.store.folder import FolderStore
+from ignite_hooks.store.lock import FolderLock
+from ignite_hooks.store.names import MANIFEST
+from ignite_hooks.text import counted
+from ignite_hooks.trainer.base_trainer import as_yaml
+from ignite_hooks.trainer.search_section import SearchSection, read_search
+from ignite_hooks.trainer.sections import read_sections
+
+LOCK: Final = ".search.lock"
+BEST: Final = "best.yaml"
+NEVER: Final = 1_000_000_000
+"""An interval that no run reaches."""
+PATIENCE: Final = 30.0
+"""The seconds that trials have to save when the search is interrupted."""
+
+
+@dataclass
+class Running:
+    """A trial whose process is running."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    place: int
+    """Its place among those that run at the same time, which decides on its GPUs."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ConfigSearch:
+    """The search that a configuration file describes.
+
+    Args:
+        source: The file.
+        overrides: Values that replace those of the file.
+        folder: The work directory; by default that of the configuration, else one named after the file.
+        say: Receives a line for each trial that has ended.
+
+    Raises:
+        ConfigError: With every problem of the configuration.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        overrides: Sequence[str] = (),
+        folder: str | Path | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        problems: list[Problem] = []
+        content = with_overrides(load_config(source), overrides, problems)
+        wanted = content.pop("search", None)
+        if wanted is None:
+            problems.append(Problem("search", "missing: what to try, as search: {space: {training.optimizer.lr: ...}}"))
+        section = None if wanted is None else read_search(wanted, problems)
+        given = content.pop("work_dir", None) or content.pop("experiment_dir", None)
+        # A trial begins anew: what it may continue is found by the search.
+        content.pop("resume", None)
+        self.folder = Path(folder or given or Path("work_dirs") / f"{Path(source).stem}_search").absolute()
+        self._content = content
+        if section is not None:
+            first = {name: one.first for name, one in section.dimensions().items()}
+            read_sections(self._with(first, section, problems), problems)
+        if problems or section is None:
+            raise ConfigError(problems, source)
+        self.section: SearchSection = section
+        self.threads = section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
+        self._say, self._running = say, dict[int, Running]()
+        self._left: list[Path] = []
+
+    # -- the whole search ---------------------------------------------------------------------------------------
+
+    def run(self) -> SearchResult:
+        """Try until everything is tried or the time is up; return what was found."""
+        make_folder(self.folder / "trials")
+        lock = FolderLock(self.folder, LOCK)
+        lock.acquire()
+        try:
+            self.study = Study(self.section, self.folder / FILE, self._digest())
+            if again := self.study.repeat_interrupted():
+                self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
+            try:
+                self._try_all()
+            finally:
+                self._end_all()
+            return self._result()
+        finally:
+            lock.release()
+
+    def _try_all(self) -> None:
+        until = time.monotonic() + (self.section.timeout or float("inf"))
+        while True:
+            while len(self._running) < self.section.jobs and self.study.has_next and time.monotonic() < until:
+                self._start()
+            if not self._running:
+                return
+            for each in [one for one in self._running.values() if one.process.poll() is not None]:
+                self._end(self._running.pop(each.number))
+            time.sleep(0.05)
+
+    # -- one trial ----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        _, number, values = self.study.ask()
+        problems: list[Problem] = []
+        config, folder = self.folder / "trials" / f"{number:04}.yaml", self.folder / "trials" / f"{number:04}"
+        write_whole(config, as_yaml(self._with(values, self.section, problems)).encode())
+        pruning = {
+            "monitor": self.section.metric,
+            "mode": "max" if self.section.greater else "min",
+            "storage": self.study.url,
+            "study": NAME,
+            "number": number,
+            "pruner": self.section.pruner,
+        }
+        wanted = {"config": str(config), "work_dir": str(folder), "pruning": pruning, "parent": os.getpid()}
+        taken = {each.place for each in self._running.values()}
+        place = next(i for i in range(self.section.jobs) if i not in taken)
+        with (self.folder / "trials" / f"{number:04}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ignite_hooks.search.worker", json.dumps(wanted)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._environment(place)},
+                # Ctrl-C is for the search, which then asks its trials to stop.
+                start_new_session=True,
+            )
+        self._running[number] = Running(number, process, place, values)
+
+    def _environment(self, place: int) -> dict[str, str]:
+        """Return what a trial is told: its threads, and its GPUs."""
+        told = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        if (share := self.section.gpus) is not None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            all_of_them = visible.split(",") if visible else [str(i) for i in range(share * self.section.jobs)]
+            told["CUDA_VISIBLE_DEVICES"] = ",".join(all_of_them[place * share : (place + 1) * share])
+        return told
+
+    def _end(self, ended: Running) -> None:
+        number, code, study = ended.number, ended.process.returncode, self.study
+        folder = self.folder / "trials" / f"{number:04}"
+        try:
+            result, problem = read_result(folder) if folder.is_dir() else None, ""
+        except ResultError as error:
+            result, problem = None, str(error)
+        value = None if result is None else best_of(result, self.section.metric)
+        if code < 0:
+            study.end_killed(number, f"killed by {signal.Signals(-code).name}")
+        elif code or result is None or result.state == "failed":
+            study.end(number, None, reason=(result.reason if result is not None else problem) or f"exit code {code}")
+        elif result.kind == "pruned":
+            study.end(number, value, pruned=True, reason=result.reason)
+        else:
+            missing = f"{self.section.metric} has no finite value"
+            study.end(number, value, reason="" if value is not None else missing)
+        self._tell(number)
+        self._thin_out()
+
+    def _tell(self, number: int) -> None:
+        found = self.study.result()
+        row = next(each for each in found.trials if each.number == number)
+        cells = found.row(row)
+        words = [f"trial {number}: {cells.pop('state')}", *(f"{n} {v}" for n, v in list(cells.items())[1:])]
+        best = "" if found.best is None else f"; best {cells_of_best(found)}"
+        done = sum(not each.repeated and each.state in ("finished", "pruned", "failed") for each in found.trials)
+        self._say(f"[{done}/{self.section.number}] {', '.join(words)}{f' ({row.reason})' if row.reason else ''}{best}")
+        tried = [each for each in found.trials if not each.repeated]
+        failed = [each for each in tried if each.state == "failed"]
+        if len(failed) == MOST_FAILURES_FIRST == sum(each.state in ("finished", "pruned", "failed") for each in tried):
+            log = self.folder / "trials" / f"{number:04}.log"
+            raise RuntimeError(
+                f"the first {MOST_FAILURES_FIRST} trials have failed, the last with: {row.reason}: see {log}"
+            )
+
+    def _thin_out(self) -> None:
+        """Delete the checkpoints of ended trials that are not among the best."""
+        found = self.study.result()
+        kept = {row.number for row in found.ranked[: self.section.keep]}
+        for row in found.trials:
+            folder = self.folder / "trials" / f"{row.number:04}"
+            if row.number in kept or row.number in self._running or row.state == "running" or folder in self._left:
+                continue
+            delete_checkpoints(folder)
+            self._left.append(folder)
+
+    def _end_all(self) -> None:
+        """Let the trials that are still running save and stop; a search that goes on repeats them."""
+        for each in self._running.values():
+            each.process.terminate()
+        until = time.monotonic() + PATIENCE
+        for each in self._running.values():
+            try:
+                each.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                each.process.kill()
+                each.process.wait()
+        self._running.clear()
+
+    # -- the configurations -------------------------------------------------------------------------------------
+
+    def _with(self, values: Mapping[str, Any], section: SearchSection, problems: list[Problem]) -> dict[str, Any]:
+        """Return the configuration of a trial, which trains as it is: with its values, a seed and its threads."""
+        overrides = [f"{name}={json.dumps(value)}" for name, value in values.items()]
+        content = with_overrides(self._content, overrides, problems, said="search.space")
+        training = content.get("training")
+        if (
+            content.get("seed") is None
+            and isinstance(training, Mapping | None)
+            and (training or {}).get("seed") is None
+        ):
+            content["training"] = {**(training or {}), "seed": section.seed}
+        threads = section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
+        hooks = content.get("custom_hooks") or []
+        named = [*(content.get("hooks") or []), *hooks] if isinstance(hooks, list) else []
+        if any(isinstance(hook, Mapping) and hook.get("type") == "DeterminismHook" for hook in named):
+            return content
+        # The bits depend on the threads: whoever trains this configuration again has the same number.
+        fixed = {"type": "DeterminismHook", "seed": None, "deterministic": False, "threads": threads, "interval": NEVER}
+        content["custom_hooks"] = [*hooks, fixed]
+        return content
+
+    def _digest(self) -> str:
+        """Return what makes two searches the same; how many trials there are and who makes them may change."""
+        wanted = {name: getattr(self.section, name) for name in ("space", "metric", "sampler", "seed", "direction")}
+        return json.dumps([self._content, wanted], sort_keys=True, default=str)
+
+    def _result(self) -> SearchResult:
+        found = self.study.result(folder=self.folder)
+        if found.best is None:
+            return found
+        made = self.folder / "trials" / f"{found.best.number:04}.yaml"
+        head = f"# The best of {len(found.trials)} trials: {cells_of_best(found)}\n"
+        write_whole(self.folder / BEST, head.encode() + made.read_bytes())
+        return self.study.result(folder=self.folder, best_config=self.folder / BEST)
+
+
+def cells_of_best(found: SearchResult) -> str:
+    """Return the best trial in words."""
+    best = found.best
+    assert best is not None
+    return f"{found.metric} {found.row(best)[found.metric]} in trial {best.number}"
+
+
+def best_of(result: RunResult, metric: str) -> float | None:
+    """Return the best value of a metric in a run; None where there is none."""
+    names = (metric, metric.replace("/", "_"), f"val_{metric}")
+    return next((result.best[name].value for name in names if name in result.best), None)
+
+
+def delete_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints that the manifests in a folder, and in the folders in it, list."""
+    if not folder.is_dir():
+        return
+    for place in (folder, *(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())):
+        if not (place / MANIFEST).is_file():
+            continue
+        try:
+            with closing(FolderStore(place).open()) as store:
+                store.retire(list)
+        except (CheckpointError, OSError):
+            continue  # a trial that was killed: what it has left is no checkpoint
