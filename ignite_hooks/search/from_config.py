@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ignite_hooks.config.connected.yaml_text import as_yaml
 from ignite_hooks.config.files import load_config
 from ignite_hooks.config.overrides import with_overrides
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, ResultError
@@ -25,7 +26,6 @@ from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.store.names import MANIFEST
 from ignite_hooks.text import counted
-from ignite_hooks.trainer.base_trainer import as_yaml
 from ignite_hooks.trainer.search_section import SearchSection, read_search
 from ignite_hooks.trainer.sections import read_sections
 
