@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ignite_hooks.hooks.training.param_scheduler_hook import ParamSchedulerHook
     from ignite_hooks.hooks.training.pipeline_switch_hook import PipelineSwitchHook
     from ignite_hooks.hooks.training.prepare_tta_hook import PrepareTTAHook
+    from ignite_hooks.hooks.training.pruning_hook import PruningHook
     from ignite_hooks.hooks.training.set_epoch_info_hook import SetEpochInfoHook
     from ignite_hooks.hooks.training.swa_hook import SWAHook
     from ignite_hooks.hooks.training.sync_buffers_hook import SyncBuffersHook
@@ -214,6 +215,7 @@ __all__ = [
     "SystemMonitorHook",
     "TensorBoardHook",
     "ThroughputHook",
+    "PruningHook",
     "TimeLimitHook",
     "TimeTrackingHook",
     "VisualizationHook",
