@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
 import weakref
@@ -24,7 +25,7 @@ from ignite_hooks.config.outer_form import say_unread
 from ignite_hooks.config.read import Settings, checked_folder, checked_resume, default_set, read_config
 from ignite_hooks.config.signals import unsaved_signals
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
-from ignite_hooks.engine.attachments import EarlierRunners
+from ignite_hooks.engine.attachments import EarlierRunners, runner_of
 from ignite_hooks.engine.installation import Installation
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
@@ -39,6 +40,7 @@ from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.terminal import in_notebook
 from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.trackers.clearml_task import failing_task
 
@@ -181,6 +183,34 @@ def attach_hooks(
         installation.detach()
         raise
     runner.checkpoints.resume_at_start(resume)
+    return runner
+
+
+def attach_hook(engine: Engine, hook: object, services: Mapping[str, Any]) -> Runner:
+    """Attach one hook: to the runner that is on this engine, else to a new one with this hook alone.
+
+    Args:
+        engine: The engine.
+        hook: The hook.
+        services: What `attach_hooks` takes by name; a runner that is there already takes objects that it lacks.
+    """
+    runner = runner_of(engine)
+    if runner is None:
+        runner = attach_hooks(engine, [hook], **services)
+        if services.get("work_dir") is None:
+            # Numbers go to a file where a whole run is configured, or its folder is named.
+            runner.writer.leave_out(JsonlWriter)
+        return runner
+    settled = sorted(inspect.signature(attach_hooks).parameters.keys() & services.keys())
+    settled += [name for name, thing in services.items() if runner.get_service(name, thing) is not thing]
+    if settled:
+        raise ConfigError(
+            f"these engines have a runner already, with another {settled[0]}: leave it out to join that runner"
+        )
+    known = runner.services
+    for name in services.keys() - known.keys():
+        runner.register_service(name, services[name])
+    runner.register_hook(hook)
     return runner
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ignite_hooks.text import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Class = TypeVar("Class", bound=Callable[..., Any])
 
@@ -34,8 +37,11 @@ class Registry:
         aliases: Mapping[str, str] | None = None,
         plain: Callable[[str], str] = str,
         free: Collection[str] = (),
+        plugins: str = "",
     ) -> None:
         self.kind = kind
+        # The group of entry points in which installed packages name their classes.
+        self._group = plugins
         # Names that published guides let scripts define: a script's class replaces ours.
         self._free = frozenset(free)
         # Removes the scope of another library from a name.
@@ -90,6 +96,9 @@ class Registry:
         if name not in self._classes and name in self._modules:
             # The class stays known as built in, so that its name stays taken.
             return getattr(importlib.import_module(self._modules[name]), name)  # type: ignore[no-any-return]
+        plugins = self._plugins() if name not in self._classes else {}
+        if name in plugins:
+            return self._loaded(name, plugins[name])
         if name not in self._classes:
             names = ", ".join(self)
             all_of_them = f"; there are {names}"
@@ -97,9 +106,32 @@ class Registry:
                 all_of_them = "; 'ignite-hooks list' shows all"
             elif len(names) > 250:
                 all_of_them = f"; there are {len(self)} others"
-            hint = did_you_mean(name, self) or all_of_them
+            hint = did_you_mean(name, [*self, *plugins]) or all_of_them
             raise LookupError(f"no {self.kind} is called {shown(name)}{hint}")
         return self._classes[name]
+
+    def _plugins(self) -> dict[str, list[EntryPoint]]:
+        """Return what installed packages offer by name; it is asked for a name only that nobody here knows."""
+        found: dict[str, list[EntryPoint]] = {}
+        if self._group:
+            from importlib.metadata import entry_points
+
+            for one in entry_points(group=self._group):
+                found.setdefault(one.name, []).append(one)
+        return found
+
+    def _loaded(self, name: str, offers: list[EntryPoint]) -> Callable[..., Any]:
+        """Import the class of a plugin; raise a LookupError if it is not clear which one is meant."""
+        if len({offer.value for offer in offers}) > 1:
+            packages = " and ".join(
+                sorted(f"{offer.dist.name if offer.dist else '?'} ({offer.value})" for offer in offers)
+            )
+            raise LookupError(f"the {self.kind} {shown(name)} is in more than one installed package: {packages}")
+        cls: Any = offers[0].load()
+        if not callable(cls):
+            raise LookupError(f"the {self.kind} {shown(name)} of an installed package is {shown(cls)}, not a class")
+        # Its module may have registered it as well.
+        return self._classes.setdefault(name, cls)
 
     def source_of(self, name: str) -> tuple[str, str] | None:
         """Return the module of a name and what it is called there; None if it was registered as an object.
@@ -205,6 +237,7 @@ HOOKS = Registry(
     {"CheckPointHook": "CheckpointHook", "LogHook": "LoggerHook"},
     without_scope,
     free=["CheckInvalidLossHook"],
+    plugins="ignite_hooks.hooks",
 )
 """Every hook that a configuration can name."""
 
@@ -221,5 +254,6 @@ WRITERS = Registry(
         "TensorboardWriter": "ignite_hooks.writers.tensorboard",
         "WandbWriter": "ignite_hooks.writers.trackers.wandb",
     },
+    plugins="ignite_hooks.writers",
 )
 """Every writer that a configuration can name."""

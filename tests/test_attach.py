@@ -176,3 +176,40 @@ def test_the_specifications_full_configuration_has_the_order_it_states(tmp_path:
     }
     trainer.run(data, max_epochs=2)
     assert (tmp_path / "last.pth").exists()
+
+
+def test_a_hook_attaches_itself_without_default_hooks_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = tiny_run()
+    hook = RecordingHook()
+    runner = hook.attach(tiny.trainer, colour="red")
+    assert list(runner.hooks.values()) == [hook]
+    assert runner.get_service("colour") == "red"
+    assert "metrics.jsonl" not in [getattr(writer, "path", Path()).name for writer in runner.writer.writers]
+    tiny.trainer.add_event_handler("ITERATION_COMPLETED", lambda: runner.writer.write_scalar("x", 1.0, 1))
+    tiny.trainer.run(tiny.data, max_epochs=1)
+    assert hook.calls
+    # The folder is promised to the run, and given back empty at the end of the process.
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {".claim"}
+
+
+def test_a_hook_joins_the_runner_of_its_engine(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    runner = attach_hooks(tiny.trainer, [RecordingHook()], work_dir=tmp_path, colour="red")
+    second = RecordingHook(name="second")
+    assert second.attach(tiny.trainer, colour="red", size=runner) is runner
+    assert runner.get_service("size") is runner
+    for wrong in ({"colour": "blue"}, {"work_dir": tmp_path}):
+        with pytest.raises(ConfigError, match=f"a runner already, with another {next(iter(wrong))}: leave it out"):
+            RecordingHook(name="third").attach(tiny.trainer, **wrong)
+    assert list(runner.hooks) == ["RecordingHook", "second"]
+    with pytest.raises(TypeError, match="needs an Ignite Engine"):
+        RecordingHook().attach(tiny.model)
+
+
+def test_a_hook_that_attaches_itself_writes_numbers_into_a_named_folder(tmp_path: Path) -> None:
+    tiny = tiny_run()
+    runner = RecordingHook().attach(tiny.trainer, work_dir=tmp_path)
+    assert "metrics.jsonl" in [getattr(writer, "path", Path()).name for writer in runner.writer.writers]

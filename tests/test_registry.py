@@ -252,3 +252,48 @@ def test_names_that_guides_let_scripts_define_are_free() -> None:
 def test_the_names_of_the_third_specification_mean_ours() -> None:
     assert HOOKS.get("LogHook") is HOOKS.get("LoggerHook")
     assert HOOKS.get("CheckPointHook") is HOOKS.get("CheckpointHook")
+
+
+def plugin(folder: Path, package: str, offers: str, code: str = "") -> None:
+    """Install a package of one module with entry points, as pip would."""
+    (folder / f"{package}.py").write_text(code)
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(offers)
+
+
+def test_a_plugin_is_found_by_a_name_that_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "class BeepHook:\n    pass\n\nSILENT = 3\n"
+    offers = "[toys]\nBeepHook = beeps_plugin:BeepHook\nSilent = beeps_plugin:SILENT\nBroken = no_such_plugin:X\n"
+    plugin(tmp_path, "beeps_plugin", offers, code)
+    monkeypatch.syspath_prepend(tmp_path)
+    toys = Registry("toy", {"OrderedDict": "collections"}, plugins="toys")
+    assert "BeepHook" not in toys
+    assert "beeps_plugin" not in sys.modules
+    cls = toys.get("BeepHook")
+    assert cls is sys.modules["beeps_plugin"].BeepHook is toys.get("BeepHook")
+    monkeypatch.delitem(sys.modules, "beeps_plugin")
+    with pytest.raises(LookupError, match=r"no toy is called 'BepHook', did you mean 'BeepHook'\?"):
+        toys.get("BepHook")
+    with pytest.raises(LookupError, match="the toy 'Silent' of an installed package is 3, not a class"):
+        toys.get("Silent")
+    with pytest.raises(ModuleNotFoundError, match="no_such_plugin"):
+        toys.get("Broken")
+    with pytest.raises(LookupError, match="no toy is called"):
+        Registry("toy", {}, plugins="others").get("BeepHook")
+
+
+def test_two_plugins_with_one_name_are_not_chosen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("one_plugin", "other_plugin"):
+        plugin(tmp_path, package, f"[toys]\nBeepHook = {package}:BeepHook\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LookupError, match=r"in more than one installed package: one_plugin \(.*\) and other_plugin \("):
+        Registry("toy", {}, plugins="toys").get("BeepHook")
+
+
+def test_known_names_read_no_plugins(toys: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HOOKS, "_plugins", lambda: pytest.fail("the plugins were read"))
+    assert HOOKS.get("EMAHook") is HOOKS.get("mmengine.EMAHook")
+    assert HOOKS.get("LogHook") is HOOKS.get("LoggerHook")
+    assert "NoSuchHook" not in HOOKS

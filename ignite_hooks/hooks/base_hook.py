@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import importlib
 import os
 import weakref
 from collections import OrderedDict, deque
@@ -21,6 +22,7 @@ from ignite_hooks.plan.settings_digest import hide_fields, show_fields
 from ignite_hooks.text import plain_number
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
     from torch import Tensor
 
     from ignite_hooks.plan.simulate import PlanSimulation
@@ -254,6 +256,19 @@ class BaseHook(_CommonSettings):
         # Weak, because engine -> hook -> runner -> engine would keep each other alive.
         # Not by assignment, because a hook may be a frozen dataclass.
         object.__setattr__(self, "_runner", None if runner is None else weakref.ref(runner))
+
+    def attach(self, engine: Engine, **services: Any) -> Runner:
+        """Attach this hook alone, as any handler of Ignite is: no default hooks and no files but its own.
+
+        Args:
+            engine: The engine that trains; the hook joins the runner that is already on it.
+            **services: What ``attach_hooks`` takes by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
+
+        Returns:
+            The runner.
+        """
+        # Loaded on demand, because a hook must not depend on what attaches it, which is in a higher layer.
+        return cast("Runner", importlib.import_module("ignite_hooks.attach").attach_hook(engine, self, services))
 
     # -- the protocol between a run and its hooks -------------------------------------------------------------
 

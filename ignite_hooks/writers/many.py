@@ -65,6 +65,10 @@ class ManyWriters(Writer):
         if self._close_at is None:
             self._leave(joined._destinations)
 
+    def leave_out(self, kind: type) -> None:
+        """Write nothing to the writers of a class, which have been given nothing yet."""
+        self._destinations = [one for one in self._destinations if not isinstance(one.writer, kind)]
+
     def prepare_to_close(self) -> None:
         """Begin the end of a run: hooks deliver their last pictures, for at most ``seconds_left``."""
         self._close_at = time.monotonic() + PRODUCERS_WAIT
