@@ -27,6 +27,7 @@ from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.wrapping import is_sharded, weights_not_finite
+from ignite_hooks.results.recorded_run import RecordedRun
 from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.plain import UnsavableError
@@ -437,6 +438,9 @@ class Checkpoints:
     def resume(self, wanted: str | Path | bool = "auto") -> None:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
+
+    def _repr_html_(self) -> str:
+        return RecordedRun(self._runner.work_dir).checkpoints._repr_html_()
 
     def close(self) -> None:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ignite_hooks.results.better import Rule, is_better
+from ignite_hooks.text import html_table, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,19 @@ class Best(Mapping[str, Record]):
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "metric": metric,
+                "best": number(one.score),
+                "epoch": str(one.epoch),
+                "iteration": str(one.step),
+                "file": one.file or "",
+            }
+            for metric, one in self.items()
+        ]
+        return html_table(rows) if rows else "nothing has been ranked yet"
 
     def __repr__(self) -> str:
         parts = (f"{metric}={record.score:.6g} at epoch {record.epoch}" for metric, record in self.items())

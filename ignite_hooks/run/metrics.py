@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import MetricError
 from ignite_hooks.measure.loss_source import LossSource, losses_of
-from ignite_hooks.text import nearest
+from ignite_hooks.text import html_table, nearest, shown
+from ignite_hooks.text import number as as_text
 
 if TYPE_CHECKING:
     from ignite.engine import Engine
@@ -145,6 +146,17 @@ class Metrics(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "metric": name,
+                "value": as_text(value) if isinstance(value, int | float) else shown(value),
+                "iteration": str(self._steps[name]),
+            }
+            for name, value in self.items()
+        ]
+        return html_table(rows) if rows else "nothing has been published yet"
 
     def what_exists(self, name: str) -> str:
         """Name the published metrics in words, for a message that one is missing."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ignite_hooks.terminal import width_of
-from ignite_hooks.text import escaped, table
+from ignite_hooks.text import escaped, html_table, table
 
 STEPS_PER_DOUBLING = 8
 """The buckets of times per doubling: a percentile is at most a ninth too large."""
@@ -174,4 +174,7 @@ class Report:
         return text if text == whole else f"{text}\nsome columns are not shown; print() shows all"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escaped(str(self))}</pre>"
+        several = len({hook for hook, _ in self.tallies}) > 1
+        tables = [html_table(rows) for rows in (self.costs() if several else [], self.rows()) if rows]
+        lines = [*([] if tables else ["no hook was called"]), *self.failure_lines(), *self.finding_lines()]
+        return "".join([*tables, *(f"<div>{escaped(line)}</div>" for line in lines)])

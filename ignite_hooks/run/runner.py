@@ -13,11 +13,12 @@ from ignite_hooks.results.history import History
 from ignite_hooks.results.recorded_run import RecordedRun
 from ignite_hooks.run.best import Best
 from ignite_hooks.run.logger import LOGGER_NAME, RunLogger
+from ignite_hooks.run.memory import free_memory
 from ignite_hooks.run.metrics import Metrics, TrainerMetrics
 from ignite_hooks.run.services import NamedObjects, Services
 from ignite_hooks.run.state import EvaluationOptions, RunState
 from ignite_hooks.secrets import Masks
-from ignite_hooks.text import did_you_mean
+from ignite_hooks.text import did_you_mean, html_table
 
 if TYPE_CHECKING:
     from ignite.engine import Engine, State
@@ -59,6 +60,13 @@ class Hooks(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Hooks({', '.join(self.registered)})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"name": name, "hook": type(hook).__name__, "what it does": _purpose(hook)}
+            for name, hook in self.registered.items()
+        ]
+        return html_table(rows, wide=["what it does"]) if rows else "no hooks"
 
 
 class Runner:
@@ -298,6 +306,11 @@ class Runner:
         """Remove every hook from the engines, which are then as they were before."""
         self.installation.detach()
 
+    def free(self) -> None:
+        """Let go of the last batch and output, and of what the traceback of the last exception keeps alive."""
+        if not self.state.running:
+            free_memory(self.trainer_state, *(engine.state for engine in self.evaluators.values()))
+
     def close(self) -> None:
         """End a run that was interrupted and will not continue, and clean up the hooks."""
         self.installation.close()
@@ -348,6 +361,11 @@ class Runner:
 
     def _repr_html_(self) -> str:
         return self.plan._repr_html_()
+
+
+def _purpose(hook: object) -> str:
+    """Return the first sentence of what a hook says of itself."""
+    return " ".join((type(hook).__doc__ or "").strip().partition("\n\n")[0].split())
 
 
 _IN_ITERATION = ("ITERATION_STARTED", "ITERATION_COMPLETED")

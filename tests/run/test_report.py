@@ -55,7 +55,7 @@ def test_the_most_expensive_comes_first_and_failures_last() -> None:
         "cheap took 3.0% of the time",
     ]
     assert "never" not in str(report)
-    assert "<pre>" in report._repr_html_()
+    assert "<table" in report._repr_html_()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -274,3 +274,21 @@ def test_a_detached_runner_neither_evaluates_nor_takes_hooks(tmp_path: Path) -> 
     for call in (runner.validate, lambda: runner.register_hook(RecordingHook(log=[], name="late"))):
         with pytest.raises(ConfigError, match=r"have been detached: call attach_hooks\(\) again"):
             call()
+
+
+def test_a_notebook_shows_what_a_run_has_as_tables(tmp_path: Path) -> None:
+    run = tiny_run()
+    runner = attach_hooks(run.trainer, ["EvalHook", "CheckpointHook"], work_dir=tmp_path, **run.services)
+    empty = runner.best._repr_html_(), runner.metrics._repr_html_(), runner.checkpoints._repr_html_()
+    assert empty == ("nothing has been ranked yet", "nothing has been published yet", "no checkpoints")
+    run.trainer.run(run.data, max_epochs=1)
+    tables = {
+        "best": runner.best._repr_html_(),
+        "metrics": runner.metrics._repr_html_(),
+        "hooks": runner.hooks._repr_html_(),
+        "checkpoints": runner.checkpoints._repr_html_(),
+        "report": runner.report()._repr_html_(),
+    }
+    said = {"best": "accuracy", "metrics": "val_loss", "hooks": "CheckpointHook", "checkpoints": "last.pth"}
+    assert {name: words in tables[name] for name, words in said.items()} == dict.fromkeys(said, True)
+    assert {name for name, table in tables.items() if "<table" not in table} == set()
