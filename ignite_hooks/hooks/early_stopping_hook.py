@@ -232,7 +232,7 @@ class EarlyStoppingHook(BaseHook):
         self._stopped = reason is not None
         self.state.stopped_epoch = epoch if self._stopped else 0
         if reason is not None:
-            runner.stop(reason)
+            runner.stop(reason, kind="planned")
 
     def _restore(self, runner: Runner) -> None:
         epoch, logger = self.state.best_epoch, runner.logger

@@ -8,8 +8,8 @@ State = Literal["running", "finished", "stopped", "failed", "killed"]
 """The state of a run; only somebody else can say that it is running or was killed."""
 
 
-StopKind = Literal["", "pruned"]
-"""Who has stopped a run: a search that prunes it, or anybody else."""
+StopKind = Literal["", "pruned", "planned"]
+"""Who has stopped a run: a search that prunes it, a hook whose condition is met, as planned, or anybody else."""
 
 _STOPS: Final = (KeyboardInterrupt, SystemExit)
 _PRUNES: Final = frozenset(["optuna.exceptions.TrialPruned"])

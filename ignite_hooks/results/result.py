@@ -260,7 +260,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "format": {"const": FORMAT},
         "state": {"enum": list(STATES)},
         "reason": {"type": "string"},
-        "kind": {"enum": ["", "pruned"]},
+        "kind": {"enum": ["", "pruned", "planned"]},
         "run": {"type": "string", "pattern": "^[0-9a-f]*$"},
         "began": {"type": "number", "description": "seconds since 1970"},
         "ended": {"type": "number"},

@@ -285,7 +285,8 @@ class Runner:
 
         Args:
             reason: Why, in a few words.
-            kind: ``"pruned"`` where a search stops it, which ``result.json`` says.
+            kind: ``"pruned"`` where a search stops it, ``"planned"`` where a condition is met, as early stopping has;
+                ``result.json`` says it, and trackers show the latter as finished.
             leave_with: An exception that ``trainer.run`` raises once everything is saved and cleaned up.
         """
         self.installation.stop(reason, kind, leave_with)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -20,11 +22,12 @@ from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import is_masked, masked
 from ignite_hooks.terminal import coloured
 from ignite_hooks.text import below, one_line
+from ignite_hooks.writers.trackers.clearml_task import under_agent
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 DEMO = Path(__file__).with_name("demo.yaml")
 REPORT = "report.html"
 
@@ -59,6 +62,21 @@ def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
+    """Run, and return the exit code of the process; what an agent of ClearML runs and was stopped dies by SIGINT.
+
+    The agent shows a task as stopped if its process dies so, and as failed after any other exit code but 0.
+    """
+    code = _exit_code_of(run)
+    if code in (INTERRUPTED, TERMINATED) and under_agent() and "WORLD_SIZE" not in os.environ:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return code
+
+
+def _exit_code_of(run: Callable[[], None]) -> int:
     """Run, and return the exit code of the process: 0, 1 failed, 2 configuration, 130 Ctrl-C, 143 SIGTERM."""
     # As `python -m` does, find the user's modules in the current folder; last, so that no file there
     # replaces an installed module.
@@ -124,6 +142,8 @@ def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Seq
     trainer = _make_trainer(config, work_dir=work_dir, resume=wanted, overrides=overrides)
     trainer.train()
     _say_result(trainer)
+    if under_agent() and trainer.runner.stop_reason and trainer.runner.state.stop_kind != "planned":
+        raise SystemExit(INTERRUPTED)
 
 
 def _resume(folder: Path, overrides: Sequence[str]) -> None:

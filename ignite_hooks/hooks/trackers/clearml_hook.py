@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Gt
 
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
@@ -28,6 +31,7 @@ class ClearMLHook(TrackerHook):
         tags: Tags of the task.
         connect: Whether the task shows the configuration as hyper-parameters and text that can be edited, and an agent
             trains what they say.
+        abort_timeout: Seconds within which a run that is aborted on the page has to be saved and closed.
         log_model: Whether the best checkpoints and the last one become output models at the end of the run.
         interval: Iterations between two writings; losses are averaged over these.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
@@ -45,11 +49,14 @@ class ClearMLHook(TrackerHook):
     task_name: str | None = None
     tags: Sequence[str] = ()
     connect: bool = True
+    abort_timeout: Annotated[float, Gt(0)] = 300.0
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._views: Any = None
+        self._abort: Callable[[], None] | None = None
+        self._closed = threading.Event()
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("clearml", "clearml")):
@@ -57,7 +64,21 @@ class ClearMLHook(TrackerHook):
 
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._views = runner.connected if self.connect else None
+        self._closed.clear()
+
+        def abort() -> None:
+            runner.logger.warning(
+                "the task is aborted in ClearML: the run stops after this iteration, saves and closes"
+            )
+            runner.stop("aborted in ClearML")
+            self._closed.wait(self.abort_timeout)
+
+        self._abort = abort
         super().before_run(runner, config)
+
+    def after_writers_closed(self, runner: Runner) -> None:
+        super().after_writers_closed(runner)
+        self._closed.set()
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.clearml import ClearMLWriter
@@ -66,4 +87,6 @@ class ClearMLHook(TrackerHook):
             self.project, self.task_name, self.tags, mode=self.mode, on_resume=self.on_resume, work_dir=folder
         )
         writer.views = self._views
+        writer.on_abort, writer.abort_timeout = self._abort, self.abort_timeout
+        self._abort = None
         return writer

@@ -134,10 +134,13 @@ class TrackerHook(BaseHook):
 
     def on_exception(self, exception: BaseException) -> None:
         if self._writer is not None:
-            self._writer.failed = not is_stop(exception)
+            self._writer.ended = "stopped" if is_stop(exception) else "failed"
 
     def cleanup(self, runner: Runner) -> None:
         self._losses.end()
+        stopped = runner.stop_reason and runner.state.stop_kind != "planned"
+        if self._writer is not None and stopped and self._writer.ended == "finished":
+            self._writer.ended = "stopped"
         place, self._place, self._writer = self._place, None, None
         if place is None:
             return

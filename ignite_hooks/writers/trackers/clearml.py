@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.clearml_task import OURS, TEXT, Views, record_in, under_agent
+from ignite_hooks.writers.trackers.clearml_task import (
+    OURS,
+    TEXT,
+    Views,
+    ending_as_stopped,
+    record_in,
+    stopping_on_abort,
+    under_agent,
+)
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
@@ -78,6 +87,9 @@ class ClearMLWriter(TrackerWriter):
         self.project, self.task_name, self.tags = project, task_name, list(tags)
         self.views: Views | None = None
         """The configuration as the task is to show it; ``attach_hooks`` sets it."""
+        self.on_abort: Callable[[], None] | None = None
+        """Stops the run, and returns when it is saved and closed."""
+        self.abort_timeout = 300.0
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         if self.views is None:
@@ -89,6 +101,12 @@ class ClearMLWriter(TrackerWriter):
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
 
     def connect(self) -> Tracker:
+        tracker = self._connected()
+        if self.on_abort is not None and not tracker.offline:
+            tracker.watch(self.on_abort, self.abort_timeout)
+        return tracker
+
+    def _connected(self) -> _ClearML:
         from clearml import Task
         from clearml.backend_interface.base import InterfaceBase
 
@@ -105,7 +123,7 @@ class ClearMLWriter(TrackerWriter):
             return _ClearML(current, offline=bool(current.is_offline()))
         # It was made with the server and the credentials of an earlier time, which may have changed.
         InterfaceBase._set_default_session(None)
-        offline = self._offline()
+        offline = self._is_offline()
         if offline != Task.is_offline():
             Task.set_offline(offline)
             WE_WENT_OFFLINE[:] = [True] if offline else []
@@ -131,7 +149,7 @@ class ClearMLWriter(TrackerWriter):
         self.run_id = task.id
         return _ClearML(task, offline=offline, ours=self.work_dir)
 
-    def _offline(self) -> bool:
+    def _is_offline(self) -> bool:
         from clearml import Task
 
         if self.mode == "offline" or (Task.is_offline() and not WE_WENT_OFFLINE):
@@ -169,10 +187,16 @@ class ClearMLWriter(TrackerWriter):
 
 class _ClearML(Tracker):
     def __init__(self, task: Any, *, offline: bool, ours: Path | None = None) -> None:
-        self._task, self._offline, self._ours = task, offline, ours
+        self._task, self.offline, self._ours = task, offline, ours
+        self._watch = contextlib.ExitStack()
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
+
+    def watch(self, stop: Callable[[], None], timeout: float) -> None:
+        """Stop the run when somebody aborts the task."""
+        self._watch.close()
+        self._watch.enter_context(stopping_on_abort(self._task, stop, timeout))
 
     def delivered(self) -> Delivered:
         last = int(self._task.get_last_iteration()) or -1
@@ -218,22 +242,24 @@ class _ClearML(Tracker):
         from clearml import OutputModel
 
         model = OutputModel(task=self._task, name=Path(name).stem, framework="PyTorch")
-        if self._offline and not hasattr(model._get_base_model(), "locked"):
+        if self.offline and not hasattr(model._get_base_model(), "locked"):
             # ClearML 1.16 to 2.1 read this attribute, which an offline model does not have.
             model._get_base_model().locked = False
         # auto_delete_file would delete our checkpoint.
         model.update_weights(str(path), auto_delete_file=False, async_enable=False)
 
-    def close(self, failed: bool) -> bool:
-        if not self._offline and not answers(f"{self._task._get_api_server()}/debug.ping"):
+    def close(self, ended: Ending = "finished") -> bool:
+        if not self.offline and not answers(f"{self._task._get_api_server()}/debug.ping"):
             return False
         self._task.flush(wait_for_uploads=True)
         if self._ours is None:
+            self._watch.close()
             return True
-        if failed and not self._offline:
+        if ended == "failed" and not self.offline:
             self._task.mark_failed(status_reason="the run failed")
-        session = Path(self._task.get_offline_mode_folder()) if self._offline else None
-        self._task.close()
+        session = Path(self._task.get_offline_mode_folder()) if self.offline else None
+        with ending_as_stopped(self._task) if ended == "stopped" else contextlib.nullcontext():
+            self._task.close()
         if session is not None:
             self._fetch(session)
         return True

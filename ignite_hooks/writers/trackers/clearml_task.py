@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -100,6 +100,45 @@ def record_in(task: Any, views: Views) -> None:
     task.set_parameters({**others, **views.parameters})
     task.set_configuration_object(TEXT, config_text=views.text, config_type="yaml")
     task.set_configuration_object(BASE, config_text=views.base, config_type="yaml")
+
+
+@contextlib.contextmanager
+def ending_as_stopped(task: Any) -> Iterator[None]:
+    """Let a task that is closed meanwhile end as stopped; the SDK closes every task as completed."""
+    # What the SDK itself sets after an abort: with calls of its interface, the task would be completed for a moment.
+    at_exit = getattr(type(task), "_Task__exit_hook", None)
+    if at_exit is None:
+        yield
+        task.mark_stopped(force=True)
+        return
+    before, at_exit.remote_user_aborted = at_exit.remote_user_aborted, True
+    try:
+        yield
+    finally:
+        at_exit.remote_user_aborted = before
+
+
+@contextlib.contextmanager
+def stopping_on_abort(task: Any, stop: Callable[[], None], timeout: float) -> Iterator[None]:
+    """Stop the run when somebody aborts the task, and then call what the script has registered for it.
+
+    Args:
+        task: The task.
+        stop: Stops the run, and returns when everything is saved and closed: the SDK then ends the process.
+        timeout: Seconds after which the SDK does not wait any longer.
+    """
+    theirs = getattr(getattr(task, "_dev_worker", None), "_abort_cb", None)
+
+    def stop_and_tell() -> None:
+        stop()
+        if theirs is not None:
+            theirs()
+
+    task.register_abort_callback(stop_and_tell, timeout)
+    try:
+        yield
+    finally:
+        task.register_abort_callback(theirs, timeout)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ignite_hooks.text import duration
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Offline, Tracker
+from ignite_hooks.writers.trackers.tracker import Ending, Offline, Tracker
 
 BATCH = 500
 GATHERED = 0.5
@@ -58,7 +58,7 @@ class Delivery:
         """Whether the tracker counts as unreachable, so that records go to the spool."""
         self._try_again_at = 0.0
         self._lost = 0
-        self._failed = False
+        self._ended: Ending = "finished"
         self._thread = threading.Thread(target=self._work, name=f"ignite_hooks {name}", daemon=True)
         self._thread.start()
 
@@ -83,9 +83,9 @@ class Delivery:
             words = "was loaded in" if there else "is still not loaded after"
             logger.info("%s %s %s, before the first iteration", self._name, words, duration(seconds))
 
-    def close(self, deadline: float, failed: bool = False) -> None:
+    def close(self, deadline: float, ended: Ending = "finished") -> None:
         """Deliver the remaining records, or put them into the spool."""
-        self._failed = failed
+        self._ended = ended
         self._closing.set()
         with self._news:
             self._news.notify()
@@ -205,7 +205,7 @@ class Delivery:
         if self._tracker is None:
             return
         try:
-            arrived = self._tracker.close(self._failed)
+            arrived = self._tracker.close(self._ended)
         except Exception as error:
             arrived = False
             logger.warning("%s could not be closed: %s", self._name, f"{type(error).__name__}: {error}")

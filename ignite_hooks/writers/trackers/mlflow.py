@@ -17,13 +17,14 @@ from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Offline, Refused, Tracker, Unreachable
+from ignite_hooks.writers.trackers.tracker import Ending, Offline, Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 # The limits of one request.
 METRICS_AT_ONCE = 1000
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 6000
+STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 # By default MLflow waits two minutes for an answer and asks seven times.
 SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
@@ -196,10 +197,10 @@ class _MLflow(Tracker):
             renamed.symlink_to(path)
             self._client.log_artifact(self._run_id, str(renamed), folder)
 
-    def close(self, failed: bool) -> bool:
+    def close(self, ended: Ending = "finished") -> bool:
         try:
             if self._ends:
-                self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED", self._ended)
+                self._client.set_terminated(self._run_id, STATUS[ended], self._ended)
         finally:
             for name, value in self._borrowed.items():
                 if os.environ.get(name) == value:

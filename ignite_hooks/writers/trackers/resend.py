@@ -63,7 +63,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     except BaseException:
         spool.forget_delivered()
         raise
-    if not tracker.close(failed=False):
+    if not tracker.close():
         raise ConnectionError("it is not known whether everything has arrived")
     spool.forget_delivered()
     return f"{counted(sent, 'record')} sent to {header['writer'].removesuffix('Writer')}"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Literal
 
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.spool import TrackerRecord
 
 logger = logging.getLogger("ignite_hooks")
+
+
+Ending = Literal["finished", "stopped", "failed"]
+"""How a run has ended, as a tracker shows it."""
 
 
 class Unreachable(ConnectionError):
@@ -75,8 +80,8 @@ class Tracker:
     def artifact(self, record: TrackerRecord) -> None:
         """Deliver a file; ``content`` has path, name and kind."""
 
-    def close(self, failed: bool) -> bool:
-        """Close the run, and return whether everything is known to have arrived."""
+    def close(self, ended: Ending = "finished") -> bool:
+        """Close the run as it ended, and return whether everything is known to have arrived."""
         return True
 
 
@@ -96,5 +101,5 @@ class Continued(Tracker):
         parts = [self._there.missing_of(record) for record in records]
         self._tracker.send([part for part in parts if part is not None])
 
-    def close(self, failed: bool) -> bool:
-        return self._tracker.close(failed)
+    def close(self, ended: Ending = "finished") -> bool:
+        return self._tracker.close(ended)

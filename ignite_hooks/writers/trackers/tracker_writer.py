@@ -17,7 +17,7 @@ from ignite_hooks.writers.interface import Writer, full_name
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Continued, Tracker
+from ignite_hooks.writers.trackers.tracker import Continued, Ending, Tracker
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 OnResume = Literal["same", "new"]
@@ -43,8 +43,8 @@ class TrackerWriter(Writer):
         """The identifier of the run in the tracker, once it has one; a writer that is used again continues this run."""
         self.began: float | None = None
         """The time of the first record of the run in the tracker."""
-        self.failed = False
-        """Whether the run has failed, which trackers show."""
+        self.ended: Ending = "finished"
+        """How the run has ended, which trackers show."""
         self._delivery: Delivery | None = None
         self._spool: Spool | None = None
         self._begun = False
@@ -180,7 +180,7 @@ class TrackerWriter(Writer):
         """Wait for the delivery of all records, but not longer than ``deadline`` seconds."""
         if self._delivery is not None:
             delivery, self._delivery = self._delivery, None
-            delivery.close(self.deadline, failed=self.failed)
+            delivery.close(self.deadline, self.ended)
 
     def _put(self, what: str, step: int, content: Mapping[str, Any]) -> None:
         if self.mode == "disabled":

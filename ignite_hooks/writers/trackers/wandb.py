@@ -15,7 +15,7 @@ from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import UNSENT, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Refused, Tracker
+from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 FINISH = 10.0
@@ -184,11 +184,13 @@ class _Wandb(Tracker):
         plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}", flags=re.ASCII)
         self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
 
-    def close(self, failed: bool) -> bool:
+    def close(self, ended: Ending = "finished") -> bool:
         if not self._ends:
             return True
         try:
-            self._run.finish(exit_code=int(failed))
+            if ended == "stopped":
+                self._run.summary["stopped"] = True
+            self._run.finish(exit_code=int(ended == "failed"))
         except TimeoutError:
             logger.warning(
                 "%s: the end of the run has not arrived at W&B and lies in %s; 'ignite-hooks send' sends it",

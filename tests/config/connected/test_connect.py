@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from ignite_hooks.errors import Problem
 from ignite_hooks.secrets import Masks
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.trackers.clearml_task import Recorded
+from tests.faults.tools import until
 from tests.tools import trackers_at
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
 
@@ -206,12 +209,32 @@ sys.exit(commands.train(sys.argv[1], resume=None, overrides=sys.argv[3:], work_d
 """
 
 
-def trained(file: Path, folder: Path, *overrides: str, task: str | None = None, code: int = 0) -> str:
+ABORTED = TRAINS.replace(
+    "sys.exit",
+    """
+import time
+from ignite_hooks import BaseHook, HOOKS
+
+@HOOKS.register_module()
+class Waits(BaseHook):
+    def after_train_iter(self, runner):
+        if runner.global_step == 2:
+            until = time.monotonic() + 90
+            while runner.stop_reason is None and time.monotonic() < until:
+                time.sleep(0.01)
+
+sys.exit""",
+)
+
+
+def trained(
+    file: Path, folder: Path, *overrides: str, task: str | None = None, code: int = 0, script: str = TRAINS
+) -> str:
     """Train in a process, as an agent does for a task."""
     mine = ("PROC_MASTER", "OFFLINE_MODE", "CLEARML_TASK_ID")
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
     environment |= {"CLEARML_TASK_ID": task, "CLEARML_LOG_TASK_TO_BACKEND": "0"} if task else {}
-    command = [sys.executable, "-W", "ignore", "-c", TRAINS, str(file), str(folder), *overrides]
+    command = [sys.executable, "-W", "ignore", "-c", script, str(file), str(folder), *overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
     assert done.returncode == code, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
@@ -284,3 +307,44 @@ def test_a_wrong_value_fails_the_task_with_the_message_of_validate(
     assert message in task["status_message"]
     assert task["status"] == "failed"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", [False, True])
+def test_an_aborted_task_is_saved_and_ends_as_stopped(
+    agent: bool, server: ClearMLServer, file: Path, tmp_path: Path
+) -> None:
+    worker = "report_period_sec: 1, ping_period_sec: 1"
+    Path(os.environ["CLEARML_CONFIG_FILE"]).write_text(f"api {{ }}\nsdk {{ development {{ worker {{ {worker} }} }} }}")
+    text = CONFIG.replace("epochs: 1", "epochs: 3").replace("hooks:\n", "hooks:\n  - {type: Waits}\n")
+    file.write_text(text)
+    id_ = "6" * 32
+    if agent:
+        made = {
+            "id": id_,
+            "name": "its",
+            "project": "5" * 32,
+            "status": "in_progress",
+            "type": "training",
+            "output": {},
+        }
+        server.tasks[id_] = made
+
+    def abort() -> None:
+        """Abort the task as soon as it has said that it wants to be asked."""
+        until(lambda: any("_abort_callback_timeout" in (t.get("runtime") or {}) for t in [*server.tasks.values()]))
+        [task] = server.tasks.values()
+        task.update({"status_message": "stopping"} if agent else {"status": "stopped"})
+
+    aborting = threading.Thread(target=abort)
+    aborting.start()
+    said = trained(
+        file, tmp_path / "run", task=id_ if agent else None, code=-signal.SIGINT if agent else 0, script=ABORTED
+    )
+    aborting.join()
+    assert "the task is aborted in ClearML" in said
+    saved = torch.load(tmp_path / "run" / "last.pth", weights_only=True)
+    assert saved["meta"]["iter"] == 2
+    [task] = server.tasks.values()
+    assert task["status"] == ("in_progress" if agent else "stopped"), "an agent sets the state by how the process ends"
+    assert "tasks.completed" not in [call for call, _ in server.calls]

@@ -20,6 +20,8 @@ import pytest
 
 from ignite_hooks import BaseHook
 from ignite_hooks.cli.app import main
+from ignite_hooks.results.outcome import StopKind
+from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers import tracker_writer
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
@@ -95,6 +97,25 @@ def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path, monkeypat
 def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:
     train(tmp_path, {"type": "MLflowHook", "experiment": "failing"}, fail=True)
     assert [run.info.status for run in runs_at(os.environ["MLFLOW_TRACKING_URI"], "failing")] == ["FAILED"]
+
+
+class Stops(BaseHook):
+    """Stops the run in its second epoch."""
+
+    def __init__(self, kind: StopKind) -> None:
+        self.kind: StopKind = kind
+
+    def before_epoch(self, runner: Runner, epoch: int) -> None:
+        if epoch == 1:
+            runner.stop("enough", kind=self.kind)
+
+
+@pytest.mark.parametrize(("kind", "status"), [("", "KILLED"), ("pruned", "KILLED"), ("planned", "FINISHED")])
+def test_a_run_that_is_stopped_is_shown_as_killed_unless_that_was_planned(
+    kind: StopKind, status: str, tmp_path: Path
+) -> None:
+    train(tmp_path, {"type": "MLflowHook", "experiment": f"stopped {kind}"}, hooks=[Stops(kind)])
+    assert [run.info.status for run in runs_at(os.environ["MLFLOW_TRACKING_URI"], f"stopped {kind}")] == [status]
 
 
 def test_a_resume_is_another_run_where_it_is_asked_for(tmp_path: Path) -> None:

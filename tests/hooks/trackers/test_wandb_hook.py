@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from ignite_hooks import BaseHook
+from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.wandb import WandbWriter
 from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
@@ -247,3 +249,21 @@ def test_undelivered_records_are_sent_later(tmp_path: Path, fails: bool) -> None
         assert {step: row["loss"] for step, row in server.rows.items()} == {step: step / 2 for step in range(1, 11)}
         assert "nothing waits to be sent" in send()
         assert list(elsewhere.iterdir()) == []
+
+
+class Stops(BaseHook):
+    """Stops the run in its second epoch."""
+
+    def before_epoch(self, runner: Runner, epoch: int) -> None:
+        if epoch == 1:
+            runner.stop("enough")
+
+
+def test_a_stopped_run_says_so_in_its_summary(tmp_path: Path) -> None:
+    train(tmp_path, {"type": "WandbHook"}, hooks=[Stops()])
+    said = records(tmp_path)
+    updates = [item for record in said if record.HasField("summary") for item in record.summary.update]
+    assert [item.value_json for item in updates if item.key == "stopped" or list(item.nested_key) == ["stopped"]] == [
+        "true"
+    ]
+    assert [record.exit.exit_code for record in said if record.HasField("exit")] == [0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Refused, Tracker
+from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker
 
 SOON = 30.0
 """Seconds after which something that should happen has failed."""
@@ -23,7 +23,7 @@ class Place(Tracker):
         self.answer = threading.Event()
         self.answer.set()
         self.connected = 0
-        self.closed: list[bool] = []
+        self.closed: list[str] = []
 
     def connect(self) -> Place:
         self.connected += 1
@@ -41,8 +41,8 @@ class Place(Tracker):
             raise Refused("13 is not a step")
         self.arrived.append(record)
 
-    def close(self, failed: bool) -> bool:
-        self.closed.append(failed)
+    def close(self, ended: Ending = "finished") -> bool:
+        self.closed.append(ended)
         return not self.down
 
     @property

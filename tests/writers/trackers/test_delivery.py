@@ -16,10 +16,10 @@ from tests.writers.trackers.places import SOON, Place, put
 def test_everything_arrives_in_order(place: Place, deliver: Callable[..., Delivery]) -> None:
     delivery = deliver()
     put(delivery, *range(1, 2001))
-    delivery.close(SOON, failed=True)
+    delivery.close(SOON, ended="failed")
     assert [step for step in range(1, 2001) if step != 13] == place.steps
     assert place.connected == 1
-    assert place.closed == [True]
+    assert place.closed == ["failed"]
     assert not delivery.spool.path.exists()
 
 

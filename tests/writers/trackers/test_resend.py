@@ -11,7 +11,7 @@ import pytest
 from ignite_hooks.writers.memory import MemoryWriter
 from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Tracker
+from ignite_hooks.writers.trackers.tracker import Ending, Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 
@@ -36,7 +36,7 @@ class Shelf(TrackerWriter, Tracker):
             raise ConnectionError("the shelf is full")
         Shelf.got += records
 
-    def close(self, failed: bool = False) -> bool:  # type: ignore[override]
+    def close(self, ended: Ending = "finished") -> bool:  # type: ignore[override]
         return True
 
 

@@ -75,4 +75,4 @@ def test_errors_of_the_connection_end_a_delivery(error: type[Exception]) -> None
 def test_a_tracker_has_a_method_for_every_record() -> None:
     Tracker().send([TrackerRecord(kind, 1, 1.0, {}) for kind in sorted(KINDS)])
     assert Tracker.refused == 0
-    assert Tracker().close(failed=False)
+    assert Tracker().close()
