@@ -442,7 +442,7 @@ The last time: {bench.starts} starts in {seconds:.0f} s, `IGNITE_HOOKS_SEED={see
 |---|---|
 {rows}
 
-No life began at 0 where a disk or the mirror had a checkpoint, and every life ended by itself.
+No life began at 0 where a disk had a checkpoint, none fell behind an earlier one, and every life ended by itself.
 
 A machine of this kind shares the kernel and its clock with the others: what a real one adds (clocks that differ, other
 processors, a network that loses packets) is not tried here.
