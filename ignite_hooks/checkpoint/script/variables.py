@@ -374,8 +374,12 @@ def _set_entry(mapping: Variable, name: str, value: Any) -> None:
 
 
 def _is_log(value: Any, first: Mark | None) -> bool:
-    """Return whether a value is a list of numbers that only becomes longer, which a script keeps to look at."""
-    if type(value) is not list or (first is not None and first.kind == "list" and first.value[0] == len(value)):
+    """Return whether a value is a list, or a list of lists, that only becomes longer: a script keeps it to look at."""
+    if type(value) is not list:
+        return False
+    if any(type(item) is list for item in value[:MOST_ITEMS]):
+        return not _has_tensors(value)  # a list for each epoch, say
+    if first is not None and first.kind == "list" and first.value[0] == len(value):
         return False
     return all(isinstance(item, (*SCALARS, list, tuple, dict)) for item in value[:MOST_ITEMS]) and not _has_tensors(
         value[:MOST_ITEMS]

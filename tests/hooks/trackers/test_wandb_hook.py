@@ -186,7 +186,7 @@ def test_records_of_earlier_steps_are_kept(tmp_path: Path) -> None:
     writer.write_scalars({"memory": 2.0}, 5, kind="system")
     writer.write_scalars({"loss": 0.5}, 8)
     writer.close()
-    assert series(tmp_path) == {"loss": [(6, 1.0), (8, 0.5)], "system/memory": [(6, 2.0)]}
+    assert series(tmp_path) == {"loss": [(6, 1.0), (8, 0.5)], "memory": [(6, 2.0)]}
     [picture] = [row["cat"] for row in history(tmp_path) if "cat" in row]
     assert picture["caption"] == "iteration 4"
 
