@@ -110,6 +110,10 @@ class Registry:
             raise LookupError(f"no {self.kind} is called {shown(name)}{hint}")
         return self._classes[name]
 
+    def is_plugin(self, name: str) -> bool:
+        """Return whether an installed package offers a class of this name; nothing is imported."""
+        return name in self._plugins()
+
     def _plugins(self) -> dict[str, list[EntryPoint]]:
         """Return what installed packages offer by name; it is asked for a name only that nobody here knows."""
         found: dict[str, list[EntryPoint]] = {}

@@ -270,6 +270,8 @@ def test_a_plugin_is_found_by_a_name_that_nobody_knows(tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     toys = Registry("toy", {"OrderedDict": "collections"}, plugins="toys")
     assert "BeepHook" not in toys
+    assert toys.is_plugin("BeepHook")
+    assert not toys.is_plugin("OrderedDict")
     assert "beeps_plugin" not in sys.modules
     cls = toys.get("BeepHook")
     assert cls is sys.modules["beeps_plugin"].BeepHook is toys.get("BeepHook")

@@ -136,7 +136,7 @@ def _known(entries: Sequence[HookEntry]) -> tuple[list[HookEntry], list[str]]:
         type_ = entry.wanted["type"]
         # The common ending makes all names similar: `MyHook` is not a misspelt `EMAHook`.
         is_slip = nearest(type_, HOOKS, cutoff=0.85) or nearest(type_.removesuffix("Hook"), stems, cutoff=0.75)
-        if type_ in HOOKS or type_.startswith(PREFIX) or is_slip:
+        if type_ in HOOKS or type_.startswith(PREFIX) or is_slip or HOOKS.is_plugin(type_):
             known.append(entry)
         else:
             notes.append(f"{entry.place}.type: no hook of ours is called {shown(type_)}: the script has to register it")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ignite_hooks.registry import HOOKS
 from tests.cli.tools import GOOD, Ask, Write
 
 
@@ -168,3 +171,25 @@ def test_sections_of_a_script_that_have_the_same_names_are_left_alone(ask: Ask, 
     code, out, err = ask("validate", write(text))
     assert (code, err) == (0, "")
     assert "note: model and dataset name nothing of ours" in out
+
+
+def test_settings_of_an_installed_hook_are_checked(
+    ask: Ask, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+from ignite_hooks.hooks.base_hook import BaseHook, settings
+
+@settings
+class ValidatedHook(BaseHook):
+    loud: bool = False
+"""
+    (tmp_path / "validated_plugin.py").write_text(source)
+    about = tmp_path / "validated_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: validated-plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[ignite_hooks.hooks]\nValidatedHook = validated_plugin:ValidatedHook\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(HOOKS, "_classes", dict(HOOKS._classes))
+    code, out, err = ask("validate", write("hooks: [{type: ValidatedHook, lod: true}]"))
+    assert code == 2
+    assert "hooks[0].lod: not a setting of ValidatedHook, did you mean 'loud'?" in out + err
