@@ -94,6 +94,7 @@ class BaseTrainer:
         self.sections, built = fail_on_all_ranks(lambda: self._read_and_build(content, problems))
         self.config: dict[str, Any] = self.sections.effective
         """The whole configuration, with the defaults that apply."""
+        self._loaded = built.loaded
         self.data, self.criterion, self.scheduler = built.data, built.criterion, built.scheduler
         with _quietly():
             self.model: Any = idist.auto_model(built.model) if world_size() > 1 else built.model
@@ -120,6 +121,8 @@ class BaseTrainer:
         training = self.sections.training
         # Also where no hook opens a log: what hooks say of the run must reach somebody.
         with self._deterministic(), SHARED.heard() if is_main_process() else contextlib.nullcontext():
+            if self._loaded:
+                self.runner.note_once(f"starts from {self._loaded}")
             self.trainer.run(self.train_loader, max_epochs=training.epochs, epoch_length=training.epoch_length)
         return {name: float(value) for name, value in self.runner.metrics.items() if is_number(value)}
 

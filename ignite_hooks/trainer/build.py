@@ -6,22 +6,25 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
 import ignite.metrics
 import torch
 
+from ignite_hooks.checkpoint.load_from import load_from
 from ignite_hooks.config.describe import describe
+from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.distributed.collectives import world_size
-from ignite_hooks.errors import Problem
+from ignite_hooks.errors import CheckpointError, Problem
 from ignite_hooks.registry import Registry
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.components import Component
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.metrics import METRICS_OF_TASK
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS
-from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Sections
+from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, LoadFrom, Sections
 from ignite_hooks.trainer.tasks import tell_task
 
 CRITERION_OF_TASK = {"detection": "DetectionLoss", "multilabel": "BCEWithLogitsLoss", "regression": "MSELoss"}
@@ -47,6 +50,8 @@ class Built:
     optimizer: Any = None
     scheduler: Any = None
     criterion: Any = None
+    loaded: str = ""
+    """The weights that the model begins with, in words."""
     metrics: Callable[[], dict[str, Any]] = dict
     """Makes the metrics of one evaluator."""
 
@@ -77,9 +82,31 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
     if built.model is not None:
         built.model.to(device)
         built.criterion = getattr(built.criterion, "to", lambda _: built.criterion)(device)
+        built.loaded = _load_weights(sections, built.model, problems)
         _optimizer_and_scheduler(built, sections, problems)
     built.metrics = _metrics(sections, data, built.criterion, problems)
     return built
+
+
+def _load_weights(sections: Sections, model: Any, problems: list[Problem]) -> str:
+    """Load the weights that the run is to start from, and return in words which they are."""
+    wanted, place = sections.training.load_from, "training.load_from"
+    if wanted is None:
+        return ""
+    given = {"path": wanted} if isinstance(wanted, str) else wanted
+    wrong = validate_settings(LoadFrom, given, place, hook=False)
+    if not wrong and not given.get("path"):
+        wrong = [Problem(f"{place}.path", "missing: the file of the weights")]
+    problems += wrong
+    if wrong:
+        return ""
+    chosen = LoadFrom(**given)
+    path = Path(chosen.path).expanduser()
+    try:
+        return load_from(model, path, strict=chosen.strict, weights=chosen.weights, rename=chosen.rename)
+    except CheckpointError as error:
+        problems.append(Problem(place, str(error)))
+        return ""
 
 
 def device_of(wanted: str | None, problems: list[Problem]) -> torch.device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
@@ -49,6 +49,7 @@ class Training:
         deterministic: Whether to use only algorithms that give the same result every time.
         num_workers: Number of processes that load data, besides the one that trains.
         epoch_length: Number of batches in an epoch; by default all of the data.
+        load_from: A file of weights to start from as far as they fit, or a mapping of path, strict, weights and rename.
     """
 
     epochs: Annotated[int, Ge(1)] = 10
@@ -64,6 +65,24 @@ class Training:
     deterministic: bool = False
     num_workers: Annotated[int, Ge(0)] = 0
     epoch_length: Annotated[int, Ge(1)] | None = None
+    load_from: str | Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class LoadFrom:
+    """The weights to start from.
+
+    Args:
+        path: The file: ours, a state_dict, safetensors, or a checkpoint of Ignite, Lightning, MMEngine or timm.
+        strict: Whether every weight must fit.
+        weights: The raw weights of the file, or the averages in it.
+        rename: Beginnings of names in the file, and what they are in the model.
+    """
+
+    path: str = ""
+    strict: bool = False
+    weights: Literal["raw", "ema"] = "raw"
+    rename: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,8 @@ def config_of_test(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     left_out = ("work_dir", "experiment_dir", "resume", "writers", "writer")
     changed = {name: value for name, value in content.items() if name not in left_out}
+    if isinstance(training := changed.get("training"), Mapping):
+        changed["training"] = {name: value for name, value in training.items() if name != "load_from"}
     problems: list[Problem] = []
     entries = read_config(content, defaults=default_set(evaluates=True), problems=problems).entries
     if problems:

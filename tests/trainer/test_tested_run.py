@@ -115,7 +115,12 @@ def test_the_run_of_a_script_is_tested_by_the_script(capsys: pytest.CaptureFixtu
 
 
 def test_a_test_has_no_hooks_that_only_observe() -> None:
-    content = {"default_hooks": {"logger": {"interval": 2}}, "custom_hooks": [{"type": "WandbHook"}, {"type": "Mine"}]}
+    content = {
+        "default_hooks": {"logger": {"interval": 2}},
+        "training": {"load_from": "gone.pth", "seed": 1},
+        "custom_hooks": [{"type": "WandbHook"}, {"type": "Mine"}],
+    }
     changed = config_of_test(content)
     assert changed["custom_hooks"] == [{"type": "Mine"}]
+    assert changed["training"] == {"seed": 1}
     assert changed["default_hooks"] == {"runtime_info": None, "timer": None, "logger": None}
