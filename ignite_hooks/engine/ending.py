@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.checkpoint.environment import environment
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.model.parts import parts_of
@@ -43,20 +42,20 @@ def how_it_ended(runner: Runner, error: BaseException | None, failed: bool) -> O
     )
 
 
-def record_result(runner: Runner, outcome: Outcome, seconds: float) -> None:
+def record_result(runner: Runner, outcome: Outcome, seconds: float, bits: Mapping[str, Any]) -> None:
     """Write ``result.json``, if the run has written anything; what goes wrong is said and ends nothing."""
     if not is_main_process() or not _has_written(runner.work_dir):
         return
     try:
-        collect(runner, outcome, seconds).write(runner.work_dir)
+        collect(runner, outcome, seconds, bits).write(runner.work_dir)
     except OSError as error:
         runner.logger.warning("the result of the run is not written: %s", explain(error, runner.work_dir))
     except Exception as error:
         runner.logger.warning("the result of the run is not written: %s", one_line(error), exc_info=True)
 
 
-def collect(runner: Runner, outcome: Outcome, seconds: float) -> RunResult:
-    """Return the result of a run."""
+def collect(runner: Runner, outcome: Outcome, seconds: float, bits: Mapping[str, Any]) -> RunResult:
+    """Return the result of a run, with what its bits depended on while it was running."""
     state, mask = runner.trainer_state, runner.masks.text
     config = runner.get_service("config")
     configuration = runner.masks.tree(config) if isinstance(config, Mapping) else {}
@@ -83,7 +82,7 @@ def collect(runner: Runner, outcome: Outcome, seconds: float) -> RunResult:
         iterations_per_second=rate,
         samples_per_second=rate * batch_size if rate is not None and isinstance(batch_size, int) else None,
         seed=seed if isinstance(seed, int) else None,
-        bits=environment(),
+        bits=bits,
         digests=dict(_digests(runner, configuration)),
         environment={name: mask(text) for name, text in facts.items()},
         configuration=configuration,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ignite.engine import Engine, Events
 
 from ignite_hooks.checkpoint.changed_settings import optimizer_settings, scheduler_settings
+from ignite_hooks.checkpoint.environment import environment
 from ignite_hooks.checkpoint.rehearsal import rehearse
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
@@ -362,8 +363,10 @@ class Lifecycle:
                 finally:
                     outcome = how_it_ended(self.runner, self._failed_with, failed)
                     log_summary(self.dispatcher, self.runner, outcome, failed)
+                    # Before hooks restore what they have set, such as the number of threads.
+                    bits = environment()
                     clean_up(self.dispatcher, self.runner, failed)
-                    record_result(self.runner, outcome, self.dispatcher.report.seconds)
+                    record_result(self.runner, outcome, self.dispatcher.report.seconds, bits)
         finally:
             self.state.phase, self.state.in_epoch, self.closed = Phase.IDLE, False, True
             self._boxes.remove_all()

@@ -5,31 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
+from ignite_hooks.checkpoint.rng_state import random_state
 from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
+from ignite_hooks.measure.losses import is_number
+from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.results.parting import DIGESTS, RUN, TENSORS, read_lines
+from ignite_hooks.store.checksums import FAST, new_hash
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
-FILE = "weights_digests.jsonl"
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+MOST_TENSORS = 100
+"""The number of tensors up to which each has a digest of its own, so that a line can still be read."""
 
 
 @settings
 class DeterminismHook(BaseHook):
-    """Seed the run, forbid operations that are not deterministic, and keep digests of the weights to compare two runs.
+    """Seed the run, forbid operations that are not deterministic, and keep digests of the run to compare two of them.
 
-    With ``compare_with`` the first difference is reported, with the parts of the model it is in. Ranks whose weights
-    should be equal are compared too, without buffers such as running statistics. Settings are restored at the end.
+    A line of the file has digests of the weights, of the batch, of the random generators and of the optimizer, the loss
+    and the learning rates: ``ignite-hooks diff`` names what differs first. With ``compare_with`` the first difference
+    is reported, with the parts of the model it is in. Ranks whose weights should be equal are compared too, without
+    buffers such as running statistics. Settings are restored at the end.
 
     Args:
         seed: What all random numbers begin with, on each rank others; None leaves them alone.
@@ -39,7 +47,7 @@ class DeterminismHook(BaseHook):
         interval: How many iterations lie between two digests.
         compare_with: The work directory of another run.
 
-    Reads: model.
+    Reads: model, optimizer.
     Saves: weights_digests.jsonl.
     """
 
@@ -67,7 +75,7 @@ class DeterminismHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self._differs = self._warned_about_ranks = False
-        self._others = {} if self.compare_with is None else read_digests(self.compare_with / FILE)
+        self._others = {} if self.compare_with is None else read_digests(self.compare_with / DIGESTS)
         self._set_threads()
         self._set_flags()
         # The random numbers of a resumed run are restored after this.
@@ -79,14 +87,10 @@ class DeterminismHook(BaseHook):
     def before_train(self, runner: Runner) -> None:
         """Remove the digests of iterations that a resumed run repeats."""
         if is_main_process():
-            path = runner.work_dir / FILE
-            kept = (
-                {n: parts for n, parts in read_digests(path).items() if n <= runner.global_step}
-                if path.exists()
-                else {}
-            )
+            path, step = runner.work_dir / DIGESTS, runner.global_step
+            kept = [content for n, content in read_lines(path).items() if n <= step] if step else []
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(map(line, kept.items())) if runner.global_step else "", encoding="utf-8")
+            path.write_text("".join(map(line, kept)), encoding="utf-8")
         if runner.global_step == 0:
             self._look(runner)
 
@@ -155,8 +159,10 @@ class DeterminismHook(BaseHook):
             self._compare_ranks(runner, all_gather(digests_of(dict(module.named_parameters()))))
         if not is_main_process():
             return
-        with (runner.work_dir / FILE).open("a", encoding="utf-8") as file:
-            file.write(line((step, found)))
+        around = dict(digests_around(runner))
+        tensors = tensor_digests(module.state_dict())
+        with (runner.work_dir / DIGESTS).open("a", encoding="utf-8") as file:
+            file.write(line({"iteration": step, **found, RUN: around, **({TENSORS: tensors} if tensors else {})}))
         runner.logger.info("iteration %d: weights %s", step, found["all"])
         other = self._others.get(step)
         if other is not None and other != found and not self._differs:
@@ -200,10 +206,67 @@ def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [part for part in {**one, **other} if part != "all" and one.get(part) != other.get(part)]
 
 
-def line(item: tuple[int, Mapping[str, str]]) -> str:
+def digests_around(runner: Runner) -> Iterator[tuple[str, Any]]:
+    """Yield what an iteration depends on besides the weights: digests, the loss and the learning rates."""
+    state = runner.trainer_state
+    if runner.global_step:
+        yield "data", digest_of(state.batch)
+    numbers = random_state()
+    yield (
+        "random",
+        digest_of([numbers["torch"], numbers.get("cuda"), *map(repr, map(numbers.get, ("python", "numpy")))]),
+    )
+    if runner.global_step and (losses := runner.loss_dict):
+        yield "loss", sum(float(value) for value in losses.values() if is_number(value))
+    optimizers = [one for one in each(runner.optimizer) if hasattr(one, "param_groups")]
+    if optimizers:
+        yield "rates", [float(group["lr"]) for one in optimizers for group in one.param_groups if "lr" in group]
+        yield "optimizer", digest_of([one.state_dict()["state"] for one in optimizers])
+
+
+def tensor_digests(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Return a short digest of each tensor; nothing where there are too many to be read."""
+    if len(tensors) > MOST_TENSORS:
+        return {}
+    return {name: digest_of(tensor)[:8] for name, tensor in tensors.items()}
+
+
+def digest_of(thing: Any) -> str:
+    """Return a digest of the tensors and plain values in mappings and lists; other objects are left out.
+
+    Example:
+        >>> digest_of({"a": [1, 2.0]}) == digest_of({"a": [1, 2.0]}), digest_of([1]) == digest_of([2])
+        (True, False)
+    """
+    import torch
+
+    checksum = new_hash(FAST)
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            whole = getattr(value, "_local_tensor", value).detach().cpu().contiguous()
+            checksum.update(memoryview(f"{whole.dtype}{tuple(whole.shape)}".encode()))
+            checksum.update(whole.reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                add(str(key))
+                add(item)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                add(item)
+        elif hasattr(value, "tobytes"):
+            raw: bytes = value.tobytes()
+            checksum.update(memoryview(raw))
+        elif value is None or isinstance(value, bool | int | float | str):
+            checksum.update(memoryview(f"{value!r};".encode("utf-8", "backslashreplace")))
+
+    add(thing)
+    return checksum.hexdigest()[:16]
+
+
+def line(content: Mapping[str, Any]) -> str:
     """Return the digests of an iteration as a line of the file."""
-    iteration, parts = item
-    return json.dumps({"iteration": iteration, **parts}) + "\n"
+    return json.dumps(content) + "\n"
 
 
 def read_digests(path: Path) -> dict[int, dict[str, str]]:
@@ -212,10 +275,5 @@ def read_digests(path: Path) -> dict[int, dict[str, str]]:
         raise FileNotFoundError(
             f"compare_with: there is no {path}: give the work directory of a run with DeterminismHook"
         )
-    found = {}
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        # A killed process may leave a part of its last line.
-        if text.endswith("}\n"):
-            parts = json.loads(text)
-            found[int(parts.pop("iteration"))] = parts
-    return found
+    beside = ("iteration", RUN, TENSORS)
+    return {n: {k: v for k, v in parts.items() if k not in beside} for n, parts in read_lines(path).items()}
