@@ -45,7 +45,9 @@ def _compare(options: argparse.Namespace) -> int:
             print(problem, file=sys.stderr)
     _print_differences(comparison, width)
     if options.html is not None:
-        _write_page(comparison, options.html, options.sort)
+        from ignite_hooks.report.compare_page import write_comparison
+
+        write_comparison(comparison, options.html, options.sort)
         print(f"\n{options.html}")
     return 0
 
@@ -61,17 +63,3 @@ def _print_differences(comparison: Comparison, width: int | None) -> None:
             continue
         print(f"\n{title}")
         print(table([{title: row.pop(""), **row} for row in rows], width))
-
-
-def _write_page(comparison: Comparison, path: Path, sort: str | None) -> None:
-    from ignite_hooks.report.compare_page import render_comparison
-    from ignite_hooks.report.curves import CurveSet
-    from ignite_hooks.results.history import FILE_NAME
-    from ignite_hooks.store.files import write_whole
-    from ignite_hooks.writers.jsonl import Tail
-
-    curves = []
-    for run in comparison.runs:
-        curves.append(CurveSet())
-        curves[-1].add(Tail(run.path / FILE_NAME).new()[0])
-    write_whole(path, render_comparison(comparison, curves, sort).encode("utf-8", "replace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ignite_hooks.report.chart import chart
@@ -10,6 +11,9 @@ from ignite_hooks.report.curves import CurveSet, Series
 from ignite_hooks.report.markup import Markup, document, joined, table, tag
 from ignite_hooks.report.style import COLOURS
 from ignite_hooks.results.comparison import Comparison
+from ignite_hooks.results.history import FILE_NAME
+from ignite_hooks.store.files import write_whole
+from ignite_hooks.writers.jsonl import Tail
 
 MAX_LINES = 10
 """Maximum number of runs in a chart: the best of them."""
@@ -36,6 +40,15 @@ document.querySelectorAll("table.runs th").forEach((head, column) => {
 });
 """
 """Sorts the table of runs by the column whose head is clicked; the page is whole without it."""
+
+
+def write_comparison(comparison: Comparison, path: Path, sort: str | None = None) -> None:
+    """Write the page, whole or not at all, with the curves that the runs have recorded."""
+    curves = []
+    for run in comparison.runs:
+        curves.append(CurveSet())
+        curves[-1].add(Tail(run.path / FILE_NAME).new()[0])
+    write_whole(path, render_comparison(comparison, curves, sort).encode("utf-8", "replace"))
 
 
 def render_comparison(comparison: Comparison, curves: Sequence[CurveSet], sort: str | None = None) -> str:

@@ -18,6 +18,9 @@ from ignite_hooks.config.connected.yaml_text import as_yaml
 from ignite_hooks.config.files import load_config
 from ignite_hooks.config.overrides import with_overrides
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, ResultError
+from ignite_hooks.report.compare_page import write_comparison
+from ignite_hooks.results.comparison import MOST_RUNS, read_runs
+from ignite_hooks.results.result import FILE_NAME as RESULT
 from ignite_hooks.results.result import RunResult, read_result
 from ignite_hooks.search.in_python import MOST_FAILURES_FIRST
 from ignite_hooks.search.study import FILE, NAME, SearchResult, Study
@@ -31,6 +34,7 @@ from ignite_hooks.trainer.sections import read_sections
 
 LOCK: Final = ".search.lock"
 BEST: Final = "best.yaml"
+PAGE: Final = "search.html"
 NEVER: Final = 1_000_000_000
 """An interval that no run reaches."""
 PATIENCE: Final = 30.0
@@ -253,7 +257,16 @@ class ConfigSearch:
         made = self.folder / "trials" / f"{found.best.number:04}.yaml"
         head = f"# The best of {len(found.trials)} trials: {cells_of_best(found)}\n"
         write_whole(self.folder / BEST, head.encode() + made.read_bytes())
+        self._write_page(found)
         return self.study.result(folder=self.folder, best_config=self.folder / BEST)
+
+    def _write_page(self, found: SearchResult) -> None:
+        """Write the page of the trials that have a result, the best ones first."""
+        rows = [*found.ranked, *(row for row in found.trials if row.state == "pruned")]
+        folders = [self.folder / "trials" / f"{row.number:04}" for row in rows]
+        have = [folder for folder in folders if (folder / RESULT).is_file()][:MOST_RUNS]
+        if len(have) > 1:
+            write_comparison(read_runs(have), self.folder / PAGE)
 
 
 def cells_of_best(found: SearchResult) -> str:

@@ -108,6 +108,10 @@ def test_a_killed_search_goes_on_and_its_best_gives_the_same_number_again(tmp_pa
     best = folder / "trials" / f"{found.best.number:04}"
     assert {path.parent for path in folder.rglob("*.pth")} == {best}
 
+    page = (folder / "search.html").read_text()
+    assert "training.optimizer.lr" in page
+    assert "2 runs" in page
+
     # The best configuration, trained by itself, gives the same number to the bit.
     assert found.best_config is not None
     before = torch.get_num_threads()
