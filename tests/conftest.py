@@ -56,6 +56,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_process_of_clearml() -> None:
+    """Forget which process ClearML took for the main one: in another it ends no thread of a task."""
+    for name in ("CLEARML_PROC_MASTER_ID", "TRAINS_PROC_MASTER_ID"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
 def handlers_of_signals() -> Iterator[None]:
     """Put back the handlers of signals: ClearML leaves its own, under which Ctrl-C is no KeyboardInterrupt."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -53,7 +53,7 @@ def straight_and_resumed(
 @contextlib.contextmanager
 def trackers_at(folder: Path) -> Iterator[None]:
     """Let trackers work without servers, with caches and settings in a folder instead of the user's."""
-    own = [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "CLEARML_"))]
+    own = [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "CLEARML_", "TRAINS_"))]
     (folder / "clearml.conf").write_text("api { }")
     settings = {
         "WANDB_MODE": "offline",
