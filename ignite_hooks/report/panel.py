@@ -205,14 +205,21 @@ def _epochs(panel: Panel) -> Markup:
 
 def _columns(panel: Panel) -> list[str]:
     names = {name for _, values in panel.rows for name in values}
-    learnt = [series.name for group in panel.history.learning().values() for series in group]
+    learnt = [series.name for _, group in _quantities(panel) for series in group]
     return [name for name in learnt if name in names][:MAX_COLUMNS]
+
+
+def _quantities(panel: Panel) -> list[tuple[str, list[Series]]]:
+    """Return the series of each quantity, those of the training first."""
+    groups = panel.history.learning().items()
+    ordered = [(name, sorted(group, key=lambda series: series.kind != "train")) for name, group in groups]
+    return sorted(ordered, key=lambda one: one[1][0].kind != "train")
 
 
 def _charts(panel: Panel) -> Markup:
     """Return the curves, each as a picture with the same in block characters, for pages that drop pictures."""
     cells = []
-    for name, group in list(panel.history.learning().items())[:MAX_CHARTS]:
+    for name, group in _quantities(panel)[:MAX_CHARTS]:
         drawn = [series for series in group if series.size > 1][: len(COLOURS)]
         if drawn:
             cells.append(tag("td", _chart(name, drawn), style=f"{_CELL};vertical-align:top"))

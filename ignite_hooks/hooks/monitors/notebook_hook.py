@@ -25,6 +25,7 @@ from ignite_hooks.report.panel import EpochTable, Panel, panel_html, panel_text
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.run.logger import OffScreen, loggers_of
 from ignite_hooks.run.memory import clear_frames
+from ignite_hooks.run.metrics import evaluated, numbers_of
 from ignite_hooks.run.progress import outcome_now
 from ignite_hooks.run.state import Phase
 from ignite_hooks.terminal import in_notebook
@@ -46,8 +47,8 @@ class NotebookHook(BaseHook):
     can be read where nobody trusts the notebook. In a terminal, a script or a pipe the hook does nothing, and the lines
     of the log are shown.
 
-    Its numbers are those of ``metrics.jsonl``, which ``LoggerHook`` and evaluations write; without them, the losses of
-    the last iteration of each epoch.
+    Its numbers are those of ``metrics.jsonl``, which ``LoggerHook`` writes; without one, those of evaluations and the
+    losses of the last iteration of each epoch.
 
     Args:
         refresh: Minimum number of seconds between two updates.
@@ -77,7 +78,7 @@ class NotebookHook(BaseHook):
     def _reset(self) -> None:
         self._show: Show | None = None
         self._id = ""
-        self._began = self._next = 0.0
+        self._began = self._next = self._started = 0.0
         self._first_step = 0
         self._state, self._reason, self._saved, self._doing = "running", "", "", ""
         self._history, self._table = CurveSet(), EpochTable()
@@ -96,6 +97,7 @@ class NotebookHook(BaseHook):
 
     def before_run(self, runner: Runner) -> None:
         self.switched_off()
+        since = self._history.since
         self._reset()
         if not is_main_process():
             return
@@ -104,7 +106,9 @@ class NotebookHook(BaseHook):
             return
         from ignite_hooks.writers.jsonl import Tail
 
-        self._tail, self._history.since = Tail(runner.work_dir / "metrics.jsonl"), time.time()
+        self._tail, self._history.since = Tail(runner.work_dir / "metrics.jsonl"), since
+        self._started = time.time()
+        self._unwritten = not any("LoggerHook" in map(_name, type(hook).__mro__) for hook in runner.hooks.values())
         self._off_screen = OffScreen(getattr(runner.logger, "number", None))
         for logger in loggers_of(runner):
             self._off_screen.begin(logger)
@@ -113,8 +117,11 @@ class NotebookHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         self._began, self._first_step = self.clock(), runner.global_step
+        # What an earlier run has left in the folder is shown only if this run goes on with it.
         if runner.state.resumed_from is not None:
             self._history.since = 0.0
+        elif runner.global_step == 0:
+            self._history.since = self._started
         self._draw(runner)
 
     @scheduled
@@ -125,6 +132,10 @@ class NotebookHook(BaseHook):
         self._doing = f"evaluating {runner.state.evaluating or 'val'}"
         self._draw_if_due(runner)
 
+    def after_val_epoch(self, runner: Runner) -> None:
+        if self._show is not None and self._unwritten:
+            self._add(evaluated(runner, "val").metrics, "val", runner)
+
     def after_val(self, runner: Runner) -> None:
         self._doing = ""
         self._draw_if_due(runner)
@@ -134,10 +145,9 @@ class NotebookHook(BaseHook):
     def after_epoch(self, runner: Runner) -> None:
         if self._show is not None:
             self._read(runner)
-            if not self._history.series.keys() & runner.loss_dict.keys():
-                self._unwritten = True
             if self._unwritten:
-                self._add_losses(runner)
+                losses = {name: value for name, value in runner.loss_dict.items() if is_number(value)}
+                self._add(losses, "train", runner)
             self._findings = runner.report().finding_lines() if self.clock() >= self._next else self._findings
         self._draw_if_due(runner)
 
@@ -209,11 +219,10 @@ class NotebookHook(BaseHook):
         self._history.add(rows)
         self._table.add(rows, self._best_epochs(runner))
 
-    def _add_losses(self, runner: Runner) -> None:
-        """Add the losses of the last iteration, where nothing writes any."""
-        found = {name: float(value) for name, value in runner.loss_dict.items() if is_number(value)}
+    def _add(self, values: Mapping[str, Any], kind: str, runner: Runner) -> None:
+        """Add numbers that nothing writes."""
         epoch, now = int(runner.trainer_state.epoch), time.time()
-        line = {"step": runner.global_step, "epoch": epoch, "kind": "train", "scalars": found, "time": now}
+        line = {"step": runner.global_step, "epoch": epoch, "kind": kind, "scalars": numbers_of(values), "time": now}
         self._history.add([line])
         self._table.add([line], self._best_epochs(runner))
 
@@ -231,13 +240,8 @@ class NotebookHook(BaseHook):
         if left is None and rate and runner.max_iters:
             left = max(0, runner.max_iters - step) / rate
         samples = figures.get("samples_per_s")
-        speed = (
-            ""
-            if rate is None
-            else f"{rate:.3g} it/s"
-            if samples is None
-            else f"{rate:.3g} it/s, {samples:.3g} samples/s"
-        )
+        speed = "" if rate is None else f"{_in_short(rate)} it/s"
+        speed += f", {_in_short(samples)} samples/s" if speed and samples is not None else ""
         folder, links = self._places(runner.work_dir)
         self._told = self._collected()
         return Panel(
@@ -290,6 +294,14 @@ class NotebookHook(BaseHook):
     def _after_interrupt(self) -> None:
         if self.interrupt == "raise":
             raise RunInterrupted(self._reason or "interrupted")
+
+
+def _name(cls: type) -> str:
+    return cls.__name__
+
+
+def _in_short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def display_in_notebook(content: Mapping[str, str], display_id: str, is_new: bool) -> None:

@@ -123,12 +123,13 @@ def test_a_failure_closes_the_panel(tmp_path: Path) -> None:
     assert "no such thing" in last(shown, "text/html")
 
 
-def test_without_a_logger_the_table_has_the_last_losses(tmp_path: Path) -> None:
+def test_without_a_logger_the_table_has_evaluations_and_last_losses(tmp_path: Path) -> None:
     hook, shown = panel()
     run = tiny_run()
-    attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
+    attach_hooks(run.trainer, ["EvalHook", hook], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=2)
-    assert [line.split()[0] for line in last(shown).splitlines()[1:]] == ["epoch", "1", "2"]
+    assert last(shown).splitlines()[1].split() == ["epoch", "loss", "val/loss", "val/accuracy"]
+    assert [line.split()[0] for line in last(shown).splitlines()[2:]] == ["1", "2"]
 
 
 def test_outside_of_a_notebook_the_lines_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +170,9 @@ def interrupted(folder: Path, **settings: Any) -> tuple[Any, Any, Shown]:
     hook, shown = panel(**settings)
     run = tiny_run(batches=4)
     press = At(6, lambda: signal.raise_signal(signal.SIGINT))
-    runner = attach_hooks(run.trainer, ["EvalHook", "CheckpointHook", press, hook], work_dir=folder, **run.services)
+    runner = attach_hooks(
+        run.trainer, ["LoggerHook", "EvalHook", "CheckpointHook", press, hook], work_dir=folder, **run.services
+    )
     return run, runner, shown
 
 
@@ -187,6 +190,8 @@ def test_the_stop_button_saves_and_leaves_one_line(tmp_path: Path) -> None:
     assert runner.validate().keys() >= {"loss"}
     run.trainer.run(run.data, max_epochs=3)
     assert ": finished, epoch 3/3" in last(shown)
+    rows = [line.split()[0] for line in last(shown).splitlines()[2:]]
+    assert rows == ["1", "2", "3"], "a run that goes on shows the epochs before"
 
 
 def test_the_next_cells_run_where_that_is_asked_for(tmp_path: Path) -> None:
