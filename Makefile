@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 CLIENTS := .venv-clients
+JUPYTER := .venv-jupyter
 DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
@@ -76,6 +77,10 @@ scale: $(BENCH)/.installed  ## a run of a million iterations, and 1 to 8 process
 clients: $(CLIENTS)/.installed  ## software of others with our line and without it; CLIENTS_SOURCES=folder (docs/clients.md); half an hour
 	$(CLIENTS)/bin/python -m tests.clients
 
+.PHONY: jupyter
+jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLab: run, stop, go on, reload, untrusted; needs Chromium; a minute
+	$(JUPYTER)/bin/python -m tests.jupyter
+
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
@@ -107,7 +112,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -142,6 +147,14 @@ $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
 		-r benchmarks/requirements.txt -e ".[mlflow]"
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps timm==1.0.31
+	@touch $@
+
+$(JUPYTER)/.installed: $(INPUTS)
+	$(PYTHON) -m venv $(JUPYTER)
+	$(JUPYTER)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt jupyterlab playwright
+	mkdir -p $(JUPYTER)/share/jupyter/lab/settings  # no news: they cover a corner of the pictures
+	echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
+		> $(JUPYTER)/share/jupyter/lab/settings/overrides.json
 	@touch $@
 
 $(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt
