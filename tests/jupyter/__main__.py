@@ -131,6 +131,8 @@ class Lab:
         assert outputs[2] == third, f"{moment}: {outputs}"
         red = [one for cell in (*outputs[:2], *outputs[3:]) for one in cell if one.startswith(("stream:", "error:"))]
         assert red == [], f"{moment}: {outputs}"
+        # The splash of a page that was just opened fades over it.
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
         self.page.screenshot(path=PICTURES / f"{moment.replace(' ', '_')}.png")
         print(f"ok   {moment}", flush=True)
 

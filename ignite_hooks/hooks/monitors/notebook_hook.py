@@ -232,7 +232,9 @@ class NotebookHook(BaseHook):
     def _panel(self, runner: Runner) -> Panel:
         mask, running = runner.masks.text, self._state == "running"
         rows, left_out = self._table.shown(self._best_epochs(runner))
-        seconds, step = self.clock() - self._began, runner.global_step
+        seconds, step, most = self.clock() - self._began, runner.global_step, runner.max_iters
+        # A run that went on after an epoch was cut short has its epochs, and fewer iterations.
+        most = step if self._state == "finished" and most is not None else most
         timer, done = runner.get_service("timer"), step - self._first_step
         figures = timer.figures() if hasattr(timer, "figures") else {}
         rate = figures.get("iters_per_s") or (done / seconds if done and seconds > 0 else None)
@@ -252,7 +254,7 @@ class NotebookHook(BaseHook):
             epoch=int(runner.trainer_state.epoch),
             max_epochs=runner.max_epochs,
             iteration=step,
-            max_iters=runner.max_iters,
+            max_iters=most,
             seconds=seconds,
             left=left,
             speed=speed,

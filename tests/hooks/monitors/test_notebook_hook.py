@@ -189,7 +189,7 @@ def test_the_stop_button_saves_and_leaves_one_line(tmp_path: Path) -> None:
     # The runner is usable, and the run goes on.
     assert runner.validate().keys() >= {"loss"}
     run.trainer.run(run.data, max_epochs=3)
-    assert ": finished, epoch 3/3" in last(shown)
+    assert ": finished, epoch 3/3, iteration 10/10" in last(shown), "its second epoch had two iterations"
     rows = [line.split()[0] for line in last(shown).splitlines()[2:]]
     assert rows == ["1", "2", "3"], "a run that goes on shows the epochs before"
 
