@@ -10,7 +10,7 @@ from typing import Any
 
 from ignite_hooks.config import files
 from ignite_hooks.config.connected.comparison import foreign_imports, merged, restored
-from ignite_hooks.config.connected.parameters import as_text, entry_name, parameters_of
+from ignite_hooks.config.connected.parameters import as_text, parameters_of
 from ignite_hooks.config.connected.yaml_text import as_written, as_yaml, read_text, text_of
 from ignite_hooks.config.keys import is_ours
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
@@ -122,7 +122,8 @@ def connected_with_task(
         keys: The keys at top level that are connected; all by default.
         is_checked: Tells of a key at top level whether the names below it are checked later.
     """
-    if not any(map(_connects, _entries(content))):
+    modes = [mode for entry in _entries(content) if (mode := _mode(entry)) != "disabled"]
+    if not modes or (under_agent() and set(modes) == {"offline"}):
         return Connected(content, None)
     own = {key: value for key, value in content.items() if keys is None or key in keys}
     if keys is not None:
@@ -199,13 +200,13 @@ def _entries(content: Mapping[Any, Any]) -> Iterator[Any]:
         yield from listed if isinstance(listed, list) else listed.values() if isinstance(listed, Mapping) else ()
 
 
-def _connects(entry: Any) -> bool:
-    if not isinstance(entry, Mapping):
-        return entry_name(entry) in CONNECTING
-    type_ = entry.get("type")
-    return (
-        type_ in CONNECTING and entry.get("connect", True) is True and entry.get("mode", "auto") in ("auto", "online")
-    )
+def _mode(entry: Any) -> str:
+    """Return the mode in which an entry records in a task that shows the configuration; disabled if it does not."""
+    given = entry if isinstance(entry, Mapping) else {"type": entry}
+    type_ = given.get("type")
+    if not isinstance(type_, str) or type_ not in CONNECTING or given.get("connect", True) is not True:
+        return "disabled"
+    return str(given.get("mode", "auto"))
 
 
 def _tell(own: Mapping[Any, Any], result: Mapping[Any, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,7 @@ from annotated_types import Gt
 
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.run.metrics import numbers_of
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class ClearMLHook(TrackerHook):
         project: The project of a new task.
         task_name: The name of a new task; the work directory's by default.
         tags: Tags of the task.
+        layout: metric: training and evaluations of a metric are curves of one plot; split: each has plots of its own.
         connect: Whether the task shows the configuration as hyper-parameters and text that can be edited, and an agent
             trains what they say.
         abort_timeout: Seconds within which a run that is aborted on the page has to be saved and closed.
@@ -48,6 +51,7 @@ class ClearMLHook(TrackerHook):
     project: str | None = None
     task_name: str | None = None
     tags: Sequence[str] = ()
+    layout: Literal["metric", "split"] = "metric"
     connect: bool = True
     abort_timeout: Annotated[float, Gt(0)] = 300.0
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
@@ -57,6 +61,7 @@ class ClearMLHook(TrackerHook):
         self._views: Any = None
         self._abort: Callable[[], None] | None = None
         self._closed = threading.Event()
+        self._began = 0.0, 0
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("clearml", "clearml")):
@@ -65,6 +70,7 @@ class ClearMLHook(TrackerHook):
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._views = runner.connected if self.connect else None
         self._closed.clear()
+        self._began = time.monotonic(), runner.global_step
 
         def abort() -> None:
             runner.logger.warning(
@@ -76,6 +82,12 @@ class ClearMLHook(TrackerHook):
         self._abort = abort
         super().before_run(runner, config)
 
+    def cleanup(self, runner: Runner) -> None:
+        if self._writer is not None:
+            seconds, iterations = time.monotonic() - self._began[0], runner.global_step - self._began[1]
+            self._writer.write_values(single_values(runner, seconds, iterations))
+        super().cleanup(runner)
+
     def after_writers_closed(self, runner: Runner) -> None:
         super().after_writers_closed(runner)
         self._closed.set()
@@ -84,9 +96,22 @@ class ClearMLHook(TrackerHook):
         from ignite_hooks.writers.trackers.clearml import ClearMLWriter
 
         writer = ClearMLWriter(
-            self.project, self.task_name, self.tags, mode=self.mode, on_resume=self.on_resume, work_dir=folder
+            self.project,
+            self.task_name,
+            self.tags,
+            layout=self.layout,
+            mode=self.mode,
+            on_resume=self.on_resume,
+            work_dir=folder,
         )
         writer.views = self._views
         writer.on_abort, writer.abort_timeout = self._abort, self.abort_timeout
         self._abort = None
         return writer
+
+
+def single_values(runner: Runner, seconds: float, iterations: int) -> dict[str, float]:
+    """Return what the table of tasks compares: best and last metrics, how long it took and how fast it was."""
+    best = {f"best {name}": float(record.score) for name, record in runner.best.items()}
+    speed = {"iterations per second": iterations / seconds} if seconds > 0 and iterations else {}
+    return {**numbers_of(runner.metrics), **best, "seconds": seconds, **speed}

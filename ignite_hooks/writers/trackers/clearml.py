@@ -11,13 +11,14 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.clearml_task import (
     OURS,
-    TEXT,
+    TRAINED,
     Views,
     ending_as_stopped,
     record_in,
@@ -31,6 +32,8 @@ from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker, Unre
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
 logger = logging.getLogger("ignite_hooks")
+
+Layout = Literal["metric", "split"]
 
 CAPTURES = {
     "TensorBoard": ("clearml.binding.frameworks.tensorflow_bind", "PatchSummaryToEventTransformer"),
@@ -53,6 +56,7 @@ class ClearMLWriter(TrackerWriter):
         project: The project of a new task.
         task_name: The name of a new task; the work directory's by default.
         tags: Tags of the task.
+        layout: metric: training and evaluations of a metric are curves of one plot; split: each has plots of its own.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
         deadline: Seconds for which the end of a run waits for records that are being delivered.
         on_resume: Whether a resumed run goes on in the same run of the tracker, or begins a new one.
@@ -76,6 +80,7 @@ class ClearMLWriter(TrackerWriter):
         task_name: str | None = None,
         tags: Sequence[str] = (),
         *,
+        layout: Layout = "metric",
         mode: Mode = "auto",
         deadline: float = 20.0,
         on_resume: OnResume = "same",
@@ -84,7 +89,10 @@ class ClearMLWriter(TrackerWriter):
         super().__init__("clearml", mode, work_dir, deadline, on_resume)
         if mode != "disabled":
             installed("clearml", "clearml")
+        if layout not in ("metric", "split"):
+            raise SettingError("layout", f"metric or split is needed, not {layout!r}")
         self.project, self.task_name, self.tags = project, task_name, list(tags)
+        self.layout: Layout = layout
         self.views: Views | None = None
         """The configuration as the task is to show it; ``attach_hooks`` sets it."""
         self.on_abort: Callable[[], None] | None = None
@@ -92,13 +100,15 @@ class ClearMLWriter(TrackerWriter):
         self.abort_timeout = 300.0
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        if self.views is None:
-            super().write_config({"text": json.dumps(plain(config), indent=2, ensure_ascii=False)})
-        else:
-            super().write_config(self.views.as_content())
+        views = {} if self.views is None else {"views": self.views.as_content()}
+        super().write_config({"trained": json.dumps(plain(config), indent=2, ensure_ascii=False), **views})
+
+    def write_values(self, values: Mapping[str, float]) -> None:
+        """Write single values of the whole run, which the table of tasks shows."""
+        self._put("values", 0, values)
 
     def settings(self) -> dict[str, Any]:
-        return {"project": self.project, "task_name": self.task_name, "tags": self.tags}
+        return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
 
     def connect(self) -> Tracker:
         tracker = self._connected()
@@ -115,12 +125,12 @@ class ClearMLWriter(TrackerWriter):
             if not current.output_uri:
                 current.output_uri = True
             self.run_id = current.id
-            return _ClearML(current, offline=False, ours=self.work_dir)
+            return _ClearML(current, self.layout, offline=False, ours=self.work_dir)
         if current is not None:
             self._warn_of_doubles()
             if self.tags:
                 current.add_tags(self.tags)
-            return _ClearML(current, offline=bool(current.is_offline()))
+            return _ClearML(current, self.layout, offline=bool(current.is_offline()))
         # It was made with the server and the credentials of an earlier time, which may have changed.
         InterfaceBase._set_default_session(None)
         offline = self._is_offline()
@@ -147,7 +157,7 @@ class ClearMLWriter(TrackerWriter):
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True
         self.run_id = task.id
-        return _ClearML(task, offline=offline, ours=self.work_dir)
+        return _ClearML(task, self.layout, offline=offline, ours=self.work_dir)
 
     def _is_offline(self) -> bool:
         from clearml import Task
@@ -186,8 +196,8 @@ class ClearMLWriter(TrackerWriter):
 
 
 class _ClearML(Tracker):
-    def __init__(self, task: Any, *, offline: bool, ours: Path | None = None) -> None:
-        self._task, self.offline, self._ours = task, offline, ours
+    def __init__(self, task: Any, layout: Layout, *, offline: bool, ours: Path | None = None) -> None:
+        self._task, self._layout, self.offline, self._ours = task, layout, offline, ours
         self._watch = contextlib.ExitStack()
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
@@ -206,8 +216,13 @@ class _ClearML(Tracker):
         for name, value in record.content.items():
             if not math.isfinite(value):
                 continue  # ClearML would show 0.0
-            title, series = titled(name)
+            title, series = titled(name) if self._layout == "split" else plotted(name)
             self._logger.report_scalar(title, series, value, record.step)
+
+    def values(self, record: TrackerRecord) -> None:
+        for name, value in record.content.items():
+            if math.isfinite(value):
+                self._logger.report_single_value(name, value)
 
     def image(self, record: TrackerRecord) -> None:
         title, series = titled(record.content["name"])
@@ -225,12 +240,10 @@ class _ClearML(Tracker):
         )
 
     def config(self, record: TrackerRecord) -> None:
-        if under_agent() and "base" in record.content:
-            return  # it was written when the values of the task were read
-        if "base" in record.content:
-            record_in(self._task, Views(**record.content))
-        else:
-            self._task.set_configuration_object(TEXT, config_text=record.content["text"], config_type="yaml")
+        # Under an agent they were written when the values of the task were read.
+        if "views" in record.content and not under_agent():
+            record_in(self._task, Views(**record.content["views"]))
+        self._task.set_configuration_object(TRAINED, config_text=record.content["trained"], config_type="json")
 
     def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]
@@ -271,6 +284,19 @@ class _ClearML(Tracker):
             self._ours.mkdir(parents=True, exist_ok=True)
             shutil.move(archive, self._ours / f"clearml-{archive.name}")
             shutil.rmtree(session, ignore_errors=True)
+
+
+def plotted(name: str) -> tuple[str, str]:
+    """Return the title and the series of a number: training and evaluations are series of one plot.
+
+    Example:
+        >>> plotted("val/loss"), plotted("loss"), plotted("memory/process_mb")
+        (('loss', 'val'), ('loss', 'train'), ('memory', 'process_mb'))
+    """
+    split, slash, metric = name.partition("/")
+    if slash and metric and split in ("val", "test"):
+        return metric, split
+    return titled(name) if slash else (name, "train")
 
 
 def titled(name: str) -> tuple[str, str]:

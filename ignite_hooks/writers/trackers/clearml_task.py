@@ -13,6 +13,8 @@ from ignite_hooks.secrets import masked
 
 TEXT, BASE = "ignite_hooks", "ignite_hooks.base"
 """The names of the configuration objects: the text, and what was recorded when the task was made."""
+TRAINED = "ignite_hooks.trained"
+"""The whole configuration, with defaults and with what is the script's, which is not read back."""
 OURS: set[str] = set()
 """The tasks that were opened here, and are closed at the end of the run."""
 PATIENCE = 10.0

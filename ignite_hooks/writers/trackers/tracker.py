@@ -77,6 +77,9 @@ class Tracker:
     def config(self, record: TrackerRecord) -> None:
         """Deliver the configuration, which is ``content``."""
 
+    def values(self, record: TrackerRecord) -> None:
+        """Deliver single values of the whole run, which a tracker shows in its table; ``content`` has them by name."""
+
     def artifact(self, record: TrackerRecord) -> None:
         """Deliver a file; ``content`` has path, name and kind."""
 

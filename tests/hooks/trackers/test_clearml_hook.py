@@ -69,10 +69,21 @@ def events(session: zipfile.ZipFile, kind: str) -> list[dict[str, Any]]:
 def series(session: zipfile.ZipFile) -> Series:
     found: Series = {}
     for event in events(session, "training_stats_scalar"):
-        title, variant = event["metric"], event["variant"]
-        name = title if title == variant else f"{title}/{variant}"
-        found.setdefault(name, []).append((event["iter"], event["value"]))
+        if event["metric"] != SINGLE:
+            name = named(event["metric"], event["variant"])
+            found.setdefault(name, []).append((event["iter"], event["value"]))
     return found
+
+
+SINGLE = "Summary"
+"""Where ClearML keeps single values."""
+
+
+def named(title: str, variant: str) -> str:
+    """Return the name of a number in ``metrics.jsonl``."""
+    if variant == "train":
+        return title
+    return f"{variant}/{title}" if variant in ("val", "test") else f"{title}/{variant}"
 
 
 def task_of(session: zipfile.ZipFile) -> dict[str, Any]:
@@ -84,6 +95,16 @@ def test_names_steps_and_values_match_metrics_jsonl(folder: Path, session: zipfi
     written = as_written(folder)
     found = series(session)
     assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
+
+
+def test_the_table_of_tasks_shows_best_and_last_values(folder: Path, session: zipfile.ZipFile) -> None:
+    found = events(session, "training_stats_scalar")
+    single = {event["variant"]: event["value"] for event in found if event["metric"] == SINGLE}
+    accuracies = [value for _, value in as_written(folder)["val/accuracy"]]
+    assert single["best accuracy"] == pytest.approx(max(accuracies))
+    assert single["val_accuracy"] == pytest.approx(accuracies[-1])
+    assert single["seconds"] > 0
+    assert single["iterations per second"] == pytest.approx(12 / single["seconds"])
 
 
 def test_pictures_and_histograms_are_recorded_once(session: zipfile.ZipFile) -> None:
@@ -103,9 +124,11 @@ def test_name_tags_and_configuration_are_recorded(session: zipfile.ZipFile) -> N
     task = task_of(session)
     assert task["name"].endswith("first")
     assert set(task["tags"]) >= {"a", "b"}
-    config = task["configuration"]["ignite_hooks"]["value"]
+    config = task["configuration"]["ignite_hooks.trained"]["value"]
     assert "best_metric" in config
     assert "***" in config
+    assert "best_metric" in task["configuration"]["ignite_hooks"]["value"]
+    assert task["hyperparams"]["Hooks"]["checkpoint/best_metric"]["value"] == "accuracy"
 
 
 def test_checkpoints_are_output_models_once(folder: Path, session: zipfile.ZipFile) -> None:
@@ -234,9 +257,8 @@ train(Path(sys.argv[1]), {"type": "ClearMLHook", "project": "digits", "task_name
 def told(server: ClearMLServer) -> Series:
     found: Series = {}
     for event in server.events:
-        if event["type"] == "training_stats_scalar":
-            same = event["metric"] == event["variant"]
-            name = event["metric"] if same else f"{event['metric']}/{event['variant']}"
+        if event["type"] == "training_stats_scalar" and event["metric"] != SINGLE:
+            name = named(event["metric"], event["variant"])
             found.setdefault(name, []).append((event["iter"], pytest.approx(event["value"])))
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ignite_hooks.writers.trackers.clearml import has_credentials, titled
+from ignite_hooks.writers.trackers.clearml import has_credentials, plotted, titled
 from tests.tools import trackers_at
 
 CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONFIG_FILE")
@@ -18,6 +18,14 @@ CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONF
 @pytest.mark.parametrize(("name", "both"), [("val/loss", ("val", "loss")), ("lr", ("lr", "lr")), ("/a", ("/a", "/a"))])
 def test_a_name_becomes_title_and_series(name: str, both: tuple[str, str]) -> None:
     assert titled(name) == both
+
+
+@pytest.mark.parametrize(
+    ("name", "both"),
+    [("val/loss", ("loss", "val")), ("loss", ("loss", "train")), ("gpu/0", ("gpu", "0")), ("val/", ("val/", "val/"))],
+)
+def test_training_and_evaluations_share_a_plot(name: str, both: tuple[str, str]) -> None:
+    assert plotted(name) == both
 
 
 @pytest.mark.parametrize(
