@@ -90,7 +90,7 @@ class ConfigSearch:
             raise ConfigError(problems, source)
         self.section: SearchSection = section
         self.threads = section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
-        self._say, self._running = say, dict[int, Running]()
+        self._say, self._running, self._source = say, dict[int, Running](), source
         self._left: list[Path] = []
 
     # -- the whole search ---------------------------------------------------------------------------------------
@@ -99,9 +99,12 @@ class ConfigSearch:
         """Try until everything is tried or the time is up; return what was found."""
         make_folder(self.folder / "trials")
         lock = FolderLock(self.folder, LOCK)
-        lock.acquire()
         try:
-            self.study = Study(self.section, self.folder / FILE, self._digest())
+            lock.acquire()
+        except CheckpointError as error:
+            raise ConfigError([Problem("work_dir", str(error))], self._source) from None
+        try:
+            self.study = self._open_study()
             if again := self.study.repeat_interrupted():
                 self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
             try:
@@ -111,6 +114,12 @@ class ConfigSearch:
             return self._result()
         finally:
             lock.release()
+
+    def _open_study(self) -> Study:
+        try:
+            return Study(self.section, self.folder / FILE, self._digest())
+        except (ImportError, ValueError) as error:
+            raise ConfigError([Problem("search", f"{error} ({self.folder})")], self._source) from None
 
     def _try_all(self) -> None:
         until = time.monotonic() + (self.section.timeout or float("inf"))

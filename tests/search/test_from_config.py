@@ -13,8 +13,9 @@ import torch
 
 from ignite_hooks import BaseTrainer, ConfigError, load_config
 from ignite_hooks.results.result import Reached, RunResult
-from ignite_hooks.search.from_config import ConfigSearch, best_of, delete_checkpoints
+from ignite_hooks.search.from_config import LOCK, ConfigSearch, best_of, delete_checkpoints
 from ignite_hooks.search.study import Study
+from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.testing import tiny_run
 
 pytest.importorskip("optuna", reason="the extra 'search' is not installed")
@@ -121,6 +122,25 @@ def test_a_killed_search_goes_on_and_its_best_gives_the_same_number_again(tmp_pa
     again = trainer.runner.best["val_loss"].score
     assert again == found.best.value == json.loads((best / "result.json").read_text())["best"]["val_loss"]["value"]
     assert load_config(found.best_config)["training"]["optimizer"]["lr"] == found.best.values["training.optimizer.lr"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [({"metric": "accuracy"}, "another search was made here"), ({"pruner": "medan"}, "no pruner is called 'medan'")],
+)
+def test_a_study_that_cannot_be_opened_is_a_problem_of_the_configuration(
+    changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    first = ConfigSearch(written(tmp_path), folder=tmp_path)
+    Study(first.section, tmp_path / "study.db", first._digest())
+    search = ConfigSearch(written(tmp_path, search={**CONFIG["search"], **changed}), folder=tmp_path)
+    with pytest.raises(ConfigError, match=f"search: {words}"):
+        search.run()
+    lock = FolderLock(tmp_path, LOCK)
+    lock.acquire()
+    with pytest.raises(ConfigError, match="work_dir: "):
+        search.run()
+    lock.release()
 
 
 def test_the_first_trials_that_all_fail_end_the_search(tmp_path: Path) -> None:
