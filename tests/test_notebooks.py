@@ -69,4 +69,6 @@ def test_it_runs_and_shows_what_it_describes(path: Path, tmp_path: Path) -> None
         pictures = [one for one in outputs if "image/png" in one.get("data", {})]
         assert len(pictures) == 1, "one picture, updated in its place"
         tables = [one for one in outputs if "<table" in one.get("data", {}).get("text/html", "")]
-        assert len(tables) == 1, "the plan"
+        beginnings = [str(one["data"].get("text/plain", "")).split("\n")[0] for one in tables]
+        assert [line.split()[0] for line in beginnings].count("point") == 1, "the plan"
+        assert len([line for line in beginnings if ": finished, epoch " in line]) == 1, "one panel for the run"
