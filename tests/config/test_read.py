@@ -6,7 +6,7 @@ import json
 import os
 from collections import OrderedDict
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -436,6 +436,7 @@ def test_the_configurations_of_the_package_are_accepted() -> None:
             criterion=torch.nn.CrossEntropyLoss(),
             weak_augmentation=print,
             show_progress=print,
+            trial=SimpleNamespace(report=print, should_prune=bool),
             **({"model": {"g": torch.nn.Linear(1, 1), "d": torch.nn.Linear(1, 1)}} if path.stem == "gan" else {}),
         )
 
