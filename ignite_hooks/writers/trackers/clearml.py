@@ -21,6 +21,7 @@ from ignite_hooks.writers.trackers.clearml_task import (
     TRAINED,
     Views,
     ending_as_stopped,
+    ending_whole,
     record_in,
     stopping_on_abort,
     under_agent,
@@ -271,7 +272,8 @@ class _ClearML(Tracker):
         if ended == "failed" and not self.offline:
             self._task.mark_failed(status_reason="the run failed")
         session = Path(self._task.get_offline_mode_folder()) if self.offline else None
-        with ending_as_stopped(self._task) if ended == "stopped" else contextlib.nullcontext():
+        as_stopped = ending_as_stopped(self._task) if ended == "stopped" else contextlib.nullcontext()
+        with ending_whole(self._task), as_stopped:
             self._task.close()
         if session is not None:
             self._fetch(session)

@@ -105,6 +105,24 @@ def record_in(task: Any, views: Views) -> None:
 
 
 @contextlib.contextmanager
+def ending_whole(task: Any) -> Iterator[None]:
+    """Let a task that is closed meanwhile write all it has.
+
+    After a signal, an exception or a call of `sys.exit` anywhere in the process, the SDK takes the end for a crash: it
+    neither waits for its thread nor ends it.
+    """
+    at_exit = getattr(type(task), "_Task__exit_hook", None)
+    before = {name: getattr(at_exit, name) for name in ("exit_code", "exception", "signal") if hasattr(at_exit, name)}
+    try:
+        for name in before:
+            setattr(at_exit, name, None)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(at_exit, name, value)
+
+
+@contextlib.contextmanager
 def ending_as_stopped(task: Any) -> Iterator[None]:
     """Let a task that is closed meanwhile end as stopped; the SDK closes every task as completed."""
     # What the SDK itself sets after an abort: with calls of its interface, the task would be completed for a moment.

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,6 +230,18 @@ def test_without_credentials_or_an_answer_it_works_offline(
         f"ClearMLWriter: {reason}, so it works offline, in {tmp_path}; 'ignite-hooks send {tmp_path}' sends it later"
     ]
     assert series(opened(tmp_path)).keys() == as_written(tmp_path).keys()
+
+
+def test_a_call_of_exit_before_a_run_takes_nothing_from_it(tmp_path: Path) -> None:
+    """ClearML keeps the code of every `sys.exit` after its first task, and then takes the end of a task for a crash."""
+    hook = {"type": "ClearMLHook", "mode": "offline"}
+    train(tmp_path / "first", hook)
+    with pytest.raises(SystemExit):
+        sys.exit(2)
+    before = set(threading.enumerate())
+    train(tmp_path / "second", hook)
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    assert series(opened(tmp_path / "second")).keys() == as_written(tmp_path / "second").keys()
 
 
 # -- online, against a stand-in that the real SDK talks to over HTTP -------------------------------------------------
