@@ -200,7 +200,7 @@ def read_run(folder: str | Path) -> RecordedRun:
         >>> runner = attach_hooks(trainer, [{"type": "LoggerHook", "interval": 2}], work_dir=tempfile.mkdtemp())
         >>> state = trainer.run(data, max_epochs=2)
         >>> read_run(runner.work_dir).history[-1]["step"]
-        8
+        6
     """
     path = Path(folder).expanduser()
     if not path.is_dir():

@@ -56,7 +56,7 @@ class Delivered:
 
         Example:
             >>> print(Delivered("the best val_loss", 9, 900, "val_loss", 1.51))
-            the weights of epoch 9, the best val_loss, 1.51
+            the weights of epoch 9, the best val_loss, 1.5100
         """
         score = "" if self.score is None else f", {number(self.score)}"
         return f"the weights of epoch {self.epoch}, {self.what}{score}"
