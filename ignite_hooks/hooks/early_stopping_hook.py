@@ -22,6 +22,7 @@ from ignite_hooks.run.ranking import (
     fresh_score,
     is_training_name,
     of_trainer,
+    ranking_methods,
     ranks_training,
     recorded_name,
 )
@@ -152,10 +153,7 @@ class EarlyStoppingHook(BaseHook):
             self._stop_if(runner, self._reason_to_stop(state.last_score), state.stopped_epoch)
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
-        found = super().answers()
-        # At the end of an epoch only the trainer has measured something.
-        names = [name for name in found if name != "after_epoch" or is_training_name(self.monitor)]
-        return {name: found[name] for name in names}
+        return ranking_methods(super().answers(), self.monitor)
 
     def after_val_epoch(self, runner: Runner) -> None:
         self._judge_now(runner)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ignite_hooks.distributed.collectives import broadcast_object, world_size
 from ignite_hooks.errors import MetricError
@@ -29,6 +29,15 @@ def is_training_name(name: str) -> bool:
     (True, True, False)
     """
     return name.startswith("train")
+
+
+def ranking_methods(methods: Mapping[str, Callable[..., Any]], name: str) -> dict[str, Callable[..., Any]]:
+    """Return the methods that rank a metric: at the end of an epoch, only the trainer has measured something.
+
+    >>> sorted(ranking_methods({"after_epoch": print, "after_val_epoch": print}, "val_loss"))
+    ['after_val_epoch']
+    """
+    return {point: method for point, method in methods.items() if point != "after_epoch" or is_training_name(name)}
 
 
 def main_evaluator(names: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When
 from ignite_hooks.results.better import Rule, rule_for
 from ignite_hooks.results.outcome import is_pruning
-from ignite_hooks.run.ranking import fresh_score, is_training_name, ranks_training
+from ignite_hooks.run.ranking import fresh_score, is_training_name, ranking_methods, ranks_training
 from ignite_hooks.run.trials import Trial, current_trial, pruned_error, stored_trial
 
 if TYPE_CHECKING:
@@ -112,10 +112,7 @@ class PruningHook(BaseHook):
         self._trial = fail_on_all_ranks(lambda: self._find(runner)) if world_size() > 1 else self._find(runner)
 
     def answers(self) -> Mapping[str, Callable[..., Any]]:
-        found = super().answers()
-        # At the end of an epoch only the trainer has measured something.
-        names = [name for name in found if name != "after_epoch" or is_training_name(self.monitor)]
-        return {name: found[name] for name in names}
+        return ranking_methods(super().answers(), self.monitor)
 
     def after_val_epoch(self, runner: Runner) -> None:
         self._report_now(runner)
