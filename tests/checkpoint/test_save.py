@@ -98,7 +98,7 @@ def test_the_training_continues_while_a_checkpoint_is_written(tmp_path: Path, sl
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["iter_6.pth", "last.pth"]
 
 
-def test_a_finished_save_is_reported_at_the_next_iteration(tmp_path: Path) -> None:
+def test_a_finished_save_is_reported_at_the_next_iteration(tmp_path: Path, slow_disk: threading.Event) -> None:
     heard, done = Heard(), threading.Event()
     runner, trainer, _ = training(tmp_path, PERIODIC | {"start": 2, "interval": 100}, heard)
     wake = runner.installation.wake
@@ -110,7 +110,8 @@ def test_a_finished_save_is_reported_at_the_next_iteration(tmp_path: Path) -> No
     runner.installation.wake = waking
 
     @trainer.on(Events.ITERATION_STARTED(once=4))
-    def wait() -> None:
+    def write() -> None:
+        slow_disk.set()
         assert done.wait(60)
 
     trainer.run(DATA, max_epochs=1)
