@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ignite_hooks.hooks.ema_hook import EMAHook
     from ignite_hooks.hooks.eval_hook import DistEvalHook, EvalHook
     from ignite_hooks.hooks.logger_hook import LoggerHook
+    from ignite_hooks.hooks.monitors.export_hook import ExportHook
     from ignite_hooks.hooks.monitors.feature_map_hook import FeatureMapHook
     from ignite_hooks.hooks.monitors.gradient_flow_hook import GradientFlowHook
     from ignite_hooks.hooks.monitors.history_plot_hook import HistoryPlotHook
@@ -181,6 +182,7 @@ __all__ = [
     "EarlyStoppingHook",
     "EmptyCacheHook",
     "EvalHook",
+    "ExportHook",
     "FeatureMapHook",
     "FreezeHook",
     "GarbageCollectionHook",

@@ -100,6 +100,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, or a file that cannot be trusted."""
 
 
+class ExportError(RuntimeError):
+    """A model that cannot be exported as asked, or an exported one that does not do what the original does."""
+
+
 class ResultError(RuntimeError):
     """A ``result.json`` that cannot be read."""
 

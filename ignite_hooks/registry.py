@@ -194,6 +194,7 @@ HOOKS = Registry(
         "EarlyStoppingHook": _HERE + "early_stopping_hook",
         "EMAHook": _HERE + "ema_hook",
         "EvalHook": _HERE + "eval_hook",
+        "ExportHook": _HERE + "monitors.export_hook",
         "GradientFlowHook": _HERE + "monitors.gradient_flow_hook",
         "FeatureMapHook": _HERE + "monitors.feature_map_hook",
         "HistoryPlotHook": _HERE + "monitors.history_plot_hook",

@@ -104,6 +104,7 @@ def weak_augmentation(sample: Any) -> Any:
 
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "ExportHook": {"formats": ["pth"]},
     "FreezeHook": {"patterns": ["bias"], "unfreeze_epoch": 1},
     "GradClipHook": {"max_norm": 0.1},
     "NotifyHook": {"command": ["true"]},

@@ -131,7 +131,7 @@ def weights_in_model(
             ``"best"``, ``"last"`` or the name of a file.
         weights: The raw weights or the averages of them; by default what evaluations use.
     """
-    options, model = runner.evaluation_options, runner.model
+    options = runner.evaluation_options
     before = options.weights, options.of_others
     found, words = _wanted(runner, checkpoint)
     if weights == "ema" and found is None and not keeps_averages(runner.hooks.values()):
@@ -144,14 +144,41 @@ def weights_in_model(
             options.weights, options.of_others = before
         return
     chosen, averaged = _chosen(runner, found, weights, words)
-    kept = independent_copy(plain_state(model))
     options.weights, options.of_others = "raw", True
     try:
-        _put_into_model(runner, chosen, words)
-        yield ChosenWeights(words, averaged)
+        with _for_a_time(runner, chosen, words):
+            yield ChosenWeights(words, averaged)
     finally:
-        _put_into_model(runner, kept, "the weights before the evaluation")
         options.weights, options.of_others = before
+
+
+@contextlib.contextmanager
+def weights_to_hand_on(
+    runner: Runner, checkpoint: str | Path | None = None, weights: Averaging | None = None
+) -> Iterator[ChosenWeights]:
+    """Put weights of a run into its model outside of any evaluation, and afterwards what was in it.
+
+    Averages are put into it too, which hooks otherwise do at the beginning of an evaluation. The arguments are those
+    of `weights_in_model`.
+    """
+    found, words = _wanted(runner, checkpoint)
+    chosen, averaged = _chosen(runner, weights_of(runner) if found is None else found, weights, words)
+    if found is None and not averaged:
+        yield ChosenWeights(words, averaged=False)
+        return
+    with _for_a_time(runner, independent_copy(chosen), words):
+        yield ChosenWeights(words, averaged)
+
+
+@contextlib.contextmanager
+def _for_a_time(runner: Runner, chosen: Any, words: str) -> Iterator[None]:
+    """Have other weights in the model, for as long as the context lasts."""
+    kept = independent_copy(plain_state(runner.model))
+    try:
+        _put_into_model(runner, chosen, words)
+        yield
+    finally:
+        _put_into_model(runner, kept, "the weights before this")
 
 
 def _wanted(runner: Runner, checkpoint: str | Path | None) -> tuple[Mapping[str, Any] | None, str]:

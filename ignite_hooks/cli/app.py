@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ignite_hooks.cli import compare, convert, diff, explain, schema, search, send, tell, train, validate
+from ignite_hooks.cli import compare, convert, diff, explain, export, schema, search, send, tell, train, validate
 from ignite_hooks.cli import list as list_
 from ignite_hooks.terminal import coloured
 from ignite_hooks.version import __version__
 
-COMMANDS = (train, explain, validate, list_, search, compare, diff, send, tell, convert, schema)
+COMMANDS = (train, export, explain, validate, list_, search, compare, diff, send, tell, convert, schema)
 """In the order in which ``--help`` shows them."""
 
 

@@ -43,15 +43,23 @@ def call(model: Any, inputs: Any) -> Any:
     """Call a model: with the inputs that its parameters name if they are a mapping."""
     if not isinstance(inputs, Mapping):
         return model(inputs)
+    arguments, named = arguments_of(model, inputs)
+    return model(*arguments, **named)
+
+
+def arguments_of(model: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with which a model is called on these inputs."""
+    if not isinstance(inputs, Mapping):
+        return (inputs,), {}
     parameters = inspect.signature(unwrapped(model).forward).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return model(**inputs)
+        return (), dict(inputs)
     names = {each.name for each in parameters if each.kind is not each.VAR_POSITIONAL}
     taken = {name: value for name, value in inputs.items() if name in names}
     if taken:
-        return model(**taken)
+        return (), taken
     if len(inputs) == 1:
-        return model(next(iter(inputs.values())))
+        return (next(iter(inputs.values())),), {}
     raise ValueError(f"the model takes {shown(sorted(names))}, and the batch holds {shown(list(inputs))}: rename one")
 
 

@@ -1,4 +1,4 @@
-"""``ignite-hooks train``, ``resume``, ``test`` and ``demo``: a run from the command line, and the code it ends with."""
+"""``ignite-hooks train``, ``resume``, ``test``, ``export`` and ``demo``: runs from the command line, and exit codes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
-from ignite_hooks.errors import CheckpointError, ConfigError, Problem
+from ignite_hooks.errors import CheckpointError, ConfigError, ExportError, Problem
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import is_masked, masked
 from ignite_hooks.terminal import coloured
-from ignite_hooks.text import below, one_line
+from ignite_hooks.text import below, one_line, table
 from ignite_hooks.writers.trackers.clearml_task import under_agent
 
 if TYPE_CHECKING:
     from ignite_hooks.trainer.base_trainer import BaseTrainer
+    from ignite_hooks.trainer.tested_run import FoundRun
 
 FAILED, WRONG, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 DEMO = Path(__file__).with_name("demo.yaml")
@@ -54,6 +55,19 @@ def test(
 ) -> int:
     """Test weights of a run that has ended, and add the figures to its result."""
     return exit_code_of(lambda: _test(run, checkpoint, weights, split, overrides))
+
+
+def export(
+    run: str,
+    *,
+    checkpoint: str | None,
+    weights: Literal["raw", "ema"] | None,
+    folder: str | None,
+    overrides: Sequence[str],
+    **wanted: Any,
+) -> int:
+    """Export weights of a run that has ended; ``wanted`` says in which formats, as `Wanted` has them."""
+    return exit_code_of(lambda: _export(run, checkpoint, weights, folder, overrides, **wanted))
 
 
 def demo(*, work_dir: str, overrides: Sequence[str], show: bool) -> int:
@@ -162,10 +176,48 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
 def _test(
     run: str, word: str | None, weights: Literal["raw", "ema"] | None, split: str, overrides: Sequence[str]
 ) -> None:
-    from ignite_hooks.config.overrides import with_overrides
-    from ignite_hooks.trainer.tested_run import config_of_test, find_run, record
+    from ignite_hooks.trainer.tested_run import find_run, record
 
     found = find_run(Path(run), word)
+    with _built_again(found, overrides) as trainer:
+        metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
+    numbers = {name: float(value) for name, value in metrics.items() if is_number(value)}
+    values = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items()) or "no metric that is a number"
+    _say(f"{split}: {values}\nof {found.checkpoint}: {'averages' if chosen.averaged else 'raw weights'}, {found.what}")
+    if is_main_process():
+        _say(record(found, split, numbers, averaged=chosen.averaged))
+
+
+def _export(
+    run: str,
+    word: str | None,
+    weights: Literal["raw", "ema"] | None,
+    folder: str | None,
+    overrides: Sequence[str],
+    **wanted: Any,
+) -> None:
+    from ignite_hooks.export.write import Wanted
+    from ignite_hooks.trainer.exported_run import export_run
+    from ignite_hooks.trainer.tested_run import find_run
+
+    found = find_run(Path(run), word)
+    to = None if folder is None else Path(folder).expanduser()
+    try:
+        with _built_again(found, overrides) as trainer:
+            exported = export_run(trainer, found, weights, to, Wanted(**wanted))
+    except ExportError as error:
+        raise ConfigError([Problem(str(found.checkpoint), str(error))]) from error
+    if exported is not None:
+        _say("\n".join([table(exported.rows()), *exported.lines(), f"of {found.checkpoint}, {found.what}"]))
+        _say(f"in {exported.folder}")
+
+
+@contextlib.contextmanager
+def _built_again(found: FoundRun, overrides: Sequence[str]) -> Iterator[BaseTrainer]:
+    """Build the trainer of a run without what observes a training; what is wrong is said with the file it is in."""
+    from ignite_hooks.config.overrides import with_overrides
+    from ignite_hooks.trainer.tested_run import config_of_test
+
     problems: list[Problem] = []
     content = with_overrides(load_config(found.config), overrides, problems)
     if problems:
@@ -174,17 +226,11 @@ def _test(
     _refuse_masks(content, str(found.config))
     with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as folder:
         try:
-            trainer = _make_trainer(content, work_dir=folder)
-            metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
+            yield _make_trainer(content, work_dir=folder)
         except ConfigError as error:
-            raise ConfigError(error.problems, str(found.config)) from None
+            raise ConfigError(error.problems, error.source or str(found.config)) from None
         except CheckpointError as error:
             raise ConfigError([Problem(str(found.checkpoint), str(error))]) from error
-    numbers = {name: float(value) for name, value in metrics.items() if is_number(value)}
-    values = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items()) or "no metric that is a number"
-    _say(f"{split}: {values}\nof {found.checkpoint}: {'averages' if chosen.averaged else 'raw weights'}, {found.what}")
-    if is_main_process():
-        _say(record(found, split, numbers, averaged=chosen.averaged))
 
 
 def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
