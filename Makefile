@@ -6,6 +6,7 @@ VENV := .venv
 BENCH := .venv-bench
 CLIENTS := .venv-clients
 JUPYTER := .venv-jupyter
+AGENT := .venv-agent
 DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
@@ -81,6 +82,10 @@ clients: $(CLIENTS)/.installed  ## software of others with our line and without 
 jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLab: run, stop, go on, reload, untrusted; needs Chromium; a minute
 	$(JUPYTER)/bin/python -m tests.jupyter
 
+.PHONY: agent
+agent: $(AGENT)/.installed  ## the real agent of ClearML: clones, repositories, queues, aborts, kills; against a stand-in server; half an hour
+	IGNITE_HOOKS_AGENT=$(AGENT) $(RUN) -m pytest -q -s tests/agent $(ARGS)
+
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
@@ -112,7 +117,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -155,6 +160,14 @@ $(JUPYTER)/.installed: $(INPUTS)
 	mkdir -p $(JUPYTER)/share/jupyter/lab/settings  # no news: they cover a corner of the pictures
 	echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
 		> $(JUPYTER)/share/jupyter/lab/settings/overrides.json
+	@touch $@
+
+# It runs tasks by its own Python, so what is in .venv has to be seen from there.
+$(AGENT)/.installed: tests/agent/requirements.txt $(VENV)/.installed-test
+	$(PYTHON) -m venv $(AGENT)
+	$(AGENT)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r tests/agent/requirements.txt
+	$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(AGENT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	@touch $@
 
 $(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt

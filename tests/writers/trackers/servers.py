@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 def _answer_500(connection: socket.socket, over: threading.Event) -> None:
@@ -78,10 +80,18 @@ def unreachable() -> str:
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+class Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that are killed while they talk."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Run a server, and yield its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = Quiet(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -1,0 +1,101 @@
+"""The real agent of ClearML against the stand-in for its server, in a home of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.writers.trackers.clearml_server import ClearMLServer
+
+ROOT = Path(__file__).parent.parent.parent
+VARIABLE = "IGNITE_HOOKS_AGENT"
+"""The variable with the environment in which the agent is installed; ``make agent`` sets it."""
+SETTINGS = """
+api {{ }}
+sdk {{ development {{ worker {{ report_period_sec: 1, ping_period_sec: 1, report_event_flush_threshold: 1 }} }} }}
+agent {{ venvs_dir: "{home}/venvs", vcs_cache {{ enabled: false }}, reload_config: false }}
+"""
+
+
+@dataclass
+class Agent:
+    """An agent, and processes by hand on the same machine."""
+
+    server: ClearMLServer
+    home: Path
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.settings = self.home / "clearml.conf"
+        self.settings.write_text(SETTINGS.format(home=self.home))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of this machine, without those of the tests and of another agent."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLEARML_", "TRAINS_"))}
+        hosts = {f"CLEARML_{which}_HOST": self.server.url for which in ("API", "WEB", "FILES")}
+        return {
+            **kept,
+            **hosts,
+            "HOME": str(self.home),
+            "CLEARML_API_ACCESS_KEY": "a",
+            "CLEARML_API_SECRET_KEY": "b",
+            "CLEARML_CONFIG_FILE": str(self.settings),
+            "CLEARML_CPU_ONLY": "1",
+            "CLEARML_AGENT_SKIP_PYTHON_ENV_INSTALL": "1",
+            "IGNITE_HOOKS_WORK_DIR": str(self.home / "runs"),
+            "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def by_hand(self, *command: Any, folder: Path, code: int = 0, **variables: str) -> str:
+        """Run a command of Python in a folder, and return what it said."""
+        return self._run([self._bin("python"), *command], folder, code, variables)
+
+    def execute(self, task: str, *more: str, code: int = 0, **variables: str) -> str:
+        """Run a task as the agent does, and return what was said."""
+        command = [self._bin("clearml-agent"), "execute", "--id", task, *more]
+        return self._run(command, self.home, code, variables)
+
+    @contextlib.contextmanager
+    def daemon(self, queue: str) -> Iterator[Path]:
+        """Let an agent take tasks from a queue for as long as the context lasts; yield the file with its log."""
+        log = self.home / "daemon.log"
+        command = [self._bin("clearml-agent"), "daemon", "--foreground", "--queue", queue, "--standalone-mode"]
+        variables = {**self.environment, "CLEARML_AGENT_QUEUE_POLL_FREQ_SEC": "1"}
+        with log.open("a") as file:
+            process = subprocess.Popen(
+                command, env=variables, cwd=self.home, stdout=file, stderr=file, start_new_session=True
+            )
+            try:
+                yield log
+            finally:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _bin(self, name: str) -> str:
+        return str(Path(os.environ[VARIABLE]).absolute() / "bin" / name)
+
+    def _run(self, command: list[Any], folder: Path, code: int, variables: dict[str, str]) -> str:
+        done = subprocess.run(
+            [str(word) for word in command],
+            env={**self.environment, **variables},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said[-6000:]
+        return said
