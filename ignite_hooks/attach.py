@@ -19,6 +19,7 @@ from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.arguments import argument_problems, misspelt_services, resume_problems
 from ignite_hooks.config.build import accept, build_all
 from ignite_hooks.config.build_writers import build_writers, with_metrics_file
+from ignite_hooks.config.connected.again import place_of_task
 from ignite_hooks.config.connected.connect import already_connected, connected_with_task
 from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import say_unread
@@ -42,7 +43,7 @@ from ignite_hooks.text import shown
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.many import ManyWriters
-from ignite_hooks.writers.trackers.clearml_task import failing_task
+from ignite_hooks.writers.trackers.clearml_task import failing_task, under_agent
 
 
 @failing_task()
@@ -119,7 +120,9 @@ def attach_hooks(
     problems += argument_problems(services, engines, trainer, loss)
     wanted: Any = work_dir  # a trainer of ours passes the new folder that it has chosen
     anew = wanted if isinstance(wanted, NewFolder) else NewFolder(settings.source)
-    named_folder = checked_folder(None if wanted is anew else wanted or None, problems) or settings.work_dir
+    named_folder: Any = checked_folder(None if wanted is anew else wanted or None, problems) or settings.work_dir
+    if connected.views is not None and under_agent():
+        named_folder, resume = place_of_task(named_folder, anew.stem, resume)
     place = RunFolder(
         named_folder or anew,
         resume,

@@ -20,6 +20,9 @@ def add_to(commands: Any) -> None:
     train.add_argument(
         "--dry-run", action="store_true", help="build everything, run two iterations and an evaluation, keep nothing"
     )
+    train.add_argument(
+        "--queue", metavar="NAME", help="make a task of ClearML and put it into this queue: an agent trains it"
+    )
     train.set_defaults(command=_train)
 
     resume = commands.add_parser("resume", help="continue the run of a work directory")
@@ -73,6 +76,7 @@ def _train(options: argparse.Namespace) -> int:
         overrides=options.overrides,
         work_dir=options.work_dir,
         dry_run=options.dry_run,
+        queue=options.queue,
     )
 
 

@@ -19,9 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks
 from ignite_hooks.checkpoint.delivered import ChosenWeights, problem_of_choice
 from ignite_hooks.config.build import build_all, build_hook
-from ignite_hooks.config.connected.connect import Connected, connected_whole
+from ignite_hooks.config.connected.connect import Connected, connected_whole, read_or_of_task
 from ignite_hooks.config.connected.yaml_text import as_yaml
-from ignite_hooks.config.files import load_config
 from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import as_mapping
 from ignite_hooks.config.overrides import with_overrides
@@ -82,7 +81,7 @@ class BaseTrainer:
         overrides: Sequence[str] = (),
     ) -> None:
         self._source = str(config) if isinstance(config, (str, Path)) else ""
-        content = load_config(self._source) if self._source else copy_tree(as_mapping(config), is_ours)
+        content = read_or_of_task(self._source) if self._source else copy_tree(as_mapping(config), is_ours)
         if not isinstance(content, dict):
             raise ConfigError([Problem("config", f"a path or a mapping is needed, not {shown(config)}")])
         problems: list[Problem] = []
@@ -175,7 +174,7 @@ class BaseTrainer:
             problems.append(Problem("evaluation.test", "the data set has no part 'test'"))
         if problems:
             masks = Masks(content)
-            found = [*problems, *_problems_of_hooks({**content, **sections.own_classes}, problems)]
+            found = [*problems, *problems_of_hooks({**content, **sections.own_classes}, problems)]
             raise ConfigError([Problem(place, masks.text(message)) for place, message in found], self._source)
         return sections, built
 
@@ -380,7 +379,7 @@ def _quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def _problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:
+def problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:
     """Return the problems of the hooks, as far as they can be found without a model and data."""
     problems: list[Problem] = []
     ours = {name: value for name, value in content.items() if name in OURS}

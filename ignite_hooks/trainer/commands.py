@@ -33,8 +33,20 @@ DEMO = Path(__file__).with_name("demo.yaml")
 REPORT = "report.html"
 
 
-def train(config: str, *, resume: str | None, overrides: Sequence[str], work_dir: str | None, dry_run: bool) -> int:
-    """Train what a configuration file describes."""
+def train(
+    config: str,
+    *,
+    resume: str | None,
+    overrides: Sequence[str],
+    work_dir: str | None,
+    dry_run: bool,
+    queue: str | None = None,
+) -> int:
+    """Train what a configuration file describes, here or where an agent of ClearML takes it from a queue."""
+    if queue is not None and not under_agent():
+        from ignite_hooks.trainer.queued import enqueue
+
+        return exit_code_of(lambda: _say(enqueue(config, overrides, queue)))
     if dry_run:
         return exit_code_of(lambda: _dry_run(config, overrides))
     return exit_code_of(lambda: _train(config, work_dir, resume, overrides))
@@ -236,6 +248,8 @@ def _built_again(found: FoundRun, overrides: Sequence[str]) -> Iterator[BaseTrai
 def _ask_for_secrets(path: str, overrides: Sequence[str]) -> None:
     from ignite_hooks.config.overrides import with_overrides
 
+    if under_agent():
+        return  # a task has masks, and its file may not be here
     # The trainer reports overrides that are wrong.
     _refuse_masks(with_overrides(load_config(path), overrides, []), path)
 

@@ -167,7 +167,8 @@ def restored(
     for name, (path, value) in parameters_of(content).items():
         variable = VARIABLE + re.sub(r"\W+", "_", name).upper()
         if _holds_mask(value):
-            if name in here and as_text(hidden_here[name].value) == as_text(value):
+            known = name in here and not _holds_mask(here[name].value)
+            if known and as_text(hidden_here[name].value) == as_text(value):
                 _set(result, path, here[name].value)
             elif variable in environment:
                 _set(result, path, environment[variable])

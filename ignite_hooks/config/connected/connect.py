@@ -61,9 +61,9 @@ def load_config(path: str | Path, *, connect: bool = False) -> dict[str, Any]:
         connect: Whether to return what the task says that an agent of ClearML runs, and to show all of the file in the
             task that the run makes otherwise. Call it before the model is built.
     """
-    content = files.load_config(path)
     if not connect:
-        return content
+        return files.load_config(path)
+    content = read_or_of_task(path)
     problems: list[Problem] = []
     with failing_task():
         connected = connected_with_task(content, problems, text=text_in(path), is_checked=is_ours)
@@ -71,6 +71,26 @@ def load_config(path: str | Path, *, connect: bool = False) -> dict[str, Any]:
             raise ConfigError(problems, str(path))
     _LOADED[os.path.abspath(path)] = connected
     return connected
+
+
+def read_or_of_task(path: str | Path) -> dict[str, Any]:
+    """Return what a file says; where an agent lacks the file, what its task says, without imports."""
+    if not under_agent() or Path(path).exists():
+        return files.load_config(path)
+
+    def read() -> Any:
+        if not is_main_process():
+            return None
+        name = "the task's configuration 'ignite_hooks'"
+        text = recorded_in(task_of_agent()).text
+        if text is None:
+            raise ConfigError([Problem(str(path), f"there is no such file, and the task has no {name}")])
+        return text
+
+    text = broadcast_object(fail_on_all_ranks(read))
+    content = read_text(text, "the task's configuration 'ignite_hooks'")
+    # Which code is loaded is not for a task to say.
+    return {key: value for key, value in content.items() if key not in ("imports", "_base_")}
 
 
 def already_connected(cfg: Any) -> Connected | None:

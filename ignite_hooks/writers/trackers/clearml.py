@@ -16,7 +16,9 @@ from typing import Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import plain
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.clearml_script import write_script
 from ignite_hooks.writers.trackers.clearml_task import (
+    NOTHING_BY_ITSELF,
     OURS,
     TRAINED,
     Views,
@@ -140,20 +142,22 @@ class ClearMLWriter(TrackerWriter):
             WE_WENT_OFFLINE[:] = [True] if offline else []
         # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
         Task._report_subprocess_enabled = False
+        wanted = None if offline else self.run_id
         task = Task.init(
             project_name=self.project or "ignite_hooks",
             task_name=self.task_name or self.work_dir.name,
             tags=self.tags or None,
-            reuse_last_task_id=False,
-            continue_last_task=self.run_id if self.run_id and not offline else False,
-            auto_connect_frameworks=False,
-            auto_connect_arg_parser=False,
-            auto_connect_streams=False,
-            auto_resource_monitoring=False,
+            reuse_last_task_id=wanted or False,
+            # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
+            continue_last_task=0 if wanted else False,
+            **NOTHING_BY_ITSELF,
         )
-        if task.id == self.run_id:
-            # ClearML would add the last iteration to every step that follows.
-            task.set_initial_iteration(0)
+        if wanted is not None and task.id != wanted:
+            logger.warning(
+                "the ClearML task %s cannot be continued, so the run goes on in another: %s", wanted, task.id
+            )
+        if wanted is None and not offline:
+            write_script(task)
         if not offline and not task.output_uri:
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True

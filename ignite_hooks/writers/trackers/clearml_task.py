@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ignite_hooks.errors import ConfigError
@@ -17,6 +18,15 @@ TRAINED = "ignite_hooks.trained"
 """The whole configuration, with defaults and with what is the script's, which is not read back."""
 OURS: set[str] = set()
 """The tasks that were opened here, and are closed at the end of the run."""
+NOTHING_BY_ITSELF = {
+    "auto_connect_frameworks": False,
+    "auto_connect_arg_parser": False,
+    "auto_connect_streams": False,
+    "auto_resource_monitoring": False,
+}
+"""Arguments of ``Task.init``: what hooks send is not recorded a second time."""
+WORK_DIR = "IGNITE_HOOKS_WORK_DIR"
+"""The variable with the folder in which an agent's runs have their work directories."""
 PATIENCE = 10.0
 """Seconds within which the server has to answer an agent's run."""
 
@@ -54,6 +64,22 @@ def under_agent(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(environment.get("CLEARML_TASK_ID") or environment.get("TRAINS_TASK_ID"))
 
 
+def folder_of_task(named: str | Path | None, stem: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the work directory of the task that an agent runs: a folder of its own below the one that is named.
+
+    Args:
+        named: The work directory that the configuration or the script names.
+        stem: What a run is called that names none.
+        environment: The variables. One may hold the folder for relative paths: the agent wipes its own.
+
+    Example:
+        >>> folder_of_task("digits", "run", {"CLEARML_TASK_ID": "3f", "IGNITE_HOOKS_WORK_DIR": "/data"}).as_posix()
+        '/data/digits/3f'
+    """
+    folder = Path(environment.get(WORK_DIR) or "", Path(named) if named else Path("work_dirs", stem))
+    return folder / (environment.get("CLEARML_TASK_ID") or environment["TRAINS_TASK_ID"])
+
+
 def task_of_agent() -> Any:
     """Return the task that an agent runs here.
 
@@ -74,14 +100,7 @@ def task_of_agent() -> Any:
         raise ConnectionError(f"{server} does not answer: the values of the task cannot be read, so nothing is trained")
     # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
     Task._report_subprocess_enabled = False
-    task = Task.init(
-        reuse_last_task_id=False,
-        continue_last_task=0,
-        auto_connect_frameworks=False,
-        auto_connect_arg_parser=False,
-        auto_connect_streams=False,
-        auto_resource_monitoring=False,
-    )
+    task = Task.init(reuse_last_task_id=False, continue_last_task=0, **NOTHING_BY_ITSELF)
     OURS.add(task.id)
     return task
 

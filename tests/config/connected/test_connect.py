@@ -265,11 +265,12 @@ def test_an_edited_clone_trains_what_its_page_says(server: ClearMLServer, file: 
     said = trained(file, tmp_path / "clone", "training.optimizer.lr=0.9", task=clone)
     assert "Training/optimizer/lr: 0.9 -> 0.05; Hooks/EMAHook/momentum: 0.9 -> 0.6" in said
 
+    clone_folder = tmp_path / "clone" / clone
     by_hand = [f"hooks.{i}" for i in range(3)]
     values = ["training.optimizer.lr=0.05", f"{by_hand[1]}.momentum=0.6", f"{by_hand[2]}.mode=disabled"]
     trained(file, tmp_path / "by hand", *values)
-    assert all(map(torch.equal, weights(tmp_path / "clone").values(), weights(tmp_path / "by hand").values()))
-    assert not all(map(torch.equal, weights(tmp_path / "clone").values(), weights(tmp_path / "first").values()))
+    assert all(map(torch.equal, weights(clone_folder).values(), weights(tmp_path / "by hand").values()))
+    assert not all(map(torch.equal, weights(clone_folder).values(), weights(tmp_path / "first").values()))
 
     configuration = server.tasks[clone]["configuration"]
     expected = read_text(CONFIG.replace("lr: 0.01", "lr: 0.05").replace("momentum: 0.9", "momentum: 0.6"), "")
@@ -278,7 +279,7 @@ def test_an_edited_clone_trains_what_its_page_says(server: ClearMLServer, file: 
     assert read_text(configuration["ignite_hooks.base"]["value"], "") == expected
     assert "# lr found by hand" in configuration["ignite_hooks"]["value"]
     assert server.tasks[clone]["hyperparams"]["Hooks"]["EMAHook/momentum"]["value"] == "0.6"
-    kept = parameters_of(load_config(tmp_path / "clone" / "config.yaml"))
+    kept = parameters_of(load_config(clone_folder / "config.yaml"))
     assert kept["Training/optimizer/lr"].value == 0.05
     assert kept["Hooks/EMAHook/momentum"].value == 0.6
     assert SECRET.encode() not in server.received
@@ -290,14 +291,13 @@ def test_a_wrong_value_fails_the_task_with_the_message_of_validate(
 ) -> None:
     content = read_text(CONFIG, "")
     views = views_of(Masks(content).tree(content), CONFIG)
-    task = {"id": "4" * 32, "name": "wrong", "project": "5" * 32, "status": "queued", "type": "training"}
+    task = server.tasks[server.add_task(name="wrong", project="5" * 32, status="queued")]
     objects = {"ignite_hooks": views.text, "ignite_hooks.base": views.base}
     task["configuration"] = {name: {"name": name, "value": value} for name, value in objects.items()}
     task["hyperparams"] = {}
     for name, value in {**views.parameters, "Hooks/EMAHook/momentum": "lots"}.items():
         section, _, key = name.partition("/")
         task["hyperparams"].setdefault(section, {})[key] = {"section": section, "name": key, "value": value}
-    server.tasks[task["id"]] = task
     said = trained(file, tmp_path / "run", task=task["id"], code=2)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(CONFIG.replace("momentum: 0.9", "momentum: lots"))
@@ -320,15 +320,7 @@ def test_an_aborted_task_is_saved_and_ends_as_stopped(
     file.write_text(text)
     id_ = "6" * 32
     if agent:
-        made = {
-            "id": id_,
-            "name": "its",
-            "project": "5" * 32,
-            "status": "in_progress",
-            "type": "training",
-            "output": {},
-        }
-        server.tasks[id_] = made
+        server.add_task(id=id_, name="its", project="5" * 32, status="in_progress")
 
     def abort() -> None:
         """Abort the task as soon as it has said that it wants to be asked."""
@@ -343,7 +335,7 @@ def test_an_aborted_task_is_saved_and_ends_as_stopped(
     )
     aborting.join()
     assert "the task is aborted in ClearML" in said
-    saved = torch.load(tmp_path / "run" / "last.pth", weights_only=True)
+    saved = torch.load(tmp_path / "run" / (id_ if agent else "") / "last.pth", weights_only=True)
     assert saved["meta"]["iter"] == 2
     [task] = server.tasks.values()
     assert task["status"] == ("in_progress" if agent else "stopped"), "an agent sets the state by how the process ends"
