@@ -32,7 +32,7 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.model.parts import is_several
 from ignite_hooks.model.wrapping import signature_of
-from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.logger import LOGGER_NAME, warnings_in_plain_text
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import discover
 from ignite_hooks.secrets import MASKING, Masks
@@ -47,6 +47,7 @@ from ignite_hooks.writers.trackers.clearml_task import failing_task, under_agent
 
 
 @failing_task()
+@warnings_in_plain_text()
 def attach_hooks(
     trainer: Engine,
     cfg: str | Path | Mapping[str, Any] | Sequence[Any] | None = None,

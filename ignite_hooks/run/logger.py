@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from ignite_hooks.secrets import MASKING
-from ignite_hooks.terminal import ColouredLines, takes_colour
+from ignite_hooks.terminal import ColouredLines, in_notebook, takes_colour
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -99,12 +99,12 @@ class SharedLogger:
         self._undo = contextlib.ExitStack()
 
     @contextlib.contextmanager
-    def heard(self, make_console: Callable[[], logging.Handler] | None = None) -> Iterator[None]:
+    def heard(self) -> Iterator[None]:
         """Add a console and a level, unless there are any; the last run that logs takes them away."""
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._set_up(logging.getLogger(LOGGER_NAME), make_console)
+                self._set_up(logging.getLogger(LOGGER_NAME))
         try:
             yield
         finally:
@@ -113,18 +113,48 @@ class SharedLogger:
                 if not self._users:
                     self._undo.close()
 
-    def _set_up(self, logger: logging.Logger, make_console: Callable[[], logging.Handler] | None) -> None:
+    def _set_up(self, logger: logging.Logger) -> None:
         if not is_heard(logger):
-            console = formatted(logging.StreamHandler()) if make_console is None else make_console()
-            logger.addHandler(console)
-            self._undo.callback(console.close)
-            self._undo.callback(logger.removeHandler, console)
+            self._undo.enter_context(_consoles(logger, formatted))
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
             self._undo.callback(logger.setLevel, logging.NOTSET)
 
 
 SHARED = SharedLogger()
+
+
+@contextlib.contextmanager
+def _consoles(
+    logger: logging.Logger, dress: Callable[[logging.Handler], object], level: int = logging.NOTSET
+) -> Iterator[None]:
+    """Show the lines of a logger on the screen; in a notebook, which paints stderr red, only errors go there."""
+    consoles: list[logging.Handler] = [logging.StreamHandler()]
+    if in_notebook():
+        consoles[0].setLevel(logging.ERROR)
+        consoles.append(logging.StreamHandler(sys.stdout))
+        consoles[1].addFilter(lambda record: record.levelno < logging.ERROR)
+        consoles[1].setLevel(level)
+    for console in consoles:
+        dress(console)
+        logger.addHandler(console)
+    try:
+        yield
+    finally:
+        for console in consoles:
+            logger.removeHandler(console)
+            console.close()
+
+
+@contextlib.contextmanager
+def warnings_in_plain_text() -> Iterator[None]:
+    """Show warnings in a notebook as plain text, where without any handler Python writes them to stderr, in red."""
+    logger = logging.getLogger(LOGGER_NAME)
+    if not in_notebook() or is_heard(logger):
+        yield
+        return
+    with _consoles(logger, lambda console: console.setFormatter(logging.Formatter()), logging.WARNING):
+        yield
 
 
 class OffScreen(logging.Filter):

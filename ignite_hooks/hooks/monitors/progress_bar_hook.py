@@ -124,7 +124,9 @@ class ProgressBarHook(BaseHook):
         spent = self.clock() - self._began
         left = spent / max(1, done - self._began_at) * (total - done)
         words = f"{10 * self._tenth:3d} %  {_epoch(runner)}  {_losses_and_rate(runner, optimizer)}".rstrip()
-        print(f"{words}  {_clock(spent)} spent, {_clock(left)} left", file=sys.stderr, flush=True)
+        # A notebook paints stderr red.
+        screen = sys.stdout if in_notebook() else sys.stderr
+        print(f"{words}  {_clock(spent)} spent, {_clock(left)} left", file=screen, flush=True)
 
     def _open_evaluation_bar(self, runner: Runner) -> None:
         if self._bar is not None and self._evaluation_bar is None:
