@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ignite.engine import State
+
 from ignite_hooks.engine.run_wrapper import RunWrapper, already_attached
 from ignite_hooks.errors import Problem
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.run.memory import forget_failures, forget_outputs
 from ignite_hooks.terminal import ipython_shell
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 _ATTACHED: weakref.WeakSet[Runner] = weakref.WeakSet()
+_ENGINE_OF: weakref.WeakKeyDictionary[State, weakref.ref[Engine]] = weakref.WeakKeyDictionary()
+"""The engines of the states that runs have returned."""
 _LOCK = threading.Lock()
 
 
@@ -62,6 +68,48 @@ def of_another_trainer(hook: object, name: str) -> Problem | None:
         "make a hook for each trainer, or call runner.detach() of that one first"
     )
     return Problem(name, message)
+
+
+def release_earlier_runs(trainer: Engine) -> None:
+    """Let go of what earlier runs have left in a shell, where a cell is run again: frames, trainers, shown objects.
+
+    Args:
+        trainer: The engine that is about to run.
+    """
+    shell = ipython_shell()
+    if shell is None:
+        return
+    with _LOCK:
+        _ENGINE_OF[trainer.state] = weakref.ref(trainer)
+        running = [runner.state.running for runner in _ATTACHED]
+    if any(running):
+        return  # a run inside another one, perhaps in each of its iterations
+    forget_failures()
+    if len(running) > 1:
+        # Engines and their handlers hold each other, and with them the model, until the collector comes by.
+        gc.collect()
+    if forget_outputs(shell, _is_gone):
+        gc.collect()
+
+
+def _is_gone(output: object) -> bool:
+    """Return whether the output of a cell belongs to a run whose trainer no longer exists, or was replaced."""
+    if isinstance(output, State):
+        engine = _ENGINE_OF.get(output)
+        return engine is not None and engine() is None
+    held = _hooks_in(output)
+    living = [runner.hooks.registered for runner in _ATTACHED if runner.has_trainer]
+    here = {id(hook) for hooks in living for hook in hooks.values()}
+    return bool(held) and not any(id(hook) in here for hook in held.values())
+
+
+def _hooks_in(output: object) -> dict[str, Any]:
+    """Return the hooks that a runner, its hooks or its plan hold; of any other object none."""
+    if not type(output).__module__.startswith(f"{LOGGER_NAME}."):
+        return {}
+    hooks = getattr(output, "hooks", output)
+    found = getattr(hooks, "registered", hooks)
+    return found if isinstance(found, dict) else {}
 
 
 class EarlierRunners:

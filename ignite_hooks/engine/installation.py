@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite.engine import Engine
+from ignite.engine import Engine, State
 
 from ignite_hooks.checkpoint.delivered import Averaging, ChosenWeights, weights_in_model
 from ignite_hooks.distributed.collectives import broadcast_object
-from ignite_hooks.engine.attachments import note_attached, note_detached
+from ignite_hooks.engine.attachments import note_attached, note_detached, release_earlier_runs
 from ignite_hooks.engine.continuing import has_been_done
 from ignite_hooks.engine.data_waits import DataWaits
 from ignite_hooks.engine.dispatch import Dispatcher
@@ -33,6 +33,7 @@ from ignite_hooks.plan.hook_events import HookEvents
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.run.memory import after_failure, forget_failures
 from ignite_hooks.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ class Installation:
                 with self.handling():
                     run.fail(error)
                     self.close(failed=True)
+                after_failure(error, *self._states(trainer))
                 raise
             interrupted = getattr(trainer, "_internal_run_generator", None) is not None
             if not interrupted:
@@ -221,6 +223,7 @@ class Installation:
 
     def _open(self, trainer: Engine) -> Lifecycle:
         runner = self.runner
+        release_earlier_runs(trainer)
         self.dispatcher.bind(runner)
         orders = Orders(runner, self.stopping, requeues=self.stopping.requeues)
         run = Lifecycle(trainer, runner, self.dispatcher, self.stopping, self.boxes, orders, self.refresh, self._now)
@@ -233,6 +236,9 @@ class Installation:
         if runner.claim is not None:
             runner.claim.ended = False
         return run
+
+    def _states(self, trainer: Engine) -> list[State]:
+        return [trainer.state, *(engine.state for engine in self.runner.evaluators.values())]
 
     @contextlib.contextmanager
     def _signals(self, data: object) -> Iterator[None]:
@@ -360,6 +366,7 @@ class Installation:
         for hook in self.runner.hooks.values():
             hand_runner(hook, None)
         note_detached(self.runner)
+        forget_failures()
         if self.runner.claim is not None:
             self.runner.claim.release()
 

@@ -16,7 +16,6 @@ from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import RunInterrupted
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.losses import is_number
-from ignite_hooks.measure.machine import is_out_of_memory
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.report.curves import CurveSet
@@ -24,7 +23,6 @@ from ignite_hooks.report.data import LoggedWarning, WarningCollector, best_score
 from ignite_hooks.report.panel import EpochTable, Panel, panel_html, panel_text
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.run.logger import OffScreen, loggers_of
-from ignite_hooks.run.memory import clear_frames
 from ignite_hooks.run.metrics import evaluated, numbers_of
 from ignite_hooks.run.progress import outcome_now
 from ignite_hooks.run.state import Phase
@@ -160,9 +158,6 @@ class NotebookHook(BaseHook):
         else:
             self._state = "stopped" if is_stop(exception) else "failed"
             self._reason = runner.masks.text(one_line(exception))
-        if self._show is not None and (is_out_of_memory(exception) or isinstance(exception, KeyboardInterrupt)):
-            # The shell keeps the traceback, whose frames would keep batches and activations.
-            clear_frames(exception)
 
     def cleanup(self, runner: Runner) -> None:
         if runner.state.phase is not Phase.CLOSING:
