@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -24,10 +25,14 @@ def outputs_of(cells: Sequence[str], folder: Path) -> list[list[Any]]:
 
 
 def kinds(outputs: Sequence[Any]) -> list[str]:
-    """Return the kind of each output: the name of a stream or an error, or the forms of what is shown."""
-    return [str(one.get("name") or one.get("ename") or "+".join(sorted(one["data"]))) for one in outputs]
+    """Return the kind of each output: the name of a stream or an error, or the forms of what is shown.
+
+    What is printed in several pieces comes once.
+    """
+    found = [str(one.get("name") or one.get("ename") or "+".join(sorted(one["data"]))) for one in outputs]
+    return [kind for kind, _ in itertools.groupby(found)]
 
 
-def printed(outputs: Sequence[Any]) -> str:
-    """Return what cells have printed."""
-    return "".join(one.text for one in outputs if one.output_type == "stream")
+def printed(outputs: Sequence[Any], stream: str = "stdout") -> str:
+    """Return what a cell has printed to a stream."""
+    return "".join(one.text for one in outputs if one.get("name") == stream)

@@ -15,7 +15,7 @@ PANEL = "text/html+text/plain"
 SETUP = """
     import gc, weakref
     from ignite.engine import Events
-    from ignite_hooks import BaseHook, attach_hooks
+    from ignite_hooks import BaseHook, attach_hooks, read_run
     from ignite_hooks.testing import tiny_run
 
     models, batches, fails_with = [], [], None
@@ -54,30 +54,53 @@ def test_running_a_cell_ten_times_holds_no_more_memory_than_once(tmp_path: Path)
     assert [kinds(one)[0] for one in outputs[4:-1]] == [PANEL] * 11
 
 
-def test_nothing_is_red_but_errors(tmp_path: Path) -> None:
+RESULTS = [
+    "runner.history",
+    "runner.history.to_pandas()",
+    "runner.best",
+    "runner.metrics",
+    "runner.hooks",
+    "runner.plan",
+    "runner.report()",
+    "runner.checkpoints",
+    "runner.plot()",
+    "runner.show_report()",
+    "read_run('run')",
+    "read_run('run').checkpoints",
+    "read_run('run').plot()",
+]
+HOOKS = '["LoggerHook", "EvalHook", "CheckpointHook", "ReportHook"]'
+
+
+def test_results_are_tables_and_pictures_and_nothing_is_red_but_errors(tmp_path: Path) -> None:
     cells = [
         SETUP,
-        """
+        f"""
         run = tiny_run()
-        nested = {"hooks": ["LoggerHook", "EvalHook", "CheckpointHook"], "mine": {"hooks": ["EMAHook"]}}
-        attach_hooks(run.trainer, nested, work_dir="run", **run.services);
+        nested = {{"hooks": {HOOKS}, "mine": {{"hooks": ["EMAHook"]}}}}
+        runner = attach_hooks(run.trainer, nested, work_dir="run", **run.services)
         """,
+        "run.trainer.run(run.data, max_epochs=2);",
+        *RESULTS,
         """
         class Fails(BaseHook):
             on_error = "warn"
             def after_epoch(self, runner):
                 runner.logger.error("an error")
                 raise ValueError("in a hook")
-        attach_hooks(run.trainer, ["LoggerHook", Fails()], work_dir="again", **run.services)
-        run.trainer.run(run.data, max_epochs=1);
+        runner = attach_hooks(run.trainer, ["LoggerHook", Fails()], work_dir="again", **run.services)
+        run.trainer.run(run.data, max_epochs=3);
         """,
     ]
-    _, attached, ran = outputs_of(cells, tmp_path)
+    _, attached, ran, *results, again = outputs_of(cells, tmp_path)
+    shown = {result: kinds(outputs) for result, outputs in zip(RESULTS, results, strict=True)}
+    wanted = {result: ["image/png+text/plain" if ".plot" in result else PANEL] for result in RESULTS}
+    assert shown == wanted
+
     assert kinds(attached) == ["stdout"]
     assert "mine.hooks is not read" in printed(attached)
-    assert printed(ran).startswith("replaced the hooks of an earlier attach_hooks(): LoggerHook, EvalHook")
-    told = {one.name: one.text for one in ran}
-    assert told["stderr"].splitlines()[0].endswith("ERROR    an error")
-    assert len(told["stderr"].splitlines()) == 1
-    assert "Epoch 1/1" in printed(ran)
-    assert "WARNING  Fails.after_epoch failed at epoch 1" in printed(ran)
+    assert kinds(ran) == ["stdout"]
+    assert "Epoch 2/2" in printed(ran)
+    assert printed(again).startswith("replaced the hooks of an earlier attach_hooks(): LoggerHook, EvalHook")
+    assert [line.partition("ERROR    ")[2] for line in printed(again, "stderr").splitlines()] == ["an error"]
+    assert "WARNING  Fails.after_epoch failed at epoch 3" in printed(again)

@@ -65,7 +65,7 @@ def _resume_from(runner: Runner, path: Path) -> None:
         changes.extend(changes_since(state, today, schedulers))
         refuse(changes, mode, path)
 
-    loaded = checkpoints.load(path, check)
+    loaded = checkpoints.load_file(path, check)
     apply(runner, changes, mode, path, loaded)
     runner.state.first_settings = loaded["meta"]["optimizer"] if changes and mode == "checkpoint" else today
     keeps = changes and mode == "checkpoint"

@@ -27,7 +27,7 @@ from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.wrapping import is_sharded, weights_not_finite
-from ignite_hooks.results.recorded_run import RecordedRun
+from ignite_hooks.results.checkpoint_table import CheckpointTable
 from ignite_hooks.run.progress import Progress, progress_of
 from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.plain import UnsavableError
@@ -410,11 +410,11 @@ class Checkpoints:
         """Resume from a checkpoint when the next run starts; True or ``"auto"`` takes the newest that is intact."""
         self._runner.state.resume_from = path
 
-    def load_named(self, wanted: str | Path) -> dict[str, Any]:
-        """Load a checkpoint that is named by its path, or by its bare name in a folder of this run."""
-        return self.load(find_checkpoint(self._runner, wanted))
+    def load(self, wanted: str | Path) -> dict[str, Any]:
+        """Load a checkpoint that is named by its path, or by its bare name in a folder of this run, and return it."""
+        return self.load_file(find_checkpoint(self._runner, wanted))
 
-    def load(self, path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    def load_file(self, path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it.
 
         Args:
@@ -439,8 +439,16 @@ class Checkpoints:
         """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
 
+    def table(self) -> CheckpointTable:
+        """Return what there is as data, which prints as a table."""
+        runner = self._runner
+        return CheckpointTable.of(runner.work_dir, runner.best)
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
     def _repr_html_(self) -> str:
-        return RecordedRun(self._runner.work_dir).checkpoints._repr_html_()
+        return self.table()._repr_html_()
 
     def close(self) -> None:
         """Release the optimizer and the folders; to be called when nothing is on its way any more."""

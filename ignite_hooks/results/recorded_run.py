@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ignite_hooks.errors import CheckpointError, ResultError
+from ignite_hooks.errors import ResultError
+from ignite_hooks.results.checkpoint_table import CheckpointTable
 from ignite_hooks.results.history import FILE_NAME as METRICS
 from ignite_hooks.results.history import History
 from ignite_hooks.results.outcome import State
@@ -19,8 +20,9 @@ from ignite_hooks.results.result import FILE_NAME as RESULT
 from ignite_hooks.results.result import Reached, RunResult, read_result
 from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import FILE_NAME as MANIFEST
-from ignite_hooks.store.manifest import Entry, Manifest
-from ignite_hooks.text import html_table, number, size, table
+from ignite_hooks.store.manifest import Entry
+from ignite_hooks.terminal import ipython_shell
+from ignite_hooks.text import html_table, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,13 +102,12 @@ class RecordedRun:
     @cached_property
     def checkpoints(self) -> CheckpointTable:
         """The checkpoints that the manifests in this folder and the folders in it list."""
-        entries = self.checkpoint_files.values()
-        return CheckpointTable(sorted(entries, key=lambda entry: (entry.iteration, entry.name)))
+        return CheckpointTable.of(self.path, self.best)
 
     @cached_property
     def checkpoint_files(self) -> Mapping[Path, Entry]:
         """The same by their paths."""
-        return dict(_entries(self.path))
+        return self.checkpoints.paths
 
     def plot(self, names: Sequence[str] | None = None) -> Figure:
         """Draw learning curves, by default of all numbers but those of the machine.
@@ -122,6 +123,7 @@ class RecordedRun:
             known = ", ".join(self.history.names()) or "no numbers"
             raise KeyError(f"{', '.join(missing)}: not in this run, which has {known}")
         shown = [name for name in chosen if names is not None or not name.startswith(MACHINE)]
+        _let_ipython_show_figures()
         return curves({name: self.history.values(name) for name in shown}, title=self.name)
 
     def show_report(self, height: int = 700) -> Any:
@@ -153,33 +155,12 @@ class RecordedRun:
         for problem in self.problems:
             yield "problem", problem
 
+    def _repr_html_(self) -> str:
+        return html_table([{"": name, " ": text} for name, text in self.rows()], wide=[" "])
+
     def __repr__(self) -> str:
         width = max(len(name) for name, _ in self.rows())
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
-
-
-class CheckpointTable(tuple[Entry, ...]):
-    """The checkpoints of a run, which print as a table."""
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return the columns of the table, a mapping for each checkpoint."""
-        return [
-            {
-                "file": entry.name,
-                "kind": entry.kind,
-                "epoch": str(entry.epoch),
-                "iteration": str(entry.iteration),
-                "size": size(entry.size),
-                "metrics": ", ".join(f"{name} {number(value)}" for name, value in entry.metrics.items()),
-            }
-            for entry in self
-        ]
-
-    def __repr__(self) -> str:
-        return table(self.rows()) if self else "no checkpoints"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.rows()) if self else "no checkpoints"
 
 
 MACHINE: Final = ("system/", "memory/", "gpu/", "time/")
@@ -213,13 +194,18 @@ def read_run(folder: str | Path) -> RecordedRun:
         return RecordedRun(path, None, (str(error),))
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, Entry]]:
-    for place in (folder, *sorted(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())):
-        try:
-            entries = Manifest.load(place).entries
-        except (CheckpointError, OSError):
-            continue  # resuming says what is wrong with a manifest
-        yield from ((place / entry.name, entry) for entry in entries)
+def _let_ipython_show_figures() -> None:
+    """Make IPython show figures as pictures, which it does by itself only after pyplot was imported."""
+    shell = ipython_shell()
+    if shell is None:
+        return
+    from IPython.core.pylabtools import select_figure_formats
+    from matplotlib.figure import Figure
+
+    formatters = shell.display_formatter.formatters
+    if not any(Figure in formatters[form].type_printers for form in ("image/png", "image/jpeg", "image/svg+xml")):
+        select: Any = select_figure_formats
+        select(shell, {"png"})
 
 
 def _is_held(path: Path) -> bool:

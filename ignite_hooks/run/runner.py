@@ -350,7 +350,7 @@ class Runner:
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Load weights, optimizer and progress from a file."""
-        self.checkpoints.load_named(path)
+        self.checkpoints.load(path)
 
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest intact one."""

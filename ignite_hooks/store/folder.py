@@ -47,7 +47,7 @@ from ignite_hooks.store.manifest import (
     Manifest,
     content_of,
 )
-from ignite_hooks.store.names import HASH, check_name, name_with_hash
+from ignite_hooks.store.names import HASH, SET_ASIDE, check_name, name_with_hash
 from ignite_hooks.store.place import Place
 from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
 from ignite_hooks.store.verify import mismatch, read_state, why_unusable
@@ -185,8 +185,8 @@ class FolderStore:
         if not self._log.manifest.entries:
             return None
         with self._wrap_errors(f"move earlier checkpoints out of {self.folder}"):
-            used = [path.name.removeprefix("earlier-") for path in self.folder.glob("earlier-*")]
-            target = self.folder / f"earlier-{max((int(n) for n in used if n.isdigit()), default=0) + 1}"
+            used = [path.name.removeprefix(SET_ASIDE) for path in self.folder.glob(f"{SET_ASIDE}*")]
+            target = self.folder / f"{SET_ASIDE}{max((int(n) for n in used if n.isdigit()), default=0) + 1}"
             self._log.move_to(target)
         return target
 

@@ -12,6 +12,8 @@ from ignite_hooks.errors import CheckpointError
 
 MANIFEST: Final = "manifest.json"
 HASH: Final = "{hash}"
+SET_ASIDE: Final = "earlier-"
+"""How the folders begin in which checkpoints of an earlier run in the same folder are kept."""
 HASH_DIGITS: Final = 8
 LONGEST: Final = 200
 """In bytes of UTF-8: file systems end at 255, and temporary files have longer names."""

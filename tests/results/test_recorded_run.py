@@ -12,7 +12,6 @@ import pytest
 
 from ignite_hooks import attach_hooks, read_run
 from ignite_hooks.results import recorded_run
-from ignite_hooks.results.recorded_run import CheckpointTable
 from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.testing import tiny_trainer
 
@@ -41,6 +40,7 @@ def test_a_finished_run_is_read_whole(folder: Path) -> None:
     assert run.result.digests["weights"].startswith("xxh3_128:")
     assert str(run).splitlines()[0].split() == ["run", "run:", "finished"]
     assert "last.pth" in repr(run.checkpoints)
+    assert "<td style='padding:2px 10px;text-align:left;vertical-align:top'>run: finished</td>" in run._repr_html_()
 
 
 def test_the_curves_of_a_run_are_drawn_by_name(folder: Path) -> None:
@@ -108,7 +108,3 @@ def test_a_folder_in_which_no_run_has_written_is_refused(tmp_path: Path) -> None
         read_run(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="no run has written here"):
         read_run(tmp_path)
-
-
-def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
-    assert repr(CheckpointTable()) == CheckpointTable()._repr_html_() == "no checkpoints"
