@@ -6,12 +6,11 @@ import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from ignite_hooks.drawing.small_curves import COLOURS, HEIGHT, WIDTH, small_curves, sparkline
 from ignite_hooks.report.curves import CurveSet, Series
 from ignite_hooks.report.data import BestScore, LoggedWarning
-from ignite_hooks.report.markup import Markup, joined, tag
+from ignite_hooks.report.markup import Markup, joined, link, tag
 from ignite_hooks.text import clock, counted, duration, number, out_of, percent
 from ignite_hooks.text import table as text_table
 from ignite_hooks.writers.interface import full_name
@@ -119,6 +118,8 @@ class Panel:
     warnings: Sequence[LoggedWarning] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     """Paths relative to the notebook, by what they are."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of the run's pages in trackers, by tracker."""
     folder: str = ""
 
 
@@ -268,8 +269,12 @@ def _warning(one: LoggedWarning) -> str:
 
 def _foot(panel: Panel) -> Markup:
     words: list[Any] = [f"best {one.metric} {number(one.score)} at epoch {one.epoch}" for one in panel.best[:3]]
-    # Relative, with a scheme in a name made harmless.
-    words += [tag("a", name, href=f"./{quote(path, errors='replace')}") for name, path in panel.links.items()]
+    words += [link(path, name) for name, path in panel.links.items()]
+    # An address of another scheme is shown, but leads nowhere.
+    words += [
+        tag("a", name, href=page) if page.startswith(("https://", "http://")) else f"{name}: {page}"
+        for name, page in panel.pages.items()
+    ]
     words += [panel.folder] if panel.folder else []
     words += [f"took {duration(panel.seconds)}"] if panel.state != "running" else []
     return tag("div", joined(words, " · "), style="margin:2px 6px;opacity:0.8") if words else Markup("")

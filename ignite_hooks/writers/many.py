@@ -29,11 +29,19 @@ class ManyWriters(Writer):
         named = zip(adapted, _names(adapted), strict=True)
         self._destinations = [Destination(writer, name, self.masks) for writer, name in named]
         self._close_at: float | None = None
+        self._pages: dict[str, str] = {}
 
     @property
     def writers(self) -> list[Writer]:
         """The writers, in order."""
         return [destination.writer for destination in self._destinations]
+
+    def pages(self) -> dict[str, str]:
+        """Return the addresses of the run's pages in trackers, as far as they are known, by tracker."""
+        for writer in self.writers:
+            if page := getattr(writer, "page", ""):
+                self._pages[str(getattr(writer, "kind", type(writer).__name__))] = str(page)
+        return dict(self._pages)
 
     def join(self, writer: Any, *, pictures: bool = True, pictures_every: int = 1) -> ManyWriters:
         """Add a writer that has its own hook, and return what writes to this one alone.
@@ -81,6 +89,7 @@ class ManyWriters(Writer):
     def _leave(self, leaving: Sequence[Destination]) -> None:
         for destination in leaving:
             destination.leave()
+            self.pages()
             if not destination.failures:
                 # Another list, as threads that draw may be going through this one.
                 self._destinations = [one for one in self._destinations if one is not destination]
@@ -139,6 +148,7 @@ class ManyWriters(Writer):
         self._pass_on("resumed", step)
 
     def began_anew(self) -> None:
+        self._pages = {}
         self._pass_on("began_anew")
 
     def flush(self) -> None:

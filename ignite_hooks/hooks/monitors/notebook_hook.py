@@ -86,6 +86,7 @@ class NotebookHook(BaseHook):
         self._findings: list[str] = []
         self._failures: list[str] = []
         self._told: Any = None
+        self._pages: dict[str, str] = {}
         self._unwritten = False
 
     @property
@@ -172,10 +173,10 @@ class NotebookHook(BaseHook):
         self._draw(runner)
 
     def after_writers_closed(self, runner: Runner) -> None:
-        """Add what went wrong while trackers were closed."""
+        """Add what went wrong while trackers were closed, and the pages of those that answered late."""
         if self._show is not None:
             lost = runner.writer.problem_lines()
-            if lost or self._collected() != self._told:
+            if lost or self._collected() != self._told or runner.writer.pages() != self._pages:
                 self._failures = [*self._failures, *lost]
                 self._draw(runner)
         self.switched_off()
@@ -240,7 +241,7 @@ class NotebookHook(BaseHook):
         speed = "" if rate is None else f"{_in_short(rate)} it/s"
         speed += f", {_in_short(samples)} samples/s" if speed and samples is not None else ""
         folder, links = self._places(runner.work_dir)
-        self._told = self._collected()
+        self._told, self._pages = self._collected(), runner.writer.pages()
         return Panel(
             name=mask(runner.work_dir.name),
             state=self._state,
@@ -261,6 +262,7 @@ class NotebookHook(BaseHook):
             failures=[mask(line) for line in self._failures],
             warnings=self._told,
             links={name: mask(path) for name, path in links.items()},
+            pages={name: mask(page) for name, page in self._pages.items()},
             folder=mask(folder),
         )
 

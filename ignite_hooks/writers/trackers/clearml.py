@@ -115,6 +115,7 @@ class ClearMLWriter(TrackerWriter):
 
     def connect(self) -> Tracker:
         tracker = self._connected()
+        self.page = tracker.page
         if self.on_abort is not None and not tracker.offline:
             tracker.watch(self.on_abort, self.abort_timeout)
         return tracker
@@ -207,6 +208,11 @@ class _ClearML(Tracker):
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
+
+    @property
+    def page(self) -> str:
+        """The address of the task's page; empty offline."""
+        return "" if self.offline else str(self._task.get_output_log_web_page())
 
     def watch(self, stop: Callable[[], None], timeout: float) -> None:
         """Stop the run when somebody aborts the task."""

@@ -126,6 +126,9 @@ class MLflowWriter(TrackerWriter):
             )
         elif not self._of_script:
             client.update_run(self.run_id, status="RUNNING")
+        if remote:
+            experiment = client.get_run(self.run_id).info.experiment_id
+            self.page = f"{self.settings()['tracking_uri'].rstrip('/')}/#/experiments/{experiment}/runs/{self.run_id}"
         return _MLflow(client, self.run_id, borrowed, ends=not self._of_script)
 
     def _experiment(self, client: Any, remote: bool) -> str:

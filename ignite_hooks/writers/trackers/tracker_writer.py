@@ -41,6 +41,8 @@ class TrackerWriter(Writer):
         self.work_dir = Path(work_dir or ".").absolute()
         self.run_id: str | None = None
         """The identifier of the run in the tracker, once it has one; a writer that is used again continues this run."""
+        self.page = ""
+        """The address of the page of the run, once it is known; empty offline."""
         self.began: float | None = None
         """The time of the first record of the run in the tracker."""
         self.ended: Ending = "finished"

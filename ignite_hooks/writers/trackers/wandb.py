@@ -84,6 +84,7 @@ class WandbWriter(TrackerWriter):
         if wandb.run is not None:
             if self.config:
                 wandb.run.config.update(self.config, allow_val_change=True)
+            self.page = wandb.run.url or ""
             return _Wandb(wandb.run, ends=False)
         self.work_dir.mkdir(parents=True, exist_ok=True)
         _follow_environment(wandb)
@@ -111,7 +112,7 @@ class WandbWriter(TrackerWriter):
             settings=settings,
             reinit="create_new",
         )
-        self.run_id = run.id
+        self.run_id, self.page = run.id, run.url or ""
         if self.log_code:
             run.log_code()
         return _Wandb(run, ends=True, unsent=Path(f"{run.settings.sync_file}{UNSENT}") if online else None)

@@ -16,7 +16,7 @@ from benchmarks.meter import Cost, cost_of
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.errors import RunInterrupted
 from ignite_hooks.hooks.monitors.notebook_hook import NotebookHook
-from ignite_hooks.testing import tiny_run
+from ignite_hooks.testing import MemoryWriter, tiny_run
 
 Shown = list[tuple[Mapping[str, str], str, bool]]
 
@@ -107,6 +107,23 @@ def test_warnings_of_the_run_are_in_the_panel_and_those_of_the_script_on_the_scr
         logging.getLogger("ignite_hooks").removeHandler(handler)
     assert "look at this" in last(shown, "text/html")
     assert screen.getvalue().splitlines() == ["mine", "after the run"]
+
+
+class Late(MemoryWriter):
+    """A tracker that knows its page only when everything has arrived."""
+
+    kind, page = "tracker", ""
+
+    def close(self) -> None:
+        self.page = "https://tracker/runs/1"
+
+
+def test_the_pages_of_trackers_are_links_also_if_known_late(tmp_path: Path) -> None:
+    hook, shown = panel()
+    run = tiny_run()
+    attach_hooks(run.trainer, {"hooks": [hook], "writers": [Late()]}, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert '<a href="https://tracker/runs/1">tracker</a>' in last(shown, "text/html")
 
 
 def test_a_failure_closes_the_panel(tmp_path: Path) -> None:

@@ -218,7 +218,10 @@ def test_everything_reaches_a_real_server_also_later(
     server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = server.url
-    train(tmp_path / "now", {**HOOK, "tracking_uri": url})
+    runner = train(tmp_path / "now", {**HOOK, "tracking_uri": url})
+    page = runner.writer.pages()["mlflow"]
+    assert page.startswith(f"{url}/#/experiments/")
+    assert page.endswith(f"/runs/{runs_at(url, str(HOOK['experiment']))[0].info.run_id}")
     assert_all_is_there(url, tmp_path / "now", tmp_path / "got")
     # What was not delivered during the run is delivered later, into a run of the same name.
     train(tmp_path / "later", {**HOOK, "tracking_uri": url, "experiment": "later", "mode": "offline"})

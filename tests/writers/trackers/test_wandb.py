@@ -22,10 +22,11 @@ def test_the_variable_of_wandb_decides_in_mode_auto(tmp_path: Path, monkeypatch:
         assert WandbWriter(work_dir=tmp_path, mode="online").mode == "online"
 
 
-def records(folder: Path) -> None:
+def records(folder: Path) -> WandbWriter:
     writer = WandbWriter(work_dir=folder, mode="auto", deadline=240.0)
     writer.write_scalars({"loss": 1.0}, 1)
     writer.close()
+    return writer
 
 
 @pytest.mark.slow
@@ -39,11 +40,13 @@ def test_a_later_run_uses_the_server_that_the_variables_name_by_then(
         for server, key in ((first, "0" * 40), (second, "1" * 40)):
             monkeypatch.setenv("WANDB_BASE_URL", server.url)
             monkeypatch.setenv("WANDB_API_KEY", key)
-            records(tmp_path / key[:1])
+            writer = records(tmp_path / key[:1])
+            assert writer.page.startswith(server.url)
+            assert str(writer.run_id) in writer.page
             assert [server.rows.keys() for server in (first, second)] == [{1}, {1} if server is second else set()]
         monkeypatch.delenv("WANDB_BASE_URL")
         monkeypatch.delenv("WANDB_API_KEY")
-        records(tmp_path / "2")
+        assert records(tmp_path / "2").page == ""
         assert "WandbWriter: no key is configured (wandb login), so it works offline" in caplog.text
 
 
