@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+from ignite_hooks.measure import processor_waits
 
 # Before any fixture and any fork: small tensors on a busy machine are slower with more.
 torch.set_num_threads(1)
@@ -53,6 +56,12 @@ def one_thread() -> Iterator[None]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip syncs under load too, in tests whose files need not survive the machine."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def enough_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no thread wait for a processor, in tests of what is found: on a busy machine nothing else would be."""
+    monkeypatch.setattr(processor_waits, "TASKS", tmp_path / "none")
 
 
 @pytest.fixture(autouse=True)

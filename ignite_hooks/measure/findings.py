@@ -17,6 +17,9 @@ MUCH_DATA = 0.2
 LEAST_DATA = 1e-3
 """The seconds of an iteration below which more workers save nothing: handing over a batch costs as much."""
 
+MUCH_WAITING = 0.25
+"""The share of the time without a processor from which on a measured time says little about the training."""
+
 MUCH_OF_HOOKS = 0.1
 MUCH_BACKWARD = 0.4
 TIMES_FORWARD = 4.0
@@ -50,7 +53,11 @@ _time = partial(duration, precise=True)
 
 
 def phase_findings(
-    seconds: Mapping[str, float], workers: int | None = None, iterations: int | None = None, ranks: int = 1
+    seconds: Mapping[str, float],
+    workers: int | None = None,
+    iterations: int | None = None,
+    ranks: int = 1,
+    waited: float = 0.0,
 ) -> list[str]:
     """Return what stands out in the phases of an iteration.
 
@@ -59,6 +66,7 @@ def phase_findings(
         workers: Number of processes that load the data, if known.
         iterations: Number of iterations these are the seconds of, if known.
         ranks: Number of processes that train together.
+        waited: The share of the time in which a thread of the training waited for a processor.
 
     Example:
         >>> phase_findings({"data": 4.3, "forward": 2.0, "backward": 3.7}, workers=0)
@@ -66,6 +74,8 @@ def phase_findings(
         >>> phase_findings({"data": 0.1, "forward": 2.0, "backward": 4.0})
         []
     """
+    if waited >= MUCH_WAITING:
+        return [_no_processor(waited)]
     share = phase_shares(seconds)
     found = []
     pays = iterations is None or seconds.get("data", 0.0) >= LEAST_DATA * iterations
@@ -93,14 +103,17 @@ def profile_findings(profile: Profile) -> list[str]:
     """Return what stands out in a profile: phases, operators, functions and waits for the device."""
     if not profile.iterations or profile.total <= 0:
         return []
+    waited = profile.waited / profile.total
+    if waited >= MUCH_WAITING:
+        return [_no_processor(waited), *_waits_for_device(profile)]
     found = phase_findings(profile.usual, profile.workers, profile.iterations, profile.ranks)
     causes = known_causes(profile)
     found += causes.values()
     for operator in sorted(profile.operators.values(), key=lambda o: -o.time):
         if operator.time / profile.total < MUCH_FOR_ONE:
             break
-        if operator.name in causes:
-            continue
+        if operator.name in causes or operator.name.endswith("Synchronize"):
+            continue  # a host that waits for its device is said below
         each = _time(operator.time / max(1, operator.calls))
         share = percent(operator.time / profile.total)
         found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")
@@ -115,11 +128,22 @@ def profile_findings(profile: Profile) -> list[str]:
         words = "larger batches, fused or foreach operators or torch.compile have fewer"
         per_iteration = f"{count // profile.iterations} operators per iteration"
         found.append(f"{per_iteration} take {_time(time / count)} each: {words}")
+    return found + _waits_for_device(profile)
+
+
+def _waits_for_device(profile: Profile) -> list[str]:
     waits = profile.operators.get("aten::_local_scalar_dense")
-    if waits and any(o.device for o in profile.operators.values()) and waits.calls > profile.iterations:
-        times = f"{waits.calls / profile.iterations:.0f} times per iteration"
-        found.append(f"the host waits for the device {times}: .item(), float() or print() of a tensor")
-    return found
+    if waits is None or waits.calls <= profile.iterations or not any(o.device for o in profile.operators.values()):
+        return []
+    times = f"{waits.calls / profile.iterations:.0f} times per iteration"
+    return [f"the host waits for the device {times}: .item(), float() or print() of a tensor"]
+
+
+def _no_processor(waited: float) -> str:
+    return (
+        f"the training had no processor {percent(waited)} of the time, so no phase is judged: other programs hold "
+        "it, or there are more threads than processors; set OMP_NUM_THREADS to fewer"
+    )
 
 
 def memory_findings(trends: Mapping[str, Trend]) -> list[str]:

@@ -198,6 +198,10 @@ class Phases:
             call_after_backward(self._on_backward_done)
 
     def _on_backward_done(self) -> None:
+        # Gradients of several processes are waited for in callbacks of the same kind, which may come after this one.
+        call_after_backward(self._on_gradients_ready)
+
+    def _on_gradients_ready(self) -> None:
         if self._in_step:
             self._move(self._rest)
 

@@ -46,6 +46,11 @@ class Cycles:
         """The length of one cycle."""
         return self.wait + self.warmup + self.active
 
+    @property
+    def skipped(self) -> int:
+        """The number of iterations or epochs before the first that is recorded."""
+        return self.wait + self.warmup
+
     def at(self, n: int) -> tuple[int, Stage]:
         """Return the cycle, counted from 0, and the stage of the n-th iteration or epoch, counted from 1."""
         cycle, place = divmod(n - 1, self.length)
@@ -96,13 +101,15 @@ class Circumstances:
 
     Args:
         fills: Whether torch fills every new tensor, as it does for deterministic algorithms.
-        foreach_off: Whether an optimizer updates each tensor alone.
+        foreach_off: Whether an optimizer updates each tensor alone, as it was told to.
+        fusable: Whether that optimizer can update all tensors at once.
         samples: Number of samples in a batch, if known.
         pinned: Whether the loader pins memory, if known.
     """
 
     fills: bool = False
     foreach_off: bool = False
+    fusable: bool = False
     samples: int | None = None
     pinned: bool | None = None
 
@@ -123,6 +130,8 @@ class Profile:
     workers: int | None = None
     circumstances: Circumstances = field(default_factory=Circumstances)
     ranks: int = 1
+    waited: float = 0.0
+    """Seconds of the recorded iterations in which a thread of the training waited for a processor."""
 
     def add(
         self,
@@ -131,8 +140,10 @@ class Profile:
         operators: Iterable[Operator],
         functions: Iterable[Operator] = (),
         each: Iterable[Mapping[str, float]] = (),
+        waited: float = 0.0,
     ) -> None:
-        """Add what one cycle has recorded."""
+        """Add what one cycle has recorded; `waited` is the share of its time."""
+        self.waited += waited * sum(seconds.values())
         self.each += [dict(one) for one in each]
         self.iterations += iterations
         for name, value in seconds.items():
@@ -167,12 +178,16 @@ def read_events(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator],
     """Return the operators among the events of torch's profiler, and the Python functions of the training thread."""
     events = list(events)
     training = {event.thread for event in events if str(event.name).startswith("ProfilerStep")}
+    # The work of a device is counted by the operator that has started it, and again by an event of its own.
+    started = {kernel.name for event in events for kernel in getattr(event, "kernels", ())}
     operators: dict[str, Operator] = {}
     functions: dict[str, Operator] = {}
     longest: dict[str, Any] = {}
     for event in events:
         name = str(event.name)
-        if name.startswith(("ProfilerStep", "autograd::engine::evaluate_function")):
+        if name.startswith(("ProfilerStep", "autograd::engine::evaluate_function", "[")):
+            continue  # in brackets: memory
+        if not is_on_host(event) and (event.is_user_annotation or name in started) and not name.startswith("Mem"):
             continue
         of_python = stacks and (name.startswith(("<built-in", "nn.Module: ")) or "): " in name)
         if of_python and training and event.thread not in training:
@@ -193,6 +208,11 @@ def read_events(events: Iterable[Any], *, stacks: bool) -> tuple[list[Operator],
     if stacks:
         functions = {name: replace(one, stack=callers(longest.get(name))) for name, one in functions.items()}
     return list(operators.values()), list(functions.values())
+
+
+def is_on_host(event: Any) -> bool:
+    """Return whether an event of torch's profiler is one of the host, and not of a GPU."""
+    return str(getattr(event, "device_type", "CPU")).rpartition(".")[2] == "CPU"
 
 
 def callers(event: Any) -> tuple[str, ...]:

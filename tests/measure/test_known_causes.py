@@ -22,8 +22,12 @@ def _as_before() -> Iterator[None]:
 
 
 FILL = Operator("aten::fill_", 910, 0.2)
-COPY = Operator("aten::copy_", 10, 0.01, device=0.1)
+COPY = Operator("Memcpy HtoD (Pageable -> Device)", 10, device=0.1)
+PINNED_COPY = Operator("Memcpy HtoD (Pinned -> Device)", 10, device=0.1)
+CASTS = Operator("aten::copy_", 900, 0.01, device=0.2)
 SHORT = Operator("aten::mul", 60_000, 0.6)
+ALONE = "the optimizer takes 20 % of the iteration with foreach=False, which updates each tensor alone: "
+ON_CPU = f"{ALONE}set fused=True"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +36,26 @@ SHORT = Operator("aten::mul", 60_000, 0.6)
         (Circumstances(fills=True), FILL, {}, "aten::fill_ takes 20 % of the iteration, 91 calls in each: determ"),
         (Circumstances(fills=True), Operator("aten::fill_", 910, 0.04), {}, None),
         (Circumstances(fills=False), FILL, {}, None),
-        (Circumstances(foreach_off=True), FILL, {"optimizer": 0.2}, "the optimizer takes 20 % of the iteration with"),
+        (Circumstances(foreach_off=True, fusable=True), FILL, {"optimizer": 0.2}, ON_CPU),
+        (
+            Circumstances(foreach_off=True, fusable=True),
+            CASTS,
+            {"optimizer": 0.2},
+            f"{ALONE}leave foreach out, or set f",
+        ),
+        (Circumstances(foreach_off=True), CASTS, {"optimizer": 0.2}, f"{ALONE}leave foreach out"),
+        (Circumstances(foreach_off=True), FILL, {"optimizer": 0.2}, None),
         (Circumstances(foreach_off=False), FILL, {"optimizer": 0.2}, None),
-        (Circumstances(pinned=False), COPY, {}, "aten::copy_ takes 10 % of the iteration: set pin_memory=True"),
+        (
+            Circumstances(pinned=False),
+            COPY,
+            {},
+            "copies from memory that is not pinned take 10 % of the iteration: set",
+        ),
+        (Circumstances(), COPY, {}, "copies from memory that is not pinned take 10 % of the iteration: set pin_memory"),
         (Circumstances(pinned=True), COPY, {}, None),
-        (Circumstances(pinned=False), Operator("aten::copy_", 10, 0.1), {}, None),
+        (Circumstances(pinned=False), PINNED_COPY, {}, None),
+        (Circumstances(pinned=False), CASTS, {}, None),
         (Circumstances(samples=1), SHORT, {}, "batches have 1 sample, so starting operators takes longer"),
         (Circumstances(samples=64), SHORT, {}, None),
     ],
@@ -67,6 +86,18 @@ def test_the_circumstances_are_those_of_torch_optimizer_and_loader() -> None:
     assert plain == Circumstances(fills=False, foreach_off=False, samples=4, pinned=False)
     torch.use_deterministic_algorithms(True)
     one_by_one = torch.optim.SGD(weights.parameters(), foreach=False)
-    assert circumstances_of(None, [one_by_one], None) == Circumstances(fills=True, foreach_off=True)
+    assert circumstances_of(None, [one_by_one], None) == Circumstances(fills=True, foreach_off=True, fusable=True)
+    no_fused = torch.optim.RMSprop(weights.parameters(), foreach=False)
+    assert not circumstances_of(None, [no_fused], None).fusable
     torch.utils.deterministic.fill_uninitialized_memory = False
     assert not circumstances_of(None, [], None).fills
+
+
+def test_phases_that_were_delayed_once_hide_no_cause() -> None:
+    """Another program had the processor during one of six iterations."""
+    usual = {"forward": 0.004, "backward": 0.004, "optimizer": 0.002}
+    each = [usual | {"forward": 0.5}, *[usual] * 5]
+    profile = Profile(circumstances=Circumstances(foreach_off=True, fusable=True, samples=1))
+    sums = {name: sum(one[name] for one in each) for name in usual}
+    profile.add(6, sums, [Operator("aten::add", 6000, 0.02)], each=each)
+    assert [text[:28] for text in profile_findings(profile)[:2]] == [ON_CPU[:28], "batches have 1 sample, so st"]

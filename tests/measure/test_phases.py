@@ -19,6 +19,7 @@ from ignite_hooks.measure.phases import (
     OTHER,
     DeviceTimes,
     Phases,
+    call_after_backward,
     first_with_gradient,
     phase_shares,
 )
@@ -371,3 +372,18 @@ def test_a_tensor_with_a_gradient_is_found_in_any_output() -> None:
     assert first_with_gradient({"a": plain, "b": ["text", (plain, wanted)]}) is wanted
     assert first_with_gradient(plain) is None
     assert first_with_gradient("text") is None
+
+
+def test_a_wait_for_gradients_of_other_ranks_is_backward() -> None:
+    """As DistributedDataParallel and FSDP do: a gradient queues what waits for the others at the end."""
+    hands = Hands()
+    model = nn.Linear(2, 1)
+    phases = Phases(hands)
+    phases.watch(model, None)
+    model.weight.register_hook(lambda _: call_after_backward(lambda: hands.turn(4.0)))
+    phases.step_begins()
+    model(torch.ones(3, 2)).mean().backward()
+    hands.turn(0.5)
+    phases.step_ends()
+    assert in_phases(phases) == {"backward": 4.0, "other": 0.5}
+    phases.stop_watching()

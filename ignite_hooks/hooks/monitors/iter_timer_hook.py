@@ -15,6 +15,7 @@ from ignite_hooks.measure.batches import batch_size
 from ignite_hooks.measure.findings import phase_findings
 from ignite_hooks.measure.pace import eta, iterations_left
 from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
+from ignite_hooks.measure.processor_waits import ProcessorWaits
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
@@ -58,6 +59,7 @@ class IterTimerHook(BaseHook):
         self._waited_before = 0.0
         self._largest = 0
         self._workers: int | None = None
+        self._processor: ProcessorWaits | None = None
         self._last = TimeSpan()
         self._written: dict[str, float] = {}
 
@@ -70,6 +72,7 @@ class IterTimerHook(BaseHook):
 
     def before_train(self, runner: Runner) -> None:
         self._workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
+        self._processor = ProcessorWaits()
         if self.phases:
             self._times.watch(runner.model, runner.optimizer, runner.get_service("criterion"))
 
@@ -116,6 +119,8 @@ class IterTimerHook(BaseHook):
 
     def cleanup(self) -> None:
         self._times.stop_watching()
+        if self._processor is not None:
+            self._processor.stop()
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of the run in each phase that can be measured."""
@@ -124,7 +129,8 @@ class IterTimerHook(BaseHook):
 
     def findings(self) -> list[str]:
         """Return what stands out in the phases of the iterations."""
-        return phase_findings(self.seconds(), self._workers, self._iterations, world_size())
+        waited = self._processor.share() if self._processor is not None else 0.0
+        return phase_findings(self.seconds(), self._workers, self._iterations, world_size(), waited)
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""

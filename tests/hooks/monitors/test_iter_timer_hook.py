@@ -13,6 +13,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, ConfigError, Runner, attach_hooks, scheduled
 from ignite_hooks.distributed.collectives import rank
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook, batch_size
+from ignite_hooks.measure import processor_waits
 from ignite_hooks.measure.pace import eta
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
@@ -289,10 +290,20 @@ def test_phases_false_leaves_model_and_optimizer_alone(tmp_path: Path) -> None:
     assert list(timer.seconds()) == ["data", "hooks", "other"]
 
 
+@pytest.mark.usefixtures("enough_processors")
 def test_a_slow_loader_is_named_in_the_report(tmp_path: Path) -> None:
     run = timed(tmp_path, interval=2)
     run.run(4)
     assert "data loading takes 20 % of the iteration" in run.timer.findings()[0]
+
+
+def test_without_a_processor_no_phase_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the time or more no processor was free, as far as the system counts."""
+    monkeypatch.setattr(processor_waits.ProcessorWaits, "share", lambda self: 0.25)
+    run = timed(tmp_path, interval=2)
+    run.run(4)
+    [found] = run.timer.findings()
+    assert found.startswith("the training had no processor 25 % of the time, so no phase is judged: other programs")
 
 
 def test_after_a_resume_the_eta_uses_this_process_alone(tmp_path: Path) -> None:
