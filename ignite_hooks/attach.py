@@ -18,7 +18,7 @@ from ignite.engine import Engine
 from ignite_hooks.checkpoint.save import Checkpoints
 from ignite_hooks.config.arguments import argument_problems, misspelt_services, resume_problems
 from ignite_hooks.config.build import accept, build_all
-from ignite_hooks.config.build_writers import build_writers, with_metrics_file
+from ignite_hooks.config.build_writers import build_writers, classes_of_writers, with_metrics_file
 from ignite_hooks.config.connected.again import place_of_task
 from ignite_hooks.config.connected.connect import already_connected, connected_with_task
 from ignite_hooks.config.keys import OURS, is_ours
@@ -133,7 +133,11 @@ def attach_hooks(
     earlier = EarlierRunners(trainer, engines, replace)
     given = frozenset(n for n, thing in services.items() if thing is not None)
     situation = Situation(
-        frozenset(engines), given, several=frozenset(filter(lambda n: is_several(services[n]), given))
+        frozenset(engines),
+        given,
+        several=frozenset(filter(lambda n: is_several(services[n]), given)),
+        writers=classes_of_writers(settings),
+        alone=connected.alone,
     )
     problems += resume_problems(resume, place.path, is_named=place.is_named) if is_main_process() else []
     masks = Masks(settings.everything, services.get("config"))

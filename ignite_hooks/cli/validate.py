@@ -60,7 +60,7 @@ def review_file(path: str, *, load: bool = False) -> Review:
         load: Whether handlers of Ignite are made, which loads torch; else they are checked from their source.
     """
     from ignite_hooks.config.build import build_all
-    from ignite_hooks.config.build_writers import validate_writer
+    from ignite_hooks.config.build_writers import classes_of_writers, validate_writer
     from ignite_hooks.config.handler_source import check_handler
     from ignite_hooks.config.ignite_handlers import PREFIX
     from ignite_hooks.config.outer_form import unread, why_unread
@@ -93,7 +93,8 @@ def review_file(path: str, *, load: bool = False) -> Review:
             found += wrong
             sections += notes
         entries = [entry for entry in entries if entry not in handlers]
-    hooks, wrong = build_all(entries, {}, Situation(complete=False))
+    alone = trains and belongs_to_trainer(settings.everything)
+    hooks, wrong = build_all(entries, {}, Situation(complete=False, writers=classes_of_writers(settings), alone=alone))
     found += wrong
     for entry in settings.writers:
         validate_writer(entry, found)

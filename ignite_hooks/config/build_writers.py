@@ -39,6 +39,17 @@ def build_writers(
     return writers
 
 
+def classes_of_writers(settings: Settings) -> frozenset[Any]:
+    """Return the classes of the writers of a configuration; `object` stands for one with an unknown name."""
+    found = set()
+    for entry in settings.writers:
+        wanted = entry.wanted.get("type") if isinstance(entry.wanted, Mapping) else entry.wanted
+        if isinstance(wanted, str):
+            wanted = WRITERS.get(wanted) if wanted in WRITERS else object
+        found.add(wanted if isinstance(wanted, type) else type(wanted))
+    return frozenset(found)
+
+
 def with_metrics_file(writers: list[Writer], folder: Path) -> list[Writer]:
     """Return the writers, preceded by the one that writes ``metrics.jsonl`` in every run."""
     record = JsonlWriter(folder / "metrics.jsonl")

@@ -254,11 +254,14 @@ class Dispatcher:
             # A function of the script that finds the loss is not the hook's, whoever asks for the loss first.
             raise error
         slot, state, logger = call.slot, self.runner.trainer_state, self.runner.logger
+        on_error = on_error_of(slot.owner, slot.on_error)
+        if isinstance(error, ConfigError) and slot.point.name == "before_run" and on_error != "raise" and not quietly:
+            # What was asked for and cannot be is no failure of a hook that observes: nothing has begun.
+            raise error
         failed = HookError(slot.hook, slot.method, int(state.epoch), int(state.iteration), error)
         record = self.report.failures.setdefault(slot.hook, Failures())
         record.in_a_row = record.in_a_row + 1 if call.tally.calls == record.last_call + 1 else 1
         record.count, record.last, record.last_call = record.count + 1, masked(str(failed)), call.tally.calls
-        on_error = on_error_of(slot.owner, slot.on_error)
         if on_error == "raise" and not quietly:
             raise failed from error
         trace = "\n" + "".join(traceback.format_exception(error)).rstrip() if record.count == 1 else ""

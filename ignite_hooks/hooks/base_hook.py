@@ -50,11 +50,36 @@ class Situation:
     """False if only a file is known, so that a script may still supply what is missing."""
     several: frozenset[str] = frozenset()
     """The services that are a list or a mapping of objects."""
+    writers: frozenset[Any] = frozenset()
+    """The classes of the writers that a configuration asks for."""
+    alone: bool = False
+    """Whether the configuration alone decides: no script can add anything to the run."""
 
     @property
     def evaluates(self) -> bool:
         """Whether anything publishes evaluation metrics."""
         return bool(self.evaluators) or any(getattr(hook, "evaluates", None) for hook in self.hooks.values())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all hooks and writers are ours, so that it is certain what they do."""
+        built = all(isinstance(hook, BaseHook) for hook in self.hooks.values())
+        package = __name__.partition(".")[0]
+        return built and all(kind.__module__.partition(".")[0] == package for kind in self._kinds())
+
+    @property
+    def has_tensorboard(self) -> bool:
+        """Whether a hook or a writer is for TensorBoard, judged by its name."""
+        return any("tensorboard" in kind.__name__.lower() for kind in self._kinds())
+
+    @property
+    def draws(self) -> bool:
+        """Whether a hook gives pictures to the writers."""
+        return any(getattr(hook, "draws", False) for hook in self.hooks.values())
+
+    def _kinds(self) -> Iterator[Any]:
+        yield from map(type, self.hooks.values())
+        yield from self.writers
 
 
 if TYPE_CHECKING:
@@ -119,6 +144,9 @@ class BaseHook(_CommonSettings):
     """Where several models cannot be used: the remedy, in words."""
     saves_checkpoints: ClassVar[bool] = False
     """Whether its ``out_dir`` is the service ``checkpoints_dir``."""
+
+    draws: ClassVar[bool] = False
+    """Whether it gives pictures to the writers of a run."""
 
     begins_with_run: ClassVar[bool] = False
     """Whether the hook has no effect unless it is there from the beginning of a run, so that it cannot come later."""

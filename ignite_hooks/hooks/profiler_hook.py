@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import gc
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process, world_size
 from ignite_hooks.drawing.profile import draw_profile, png
-from ignite_hooks.errors import SettingError
-from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.errors import ConfigError, Problem, SettingError
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
 from ignite_hooks.measure.findings import profile_findings
 from ignite_hooks.measure.known_causes import circumstances_of
 from ignite_hooks.measure.machine import trim_memory
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
+from ignite_hooks.measure.processor_waits import ProcessorWaits
 from ignite_hooks.measure.profile import Cycles, Profile, as_markdown, read_events, sections
 from ignite_hooks.model.parts import each
 from ignite_hooks.plan.methods import at
@@ -97,6 +98,7 @@ class ProfilerHook(BaseHook):
     # Around all others, so that they are profiled too.
     priority: PriorityLike = Priority.HIGHEST
     on_error: OnError = "warn"
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = dict(self.schedule or {})
@@ -125,7 +127,7 @@ class ProfilerHook(BaseHook):
         self._remaining = self.profile_iters
         self._next = NEVER
         self._profile = Profile()
-        self._phases = Phases()
+        self._phases, self._processor = Phases(), ProcessorWaits()
         self._before: list[float] = []
         self._after: list[list[float]] = []
         """Seconds by phase after each iteration of a cycle."""
@@ -148,19 +150,30 @@ class ProfilerHook(BaseHook):
         cycles, unit = self._cycles, "epochs" if self.by_epoch else "iters"
         return f"{cycles.active} {unit} after {cycles.wait + cycles.warmup}, {cycles.repeat} x"
 
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        if self._wants_tensorboard and situation.is_known and not situation.has_tensorboard:
+            yield "export_tensorboard", "no writer of this run is for TensorBoard: add a TensorBoardHook"
+
+    @property
+    def _wants_tensorboard(self) -> bool:
+        return "export_tensorboard" in self.given and self.export_tensorboard
+
     # -- a run ------------------------------------------------------------------------------------------------
 
-    def before_run(self) -> None:
+    def before_run(self, runner: Runner) -> None:
         self._reset()
+        length, skipped = runner.max_epochs if self.by_epoch else runner.max_iters, self._cycles.skipped
+        if self.schedule is not None and length is not None and skipped >= length:
+            message = f"nothing would be profiled: {self._skipped}, and the run has {length}: wait less"
+            raise ConfigError([Problem(f"{self.name or type(self).__name__}.schedule", message)])
 
     def before_train(self, runner: Runner) -> None:
         self._began_at = runner.global_step
         self._profile.workers = getattr(runner.trainer.state.dataloader, "num_workers", None)
         if not self.by_epoch and is_main_process():
             self._next = self._cycles.next_begin(0) or NEVER
-        asked = "export_tensorboard" in self.given and self.export_tensorboard
         if (
-            asked
+            self._wants_tensorboard
             and is_main_process()
             and not any("tensorboard" in type(one).__name__.lower() for one in runner.writer.writers)
         ):
@@ -270,7 +283,7 @@ class ProfilerHook(BaseHook):
             with_flops=self.with_flops,
         )
         self._torch.start()
-        self._phases = Phases()
+        self._phases, self._processor = Phases(), ProcessorWaits()
         self._phases.watch(runner.model, runner.optimizer, runner.get_service("criterion"))
         self._before = self._phases.seconds()
 
@@ -281,6 +294,7 @@ class ProfilerHook(BaseHook):
         self._next = NEVER if is_over else self._cycles.next_begin(self._iteration) or NEVER
         known, now = self._phases.known, self._phases.seconds()
         self._phases.stop_watching()
+        self._processor.stop()
         if not self._recording:
             # Torch complains if it is stopped during its warm-up.
             self._recording = True
@@ -306,7 +320,9 @@ class ProfilerHook(BaseHook):
             path.parent.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(path))
             self._profile.traces.append(path.name)
-        self._profile.add(self._recorded_iterations, seconds, operators, functions, by_iteration)
+        self._profile.add(
+            self._recorded_iterations, seconds, operators, functions, by_iteration, self._processor.share()
+        )
         if self.on_trace_ready is not None:
             self.on_trace_ready(profiler)
 
@@ -346,13 +362,15 @@ class ProfilerHook(BaseHook):
         if self._is_reported or self._began_at is None or self._remaining == 0 or not is_main_process():
             return
         self._is_reported = True
-        cycles, unit = self._cycles, "epochs" if self.by_epoch else "iterations"
         runner.logger.warning(
-            "nothing was profiled: %d %s are waited and warmed up, and the run ended after %d: set schedule to less",
-            cycles.wait + cycles.warmup,
-            unit,
+            "nothing was profiled: %s, and the run ended after %d: wait less",
+            self._skipped,
             self._epoch if self.by_epoch else runner.global_step - self._began_at,
         )
+
+    @property
+    def _skipped(self) -> str:
+        return f"{self._cycles.skipped} {'epochs' if self.by_epoch else 'iterations'} are waited and warmed up"
 
     def _draw(self) -> Any:
         each = 1e3 / self._profile.iterations

@@ -51,6 +51,7 @@ class _Pictures(BaseHook):
     extract: Callable[..., Mapping[str, Any]] | None = None
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._thread: DrawingThread | None = None

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import ignite.distributed as idist
 import torch
@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ignite_hooks.attach import attach_hooks
 from ignite_hooks.checkpoint.delivered import ChosenWeights, problem_of_choice
 from ignite_hooks.config.build import build_all, build_hook
+from ignite_hooks.config.build_writers import classes_of_writers
 from ignite_hooks.config.connected.connect import Connected, connected_whole, read_or_of_task
 from ignite_hooks.config.connected.yaml_text import as_yaml
 from ignite_hooks.config.keys import OURS, is_ours
@@ -70,6 +71,9 @@ class BaseTrainer:
         >>> sorted(trainer.train())
         ['accuracy', 'loss', 'test_accuracy', 'test_loss', 'val_accuracy', 'val_loss']
     """
+
+    is_alone: ClassVar[bool] = False
+    """Whether no script holds this trainer, which could add to the run what its configuration lacks."""
 
     @failing_task()
     def __init__(
@@ -174,7 +178,7 @@ class BaseTrainer:
             problems.append(Problem("evaluation.test", "the data set has no part 'test'"))
         if problems:
             masks = Masks(content)
-            found = [*problems, *problems_of_hooks({**content, **sections.own_classes}, problems)]
+            found = [*problems, *problems_of_hooks({**content, **sections.own_classes}, problems, self.is_alone)]
             raise ConfigError([Problem(place, masks.text(message)) for place, message in found], self._source)
         return sections, built
 
@@ -272,7 +276,7 @@ class BaseTrainer:
         try:
             return attach_hooks(
                 self.trainer,
-                Connected(ours, self._views),
+                Connected(ours, self._views, alone=self.is_alone),
                 evaluators=self.evaluators,
                 work_dir=work_dir,
                 resume=resume,
@@ -368,6 +372,12 @@ class BaseTrainer:
             torch.backends.cudnn.benchmark = benchmark
 
 
+class CommandTrainer(BaseTrainer):
+    """A trainer that only a command holds."""
+
+    is_alone = True
+
+
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """Silence the lines in which Ignite logs what it was given, for as long as the context lasts."""
@@ -379,12 +389,13 @@ def _quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def problems_of_hooks(content: Mapping[str, Any], known: list[Problem]) -> list[Problem]:
+def problems_of_hooks(content: Mapping[str, Any], known: list[Problem], alone: bool) -> list[Problem]:
     """Return the problems of the hooks, as far as they can be found without a model and data."""
     problems: list[Problem] = []
     ours = {name: value for name, value in content.items() if name in OURS}
     settings = read_config(ours, defaults=default_set(evaluates=True), problems=problems)
-    problems += build_all(settings.entries, {}, Situation(complete=False))[1]
+    situation = Situation(complete=False, writers=classes_of_writers(settings), alone=alone)
+    problems += build_all(settings.entries, {}, situation)[1]
     return [problem for problem in problems if problem not in known]
 
 

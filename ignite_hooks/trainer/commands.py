@@ -155,9 +155,9 @@ def _process_group() -> Iterator[None]:
 
 
 def _make_trainer(config: Any, **given: Any) -> BaseTrainer:
-    from ignite_hooks.trainer.base_trainer import BaseTrainer
+    from ignite_hooks.trainer.base_trainer import CommandTrainer
 
-    trainer = BaseTrainer(config, **given)
+    trainer = CommandTrainer(config, **given)
     for note in trainer.sections.notes:
         trainer.runner.logger.warning("%s", note)
     return trainer

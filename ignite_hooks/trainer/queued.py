@@ -29,7 +29,7 @@ def enqueue(config: str, overrides: Sequence[str], queue: str) -> str:
     problems: list[Problem] = []
     content = with_overrides(load_config(config), overrides, problems)
     sections = read_sections(content, problems)
-    problems += problems_of_hooks({**content, **sections.own_classes}, problems)
+    problems += problems_of_hooks({**content, **sections.own_classes}, problems, alone=True)
     connected = connected_with_task(content, problems, text=text_in(config), is_checked=is_read)
     if connected.views is None:
         needed = "--queue needs a ClearMLHook that is connected: add {type: ClearMLHook, project: NAME}"

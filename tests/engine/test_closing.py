@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks import BaseHook, BaseTrainer, ConfigError, attach_hooks
 from ignite_hooks.engine.closing import WRITERS_CLOSED
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.testing import tiny_run
+from ignite_hooks.trainer.base_trainer import CommandTrainer
 from ignite_hooks.writers.memory import MemoryWriter
 
 
@@ -123,3 +126,30 @@ def test_pictures_that_nothing_draws_are_told_at_the_end(tmp_path: Path, caplog:
     told = [line for line in caplog.messages if "log_images" in line]
     assert len(told) == 1
     assert told[0].startswith("TensorBoardHook: log_images: nothing has drawn a picture")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "writers", "is_wrong"),
+    [
+        ([], [], True),
+        (["HistoryPlotHook"], [], False),
+        ([{"type": "FeatureMapHook", "layers": ["0"]}], [], False),
+        ([Warns(name="of another")], [], False),
+        ([], [Broken()], False),
+    ],
+)
+def test_pictures_that_nothing_can_draw_are_an_error_of_a_configuration_alone(
+    hooks: list[Any], writers: list[Any], is_wrong: bool, tmp_path: Path
+) -> None:
+    """A script could draw them itself, and so could its hooks and writers."""
+    config = {
+        "model": {"type": "cnn"},
+        "dataset": {"type": "digits"},
+        "hooks": [{"type": "TensorBoardHook", "log_images": True}, *hooks],
+        "writers": writers,
+    }
+    wrong = "hooks[0].log_images: no hook of this configuration draws a picture: add a VisualizationHook"
+    with pytest.raises(ConfigError, match=re.escape(wrong)) if is_wrong else contextlib.nullcontext():
+        CommandTrainer(config, work_dir=tmp_path / "a")
+    if is_wrong:
+        BaseTrainer(config, work_dir=tmp_path / "b")

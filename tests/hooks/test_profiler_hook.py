@@ -4,6 +4,7 @@ import contextlib
 import gc
 import gzip
 import json
+import re
 import threading
 import time
 import weakref
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -87,8 +88,8 @@ CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
     "no more than asked": ({"schedule": {"warmup": 1, "active": 5}, "profile_iters": 3}, [3]),
     "no more than asked in all": ({"schedule": {"active": 3, "repeat": 2}, "profile_iters": 4}, [3, 1]),
     "the end of the run closes a cycle": ({"schedule": {"wait": 9, "warmup": 1, "active": 50}}, [2]),
-    "the end of the run while it warms up": ({"schedule": {"wait": 9, "warmup": 5, "active": 5}}, []),
-    "a run that ends before": ({"schedule": {"wait": 50, "active": 5}}, []),
+    "a run that is stopped while it warms up": ({"schedule": {"wait": 9, "warmup": 5, "active": 5}}, []),
+    "a run that is stopped before": ({"schedule": {"wait": 20, "active": 5}}, []),
     "no trace asked for": ({"schedule": {"active": 2}, "export_chrome_trace": False}, []),
 }
 
@@ -97,7 +98,12 @@ CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
 def test_number_and_length_of_traces_follow_the_schedule(
     tmp_path: Path, settings: dict[str, Any], lengths: list[int]
 ) -> None:
-    found = looked(tmp_path, **settings)
+    class Stops(BaseHook):
+        def after_train_iter(self, runner: Runner) -> None:
+            if runner.global_step == 12:
+                runner.stop("in the middle")
+
+    found = looked(tmp_path, Stops(), batches=36, **settings)
     assert [len(trace) for trace in found.traces] == lengths
     wanted = sum(lengths) or (2 if settings.get("export_chrome_trace") is False else 0)
     assert found.report.startswith(f"# Profile of {wanted} iterations") == bool(wanted)
@@ -280,6 +286,7 @@ class Slowly(nn.Linear):
         return super().forward(x)
 
 
+@pytest.mark.usefixtures("enough_processors")
 @pytest.mark.parametrize(("step", "is_named"), [(0.035, True), (0.045, False)])
 def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(
     step: float, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,12 +298,14 @@ def test_a_loader_that_takes_ten_milliseconds_is_found_and_named(
     assert ("data loading takes" in found) == is_named
 
 
+@pytest.mark.usefixtures("enough_processors")
 def test_a_slow_loader_is_found_and_named_in_real_time(tmp_path: Path) -> None:
     found, _ = findings_of(tmp_path, nn.Linear(2, 1), pause=lambda: time.sleep(0.1))
     assert "data loading takes" in found
     assert "raise num_workers, now 2" in found
 
 
+@pytest.mark.usefixtures("enough_processors")
 @pytest.mark.parametrize("with_stack", [False, True])
 def test_a_backward_pass_that_sleeps_is_found_and_named(tmp_path: Path, with_stack: bool) -> None:
     # A thread that waits all the time is no finding.
@@ -374,13 +383,64 @@ def test_all_hooks_but_the_timer_are_profiled(tmp_path: Path, timer_comes: int) 
     assert [first, second, last_but_one, last] == ["IterTimerHook", "ProfilerHook", "ProfilerHook", "IterTimerHook"]
 
 
-def test_a_window_that_never_comes_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+WAITS = {"type": "ProfilerHook", "schedule": {"wait": 4, "warmup": 1, "active": 2}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "message"),
+    [
+        ({}, 1, "nothing would be profiled: 5 iterations are waited and warmed up, and the run has 4: wait less"),
+        ({"schedule": {"wait": 2, "active": 1}, "by_epoch": True}, 2, "2 epochs are waited and warmed up, and the run"),
+        ({}, 2, None),
+        ({"schedule": {"wait": 1, "active": 1}, "by_epoch": True}, 2, None),
+        ({"schedule": None, "profile_iters": 99}, 1, None),
+    ],
+)
+def test_a_window_that_cannot_come_is_an_error_before_the_run(
+    settings: dict[str, Any], epochs: int, message: str | None, tmp_path: Path
+) -> None:
+    """Though a failure of the hook would only be a warning."""
     run = tiny_run(batches=4)
-    hook = {"type": "ProfilerHook", "schedule": {"wait": 4, "warmup": 1, "active": 2}, "export_tensorboard": True}
-    attach_hooks(run.trainer, [hook], work_dir=tmp_path, **run.services)
+    attach_hooks(run.trainer, [{**WAITS, **settings}], work_dir=tmp_path, **run.services)
+    with pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext():
+        run.trainer.run(run.data, max_epochs=epochs)
+    assert run.trainer.state.iteration == (0 if message else 4 * epochs)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "writers", "is_wrong"),
+    [
+        ([], [], True),
+        ([], ["ConsoleWriter"], True),
+        (["TensorBoardHook"], [], False),
+        ([], ["TensorboardWriter"], False),
+        ([BaseHook(name="plain")], [], True),
+    ],
+)
+def test_tensorboard_that_cannot_be_is_an_error(
+    hooks: list[Any], writers: list[str], is_wrong: bool, tmp_path: Path
+) -> None:
+    cfg = {"hooks": [{"type": "ProfilerHook", "export_tensorboard": True}, *hooks], "writers": writers}
+    wrong = "hooks[0].export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook"
+    with pytest.raises(ConfigError, match=re.escape(wrong)) if is_wrong else contextlib.nullcontext():
+        attach_hooks(tiny_run().trainer, cfg, work_dir=tmp_path)
+
+
+class Another(BaseHook):
+    """It might bring a writer for TensorBoard."""
+
+    def before_run(self) -> None: ...
+
+
+def test_what_could_still_come_is_told_in_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tiny_run(batches=9)
+    runner = attach_hooks(
+        run.trainer, [{**WAITS, "export_tensorboard": True}, Another()], work_dir=tmp_path, **run.services
+    )
+    run.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=4), lambda: runner.stop("enough"))
     run.trainer.run(run.data, max_epochs=1)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told == [
         "export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook",
-        "nothing was profiled: 5 iterations are waited and warmed up, and the run ended after 4: set schedule to less",
+        "nothing was profiled: 5 iterations are waited and warmed up, and the run ended after 4: wait less",
     ]

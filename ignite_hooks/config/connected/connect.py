@@ -39,11 +39,14 @@ class Connected(dict[str, Any]):
         content: The configuration.
         views: It, as a task shows it; None if no task does.
         of_task: Whether it says what a task says.
+        alone: Whether it decides alone, as no script can add anything to the run.
     """
 
-    def __init__(self, content: Mapping[str, Any], views: Views | None, *, of_task: bool = False) -> None:
+    def __init__(
+        self, content: Mapping[str, Any], views: Views | None, *, of_task: bool = False, alone: bool = False
+    ) -> None:
         super().__init__(content)
-        self.views, self.of_task = views, of_task
+        self.views, self.of_task, self.alone = views, of_task, alone
 
 
 _LOADED: dict[str, Connected] = {}

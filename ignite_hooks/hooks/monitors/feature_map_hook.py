@@ -51,6 +51,7 @@ class FeatureMapHook(BaseHook):
     out_dir: Path | None = None
     extract: Callable[..., Mapping[str, Any]] | None = None
     on_error: OnError = "warn"
+    draws: ClassVar[bool] = True
 
     one_model: ClassVar[str] = "remove the hook, or draw the layers of one in a run that is given this model alone"
 

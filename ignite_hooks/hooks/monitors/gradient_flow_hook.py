@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -48,6 +48,7 @@ class GradientFlowHook(BaseHook):
     layers: list[str] | None = None
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._reset()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -61,6 +61,7 @@ class HistoryPlotHook(BaseHook):
     # At the end of an evaluation smaller priorities run later: after the hooks that decide what is best.
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
+    draws: ClassVar[bool] = True
     state: Curves = field(init=False, default_factory=Curves)
 
     def __post_init__(self) -> None:

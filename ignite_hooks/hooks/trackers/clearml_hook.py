@@ -66,6 +66,7 @@ class ClearMLHook(TrackerHook):
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("clearml", "clearml")):
             yield "", problem
+        yield from super().check(situation)
 
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._views = runner.connected if self.connect else None

@@ -46,6 +46,7 @@ class MLflowHook(TrackerHook):
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("mlflow", "mlflow") or missing("sqlalchemy", "mlflow")):
             yield "", problem
+        yield from super().check(situation)
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.mlflow import MLflowWriter

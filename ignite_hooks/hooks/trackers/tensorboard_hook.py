@@ -53,6 +53,7 @@ class TensorBoardHook(TrackerHook):
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if problem := missing("tensorboard"):
             yield "", problem
+        yield from super().check(situation)
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.tensorboard import TensorboardWriter

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
 from ignite_hooks.distributed.collectives import is_main_process
-from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
 from ignite_hooks.measure.losses import LossReporter
 from ignite_hooks.plan.hook_settings import schedule_of
 from ignite_hooks.plan.methods import at
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
     from ignite_hooks.writers.many import ManyWriters
+
+DRAWING = "add a VisualizationHook, a HistoryPlotHook or another hook that draws"
 
 
 @settings
@@ -151,15 +153,20 @@ class TrackerHook(BaseHook):
         self._closing = place
         runner.writer.leave(place)
 
+    def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
+        asked = "log_images" in self.given and self.log_images
+        if asked and situation.alone and situation.is_known and not situation.draws:
+            yield "log_images", f"no hook of this configuration draws a picture: {DRAWING}"
+
     def after_writers_closed(self, runner: Runner) -> None:
         """Warn of pictures that were asked for and never drawn."""
         place, self._closing = self._closing, None
         asked = "log_images" in self.given and self.log_images
         if place is not None and asked and not place.pictures:
             runner.logger.warning(
-                "%s: log_images: nothing has drawn a picture in this run: add a VisualizationHook, a HistoryPlotHook "
-                "or another hook that draws",
+                "%s: log_images: nothing has drawn a picture in this run: %s",
                 self.name or type(self).__name__,
+                DRAWING,
             )
 
     def _log(self, runner: Runner, optimizer: Any) -> None:

@@ -47,6 +47,7 @@ class WandbHook(TrackerHook):
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("wandb", "wandb")):
             yield "", problem
+        yield from super().check(situation)
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.wandb import WandbWriter

@@ -69,6 +69,7 @@ class LRFinderHook(BaseHook):
 
     may_end_a_run: ClassVar[bool] = False
     begins_with_run: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
     one_model: ClassVar[str] = "remove the hook, or try the rates of one in a run that is given this model alone"
     collective: ClassVar[bool] = True
 
