@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 FOLDER = "profile"
+NO_TENSORBOARD = (
+    "no writer of this run is for TensorBoard: add a TensorBoardHook, or leave the setting out, since others get the "
+    "profile anyway"
+)
 MOST_OPERATORS = 10
 """Number of operators in the picture."""
 
@@ -152,7 +156,7 @@ class ProfilerHook(BaseHook):
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self._wants_tensorboard and situation.is_known and not situation.has_tensorboard:
-            yield "export_tensorboard", "no writer of this run is for TensorBoard: add a TensorBoardHook"
+            yield "export_tensorboard", NO_TENSORBOARD
 
     @property
     def _wants_tensorboard(self) -> bool:
@@ -177,7 +181,7 @@ class ProfilerHook(BaseHook):
             and is_main_process()
             and not any("tensorboard" in type(one).__name__.lower() for one in runner.writer.writers)
         ):
-            runner.logger.warning("export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook")
+            runner.logger.warning("export_tensorboard: %s", NO_TENSORBOARD)
 
     def before_train_epoch(self) -> None:
         self._phases.skip()

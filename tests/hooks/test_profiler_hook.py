@@ -441,6 +441,6 @@ def test_what_could_still_come_is_told_in_the_run(tmp_path: Path, caplog: pytest
     run.trainer.run(run.data, max_epochs=1)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told == [
-        "export_tensorboard: no writer of this run is for TensorBoard: add a TensorBoardHook",
+        f"export_tensorboard: {profiler_hook.NO_TENSORBOARD}",
         "nothing was profiled: 5 iterations are waited and warmed up, and the run ended after 4: wait less",
     ]
