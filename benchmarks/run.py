@@ -77,6 +77,12 @@ SECTIONS = (
         "already there. Asynchronous savers may finish later, which is waited for outside the time.",
     ),
     Section(
+        "sharded",
+        "Saving sharded models",
+        "What one save of a model that two processes share takes from their loop. The limit is copying as many bytes, "
+        "in both at once.",
+    ),
+    Section(
         "distributed",
         "Two processes",
         "Making averages equal, agreeing about the end of a run, evaluating together, over gloo.",

@@ -14,7 +14,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from ignite_hooks import attach_hooks
+from ignite_hooks import CheckpointHook, EMAHook, attach_hooks
+
+WARM_UP = 1
 
 
 def small_model() -> Any:
@@ -76,3 +78,11 @@ def numbers_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): numbers_of(item) for key, item in value.items()}
     return value
+
+
+def trained(work_dir: str, sharded: bool = True, mesh: Sequence[int] = ()) -> dict[str, Any]:
+    """Return what a rank holds after a run of three epochs, each of which was saved."""
+    hooks = EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2)
+    training = Training(work_dir, *hooks, sharded=sharded, mesh=mesh)
+    training.run(3)
+    return training.holds()

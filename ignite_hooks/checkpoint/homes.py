@@ -80,6 +80,11 @@ class Homes:
                 hosts[0],
             )
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that any rank writes to, in the same order on all ranks."""
+        return list(self._writers)
+
     def writes(self, folder: Path) -> bool:
         """Return whether this rank writes checkpoints in a folder."""
         return rank() in self._writers.get(folder, [0])

@@ -46,7 +46,9 @@ def rehearse(runner: Runner) -> None:
     if any(getattr(hook, "saves_checkpoints", False) for hook in runner.hooks.registered.values()):
         plain, parts = to_plain_leaving_out(capture(runner), copies_nothing=True)
         runner.checkpoints.left_out.note(parts)
-        if is_main_process():
+        if is_sharded(runner.model):
+            runner.checkpoints.meet_beside()
+        elif is_main_process():
             tell_size(runner, plain)
 
 
@@ -58,8 +60,6 @@ def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:
         plain: Its state in plain types.
     """
     hooks = [hook for hook in runner.hooks.registered.values() if getattr(hook, "saves_checkpoints", False)]
-    if is_sharded(runner.model):
-        return
     optimizers = [one for one in each(runner.optimizer) if hasattr(one, "param_groups")] + script_optimizers(runner)
     to_come = sum(map(state_to_come, optimizers))
     size = size_in_bytes(plain)

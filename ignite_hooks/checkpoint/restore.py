@@ -117,7 +117,8 @@ def _read(objects: Mapping[str, Any], store: Store, path: Path) -> dict[str, Any
     sharded = is_sharded(objects.get("model"))
     if not sharded and not path.is_dir():
         return fail_on_all_ranks(lambda: store.load(path))
-    from ignite_hooks.store.sharded import load_tensors, run_on_all_ranks, shard_like
+    from ignite_hooks.store.sharded.agreement import run_on_all_ranks
+    from ignite_hooks.store.sharded.loading import load_tensors, shard_like
 
     def read() -> dict[str, Any]:
         if not path.is_dir():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.checkpoint.script.state import ScriptState
-from ignite_hooks.distributed.collectives import broadcast_object, world_size
+from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
 from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
 from ignite_hooks.model.parts import each, parts_of
@@ -84,8 +84,8 @@ class _Pending:
 
     @property
     def ended(self) -> bool:
-        """Whether the file is there or has failed."""
-        return self.error is not None or (self.saving is not None and self.saving.done())
+        """Whether the file is there or has failed, or this rank writes nothing of it."""
+        return self.error is not None or self.saving is None or self.saving.done()
 
 
 class Checkpoints:
@@ -161,6 +161,13 @@ class Checkpoints:
         for store in self._stores.values():
             store.prepare(size)
 
+    def meet_beside(self) -> None:
+        """Let the saving threads of all ranks find each other, before a save needs them; all ranks have to call it."""
+        for folder in self.homes.folders:
+            store = self.store(folder)
+            if isinstance(store, ShardedStore):
+                store.saving_thread().group.get()
+
     def name_for(self, name: str) -> str:
         """Return a file name, or the name of a folder in its place where the model is sharded."""
         return folder_name(name) if is_sharded(self._runner.model) else name
@@ -169,11 +176,8 @@ class Checkpoints:
 
     def save(self, request: SaveRequest) -> Path:
         """Save the current state; hooks may edit it before, and learn its path after."""
-        runner, ranks = self._runner, world_size()
-        # With several ranks, all of them have to learn of a save at the same moment.
-        began = time.monotonic()
-        self.settle(wait=ranks > 1)
-        waited = time.monotonic() - began if ranks > 1 else 0.0
+        runner = self._runner
+        self.settle_ended()
         try:
             state = _state_of_run(runner, request) if request.state is None else request.state
         except HookError as failure:
@@ -201,30 +205,33 @@ class Checkpoints:
                 new.error = failure
         self._pending.append(new)
         if request.on_wait is not None and request.background:
-            request.on_wait(waited + (0.0 if new.saving is None else new.saving.waited))
-        if sharded or not request.background:
-            self.settle(wait=True)
+            request.on_wait(0.0 if new.saving is None else new.saving.waited)
+        if not request.background:
+            self.settle()
         return new.path
 
     def would_wait(self, folder: Path) -> bool:
-        """Return whether a save beside the training would wait for earlier ones; all ranks get the answer of rank 0."""
-        if world_size() == 1:
-            return folder in self._stores and self._stores[folder].busy()
-        # With several ranks a save waits for all that were begun before.
-        return bool(self._pending) and bool(broadcast_object(any(not earlier.ended for earlier in self._pending)))
+        """Return whether a save beside the training would wait for earlier ones, on any rank."""
+        return any(all_gather(folder in self._stores and self._stores[folder].busy()))
 
     def save_manually(self, name: str | None = None) -> Path:
         """Save a checkpoint that no retention rule deletes; return once it is committed."""
         return self.save(SaveRequest(name or f"iter_{progress_of(self._runner).begun}.pth", "manual"))
 
     def _write_shards(self, new: _Pending) -> None:
-        """Write a state of which every rank has a part: all ranks do it together, so the training waits."""
-        from ignite_hooks.store.sharded import save_sharded
+        """Write a state of which every rank has a part; all ranks do it together."""
+        from ignite_hooks.store.sharded.saving import begin_sharded, save_sharded
 
-        store = self.store(new.request.folder)
+        store, name, details = self.store(new.request.folder), new.path.name, self._details(new)
         if not isinstance(store, ShardedStore):
             raise CheckpointError(f"{new.path} cannot be saved: {type(store).__name__} takes no sharded models")
-        new.path = save_sharded(store, new.path.name, new.state, **self._details(new))
+        self.wait_for_staging()
+        if not new.request.background:
+            new.path = save_sharded(store, name, new.state, **details)
+            return
+        new.saving = self._staging = begin_sharded(
+            store, name, new.path, new.state, **details, steady=self._steady(), done=self._runner.installation.wake
+        )
 
     def _hand_over_savable(self, new: _Pending) -> None:
         try:
@@ -241,13 +248,16 @@ class Checkpoints:
         if not request.background:
             new.path = store.save(request.name, state, **details)
             return
+        new.saving = self._staging = store.begin(
+            request.name, state, **details, steady=self._steady(), done=self._runner.installation.wake
+        )
+
+    def _steady(self) -> list[Any]:
+        """Return the tensors whose copy may take until the optimizer steps next."""
         runner = self._runner
         # Between two iterations only the optimizer changes weights; at the end of an epoch a script may.
         overlap = runner.state.in_iteration and not self._copy_synchronously and self.watch_steps()
-        steady = steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
-        new.saving = self._staging = store.begin(
-            request.name, state, **details, steady=steady, done=runner.installation.wake
-        )
+        return steady_tensors(runner.optimizer, runner.hooks.registered) if overlap else []
 
     def _details(self, new: _Pending) -> dict[str, Any]:
         """Return what the store is given along with a state."""
@@ -362,15 +372,31 @@ class Checkpoints:
 
     def wait_until_finished(self, *, alone: bool = False) -> None:
         """Wait for all saves and report them; ``alone`` where other ranks may be gone."""
-        self.settle(wait=True, alone=alone)
+        self.settle(alone=alone)
 
-    def settle(self, *, wait: bool, alone: bool = False) -> None:
-        """Report the saves that have ended, in order; ``wait`` for all, ``alone`` where other ranks may be gone."""
+    @property
+    def ended(self) -> int:
+        """How many of the saves that are to be reported next have ended on this rank."""
+        return sum(1 for _ in takewhile(lambda one: one.ended, self._pending))
+
+    def settle_ended(self) -> None:
+        """Report the saves that have ended; with several ranks, those that have ended on all of them."""
+        # All have begun the same saves.
+        if self._pending:
+            self.settle(-all_reduce_max([-self.ended])[0])
+
+    def settle(self, count: int | None = None, *, alone: bool = False) -> None:
+        """Wait for saves and report them, in order.
+
+        Args:
+            count: How many; all by default. The same on all ranks.
+            alone: Whether other ranks may be gone.
+        """
         problem: Exception | None = None
-        while self._pending:
+        left = len(self._pending) if count is None else count
+        while self._pending and left > 0:
+            left -= 1
             first = self._pending[0]
-            if not wait and not first.ended:
-                break
             del self._pending[0]
             if first.saving is not None:
                 try:

@@ -91,7 +91,7 @@ def all_reduce_max(numbers: Sequence[int]) -> list[int]:
 
     largest = torch.tensor(numbers, dtype=torch.int64)
     if _is_native():
-        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=_group())
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=cpu_group())
     else:
         import ignite.distributed as idist
 
@@ -144,7 +144,7 @@ def broadcast_bytes(part: bytearray, source: int) -> None:
         return
     shared = torch.frombuffer(part, dtype=torch.uint8)
     if _is_native():
-        torch.distributed.broadcast(shared, src=source, group=_group())
+        torch.distributed.broadcast(shared, src=source, group=cpu_group())
         return
     import ignite.distributed as idist
 
@@ -167,6 +167,20 @@ def _spread(flat: Any, tensors: Sequence[Tensor]) -> None:
             tensor.copy_(part.view_as(tensor))
 
 
+def cpu_group() -> Any:
+    """Return the process group for messages: on the CPU, so that nobody waits for a device; None is the default one."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    default = dist.group.WORLD
+    if id(default) not in _cpu_groups:
+        _cpu_groups.clear()
+        # All ranks make it together, at the first message of a run.
+        _cpu_groups[id(default)] = None if "gloo" in dist.get_backend() else dist.new_group(backend="gloo")
+    return _cpu_groups[id(default)]
+
+
 # -- messages -----------------------------------------------------------------------------------------------------
 
 
@@ -184,7 +198,7 @@ def _gather_frames(frame: Tensor) -> list[Tensor]:
 
     if _is_native():
         frames = [torch.empty_like(frame) for _ in range(world_size())]
-        torch.distributed.all_gather(frames, frame, group=_group())
+        torch.distributed.all_gather(frames, frame, group=cpu_group())
         return frames
     import ignite.distributed as idist
 
@@ -196,18 +210,6 @@ def _is_native() -> bool:
     import torch
 
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _group() -> Any:
-    """Return the process group for messages: on the CPU, so that nobody waits for a device."""
-    import torch.distributed as dist
-
-    default = dist.group.WORLD
-    if id(default) not in _cpu_groups:
-        _cpu_groups.clear()
-        # All ranks make it together, at the first message of a run.
-        _cpu_groups[id(default)] = None if "gloo" in dist.get_backend() else dist.new_group(backend="gloo")
-    return _cpu_groups[id(default)]
 
 
 def pack(value: Any) -> bytes:

@@ -99,6 +99,8 @@ class Lifecycle:
         self._handlers.add_table(TRAINING, self, functools.partial(guarded, self))
         self._handlers.add_if_others_listen(Events.EXCEPTION_RAISED, self.fail)
         self.stopping.begin()
+        checkpoints = self.checkpoints
+        self.stopping.count_saves = lambda: checkpoints.ended
         self.orders.begin()
         self.handle_iterations()
 
@@ -260,7 +262,7 @@ class Lifecycle:
             self._boxes.recheck_requested = False
             self.dispatcher.clean_up_removed()
             if world_size() == 1:
-                self.checkpoints.settle(wait=False)
+                self.checkpoints.settle_ended()
         iteration = self.trainer.state.iteration
         if iteration >= self.dispatcher.next_budget_check:
             self._check_budget()
@@ -272,6 +274,7 @@ class Lifecycle:
         elif stopping.vote.is_due(iteration):
             began = time.perf_counter()
             stopping.stop_if_agreed(self.trainer, VotePoint.IN_EPOCH)
+            self.checkpoints.settle(stopping.saves_ended)
             self.state.waited_for_ranks += time.perf_counter() - began
         self.orders.obey()
 
@@ -301,7 +304,7 @@ class Lifecycle:
         self.dispatcher.run("after_epoch")
         note_idle_evaluators(self.runner)
         self.dispatcher.clean_up_removed()
-        self.checkpoints.settle(wait=world_size() > 1)
+        self.checkpoints.settle_ended()
         self.state.in_epoch = False
         self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_END)
         self.orders.obey()

@@ -75,6 +75,8 @@ class StopRequest:
     """What else is to be done."""
     kind: StopKind = ""
     """Who ends the run."""
+    saves: int = 0
+    """How many saves have ended and are yet to be reported."""
 
 
 class Stopping:
@@ -96,6 +98,10 @@ class Stopping:
         self._ordered: deque[Order] = deque()
         """The orders that are not agreed on yet; a signal or another thread may add one at any time."""
         self._due = NOTHING
+        self.count_saves: Callable[[], int] = int
+        """Returns how many saves have ended on this rank and are yet to be reported."""
+        self.saves_ended = 0
+        """How many of them have ended on all ranks, by the vote that was just taken."""
         self.requeues = False
         """Whether a save that a signal has asked for makes Slurm start the job again."""
 
@@ -183,6 +189,7 @@ class Stopping:
 
     def stop_if_agreed(self, trainer: Engine, point: VotePoint) -> None:
         """End the run if any rank has requested it; every rank must call this at the same point."""
+        self.saves_ended = 0
         if self.vote.needed and self._state.stop_reason is None:
             self.take_vote(trainer, point)
         self.terminate_if_stopped(trainer)
@@ -190,9 +197,10 @@ class Stopping:
     def take_vote(self, trainer: Engine, point: VotePoint, step: int = 0) -> None:
         """Vote with the other ranks; every rank must call this at the same point."""
         state = trainer.state
-        request = replace(self._request, orders=self._taken())
+        request = replace(self._request, orders=self._taken(), saves=self.count_saves())
         agreed = self.vote.take(request, point, int(state.epoch), int(state.iteration), step)
         self._agree_on(agreed.orders)
+        self.saves_ended = agreed.saves
         if agreed.reason is not None and self._state.stop_reason is None:
             self._agree(agreed.reason, agreed.kind)
         if agreed.signal:
@@ -263,8 +271,15 @@ class StopVote:
         """Return the request that the ranks agree on; raise a RankError if they are at different places."""
         # Three bits for the point, twenty for the step of an evaluation, the others for the iteration.
         encoded = ((iteration << 20) + step) * 8 + point
-        own = [int(request.reason is not None), request.signal, self._pause(step or iteration), encoded, -encoded]
-        wanted, number, pause, first, last, *ordered = all_reduce_max(
+        own = [
+            int(request.reason is not None),
+            request.signal,
+            self._pause(step or iteration),
+            encoded,
+            -encoded,
+            -request.saves,
+        ]
+        wanted, number, pause, first, last, saves, *ordered = all_reduce_max(
             [*own, *(int(order in request.orders) for order in Order)]
         )
         if step:
@@ -282,10 +297,10 @@ class StopVote:
         for order, is_wanted in zip(Order, ordered, strict=True):
             orders |= order if is_wanted else NOTHING
         if not wanted:
-            return StopRequest(orders=orders)
+            return StopRequest(orders=orders, saves=-saves)
         said = all_gather([request.reason, request.kind])
         kind = next(kind for reason, kind in said if reason is not None)
-        return StopRequest(agreed_reason([reason for reason, _ in said]), number, orders, kind)
+        return StopRequest(agreed_reason([reason for reason, _ in said]), number, orders, kind, -saves)
 
     def _pause(self, count: int) -> int:
         """Return the number of iterations until the next vote is due by time."""

@@ -50,8 +50,7 @@ class CheckpointState:
 class CheckpointHook(BaseHook):
     """Save checkpoints periodically, at every new best, at the end, and when the run fails.
 
-    The checkpoint of a sharded model (FSDP2) is a folder, named without ``.pth``, that all ranks write to; training
-    waits for it.
+    The checkpoint of a sharded model (FSDP2) is a folder, named without ``.pth``, that all ranks write to.
 
     Args:
         interval: How many epochs, or iterations, lie between two checkpoints.

@@ -91,6 +91,11 @@ class Image:
         start, size = self.records.starts[self.places[key]], self.records.sizes[self.places[key]]
         return self.view[start : start + size]
 
+    def first(self, count: int) -> Image:
+        """Return the image of the first storages alone, which begins as this one does."""
+        records = Records(self.records.sizes[:count])
+        return Image(records, self.view[: records.end], {key: n for key, n in self.places.items() if n < count})
+
     def complete(self) -> None:
         """Write what is between the copies, with their checksums."""
         view, records = self.view, self.records

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ignite_hooks.distributed.side_group import SideGroup
 from ignite_hooks.store.buffers import Buffers
-from ignite_hooks.store.copies import Copies
+from ignite_hooks.store.copies import Copies, copy_if_room
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -19,20 +24,21 @@ class BackgroundSaving:
 
     Args:
         path: Where the file will be.
-        copies: The copies that are written; None where the state itself is.
+        copies: The copies, if there was memory for them.
         waited: The seconds for which it waited for an earlier save.
     """
 
     def __init__(self, path: Path, copies: Copies | None, waited: float = 0.0) -> None:
         self.path = path
         self.waited = waited
-        self._copies = copies
+        self.copies = copies
+        """The copies that are written; None where training waits for the state itself to be written."""
         self._error: BaseException | None = None
         self._finished = threading.Event()
 
     def wait_copied(self) -> None:
-        if self._copies is not None:
-            self._copies.wait()
+        if self.copies is not None:
+            self.copies.wait()
 
     def done(self) -> bool:
         return self._finished.is_set()
@@ -59,12 +65,26 @@ class BackgroundSaving:
 
 
 class SavingThread:
-    """One thread that writes checkpoints one after the other, and its buffers."""
+    """One thread that writes checkpoints one after the other, its buffers, and its way to the other ranks."""
 
     def __init__(self) -> None:
         self.buffers = Buffers()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
+        self.group = SideGroup()
+        """For what this thread says to those of other ranks."""
+        self._number: int | None = None
+        self._thread = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="checkpoints", initializer=self._note_number
+        )
         self._under_way: list[BackgroundSaving] = []
+
+    def _note_number(self) -> None:
+        self._number = threading.get_ident()
+
+    def stage(self, path: Path, shared: Sequence[Tensor], steady: Collection[Tensor]) -> BackgroundSaving:
+        """Return a save of tensors, which are copied now, or from now on if steady; see `Copies`."""
+        before = self.buffers.waited
+        copies = copy_if_room(shared, steady, self.buffers)
+        return BackgroundSaving(path, copies, self.buffers.waited - before)
 
     def start(self, saving: BackgroundSaving, write: Callable[[], Path], done: Callable[[], None] | None) -> None:
         """Write after all saves that are under way."""
@@ -76,13 +96,16 @@ class SavingThread:
         self._thread.submit(self.buffers.prepare, size)
 
     def settle(self) -> None:
-        """Wait for the saves that are under way, whether they succeed or not."""
+        """Wait for the saves that are under way, whether they succeed or not; in this thread all earlier ones are."""
+        if threading.get_ident() == self._number:
+            return
         for saving in self._under_way:
             saving.settle()
 
     def close(self) -> None:
         """Wait for the saves that are under way and end the thread."""
         self._thread.shutdown(wait=True)
+        self.group.give_back()
 
 
 def run_callback(done: Callable[[], None] | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.wrapping import local_part
 from ignite_hooks.store.archive import Image, host_memory
 from ignite_hooks.store.buffers import Buffers, NoRoomError
 from ignite_hooks.store.plain import find_place
@@ -112,6 +113,20 @@ class Copies:
                 "what is changed between two steps of the optimizer"
             )
 
+    def has(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is among those that are copied."""
+        return tensor.untyped_storage()._cdata in self.image.places
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        """Return the copy of a tensor of the state, after `synchronize`; it is gone with `release`."""
+        import torch
+
+        content = self.image.bytes_of(tensor.untyped_storage()._cdata)
+        if not content:
+            return tensor.detach().clone()
+        flat = torch.frombuffer(content, dtype=torch.uint8).view(tensor.dtype)
+        return flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
     def release(self) -> None:
         """Make the memory available to another save."""
         self.image = Image(Records([]), memoryview(b""), {})
@@ -147,7 +162,7 @@ class Copies:
             versions, self._versions = self._versions, []
             changed = next((tensor for _, tensor, version in versions if tensor._version != version), None)
             if changed is not None and self._changed is None:
-                self._changed = changed.untyped_storage()
+                self._changed = local_part(changed).untyped_storage()
 
 
 def _versions(steady: Collection[Tensor], storages: dict[int, UntypedStorage]) -> list[tuple[int, Tensor, int]]:
@@ -156,7 +171,8 @@ def _versions(steady: Collection[Tensor], storages: dict[int, UntypedStorage]) -
     for tensor in steady:
         # Inference tensors have no version; sparse ones have no single storage and are copied at once.
         try:
-            key, version = tensor.untyped_storage()._cdata, tensor._version
+            # Of a sharded tensor the part of this rank is copied; steps count on the whole.
+            key, version = local_part(tensor).untyped_storage()._cdata, tensor._version
         except (RuntimeError, NotImplementedError):
             continue
         if key in storages:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.archive import Image, write_archive
-from ignite_hooks.store.background import BackgroundSaving, SavingThread
+from ignite_hooks.store.background import SavingThread
 from ignite_hooks.store.buffers import SMALL_BUFFER
 from ignite_hooks.store.checksums import FAST, digits_of
 from ignite_hooks.store.commit import CommitLog
-from ignite_hooks.store.copies import copy_if_room
 from ignite_hooks.store.files import (
     discard,
     explain,
@@ -134,11 +133,9 @@ class FolderStore:
         self._check_open(f"save {name}")
         make_entry = _entry_factory(kind, epoch, iteration, metrics, self.run)
         plain, shared = to_plain_and_shared(dict(state))
-        buffers = self._saving_thread().buffers
-        waited_before = buffers.waited
         with self._wrap_errors(f"save {name}", plain):
-            copies = copy_if_room(shared, steady, buffers)
-        saving = BackgroundSaving(path, copies, buffers.waited - waited_before)
+            saving = self.saving_thread().stage(path, shared, steady)
+        copies = saving.copies
         if copies is None:
             self._wait_for_saves()
             saving.run(lambda: self._write(name, plain, make_entry, retire), done)
@@ -157,7 +154,7 @@ class FolderStore:
 
         try:
             with self._wrap_errors(f"save {name}", plain):
-                self._saving_thread().start(saving, write, done)
+                self.saving_thread().start(saving, write, done)
         except BaseException:
             copies.release()
             raise
@@ -170,7 +167,7 @@ class FolderStore:
     def prepare(self, size: int) -> None:
         """Make memory for copies in the saving thread, while the training begins."""
         if self._lock.held and size >= SMALL_BUFFER:
-            self._saving_thread().prepare(size + size // SPARE_SHARE)
+            self.saving_thread().prepare(size + size // SPARE_SHARE)
 
     def retire(self, retire: Retire) -> None:
         """Delete the checkpoints that a rule chooses."""
@@ -227,7 +224,7 @@ class FolderStore:
         """
         path = Path(path)
         if path.is_dir():
-            from ignite_hooks.store.sharded import load_tensors
+            from ignite_hooks.store.sharded.loading import load_tensors
 
             return load_tensors(self.load_shards(path), path)
         self._wait_for_saves()
@@ -330,7 +327,8 @@ class FolderStore:
     ) -> None:
         self.close()
 
-    def _saving_thread(self) -> SavingThread:
+    def saving_thread(self) -> SavingThread:
+        """Return the thread that writes beside the training; a rank that has not opened the folder has one, too."""
         if self._writer is None:
             self._writer = SavingThread()
         return self._writer

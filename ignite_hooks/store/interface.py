@@ -12,6 +12,8 @@ from ignite_hooks.store.manifest import CheckpointFile, Entry, Kind
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ignite_hooks.store.background import SavingThread
+
 
 Retire = Callable[[list[Entry]], Iterable[Entry]]
 """Choose the entries to delete after a new one has been saved."""
@@ -141,7 +143,10 @@ class Store(Protocol):
 
 @runtime_checkable
 class ShardedStore(Store, Protocol):
-    """A store that can also hold checkpoints of which every process writes a part; see `sharded.py`."""
+    """A store that can also hold checkpoints of which every process writes a part; see `sharded/`."""
+
+    def saving_thread(self) -> SavingThread:
+        """Return the thread that writes beside the training; a rank that has not opened the store has one, too."""
 
     def begin_folder(self, name: str) -> Path:
         """Make a temporary folder that all processes can write to; `commit_folder` gives it its name."""

@@ -117,5 +117,6 @@ def test_repeated_kills_of_ranks_never_lose_a_committed_checkpoint(tmp_path: Pat
     with FolderStore(tmp_path) as store:
         assert {store.verify(entry) for entry in store.entries()} == {None}
         listed = {entry.name for entry in store.entries()}
-    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    # A rank that waits for a dead one leaves its stacks in logs.
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"logs"}
     assert folders == listed == {f"iter_{reached}", f"iter_{reached + LENGTH}", "last"}, "nothing is left behind"

@@ -1,8 +1,7 @@
-"""`sharded.py`: states of which every process has a part, in one folder."""
+"""Reading what any number of processes has saved, without believing it."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -11,33 +10,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import ignite.distributed as idist
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from ignite.engine import Engine, Events
-from torch.utils.data import DataLoader, TensorDataset
+from ignite.engine import Engine
 
-from ignite_hooks import BaseHook, CheckpointHook, EMAHook, EvalHook, attach_hooks
+from ignite_hooks import BaseHook, CheckpointHook, EMAHook, attach_hooks
 from ignite_hooks.errors import CheckpointError
-from ignite_hooks.store import FolderStore, Manifest
-from ignite_hooks.store import sharded as sharded_module
+from ignite_hooks.store import FolderStore
 from ignite_hooks.store.archive import write_archive
 from tests.ranks import run_ranks
-from tests.sharded import Training, numbers_of, small_model
-from tests.store.conftest import all_but_newest
+from tests.sharded import WARM_UP, Training, numbers_of, trained
 
 pytestmark = pytest.mark.slow
-
-WARM_UP = 1
-FILES = [".metadata", "__0_0.distcp", "__1_0.distcp", "state.pth"]
-
-
-def trained(work_dir: str, sharded: bool = True, mesh: Sequence[int] = ()) -> dict[str, Any]:
-    hooks = EMAHook(warm_up=WARM_UP), CheckpointHook(max_keep_ckpts=2)
-    training = Training(work_dir, *hooks, sharded=sharded, mesh=mesh)
-    training.run(3)
-    return training.holds()
 
 
 def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence[int] = ()) -> dict[str, Any]:
@@ -53,55 +38,8 @@ def resumed(work_dir: str, sharded: bool = True, epochs: int = 4, mesh: Sequence
     return found
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Return what two ranks have saved, and what they held at the end."""
-    folder = tmp_path_factory.mktemp("two_ranks")
-    first, second = run_ranks(trained, str(folder))
-    assert first == second
-    return folder, first
-
-
-@pytest.fixture
-def saved(two_ranks: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
-    """Return a copy of what two ranks have saved."""
-    return Path(shutil.copytree(two_ranks[0], tmp_path / "work"))
-
-
 def without(found: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in names}
-
-
-# -- saving ------------------------------------------------------------------------------------------------------
-
-
-def test_the_manifest_lists_every_file_of_a_sharded_checkpoint(saved: Path) -> None:
-    with FolderStore(saved) as store:
-        assert [entry.name for entry in store.entries()] == ["epoch_2", "epoch_3", "last"], "older ones are gone"
-        for entry in store.entries():
-            assert store.verify(entry) is None
-            assert sorted(path.name for path in (saved / entry.name).iterdir()) == FILES
-            assert [part.name for part in entry.files] == FILES
-            assert entry.size == sum((saved / entry.name / name).stat().st_size for name in FILES)
-    listed = {entry.name for entry in Manifest.load(saved).entries}
-    assert {path.name for path in saved.iterdir() if path.is_dir()} - {"logs"} == listed, "nothing is left behind"
-
-
-def test_a_store_gives_the_whole_state_without_any_process_group(
-    two_ranks: tuple[Path, dict[str, Any]], saved: Path
-) -> None:
-    state = FolderStore(saved).load(saved / "last")
-    assert numbers_of(state["state_dict"]) == two_ranks[1]["weights"]
-    assert numbers_of(state["ema_state_dict"]) == two_ranks[1]["averages"]
-    assert numbers_of(state["optimizer"]["state"]) == two_ranks[1]["optimizer"]
-    assert (state["meta"]["iter"], state["trainer"]["epoch"]) == (9, 3)
-
-
-def test_the_tools_of_torch_read_it_too(two_ranks: tuple[Path, dict[str, Any]], saved: Path) -> None:
-    found = {"state_dict.0.weight": torch.zeros(6, 4)}
-    with pytest.warns(UserWarning, match="assuming the intent is to load in a single process"):
-        dcp.load(found, checkpoint_id=saved / "last")
-    assert found["state_dict.0.weight"].tolist() == two_ranks[1]["weights"]["0.weight"]
 
 
 # -- resuming ----------------------------------------------------------------------------------------------------
@@ -249,118 +187,6 @@ def test_all_ranks_refuse_what_one_of_them_finds_damaged(saved: Path) -> None:
         assert message == f"cannot load {saved / 'last'}: __1_0.distcp: wrong checksum (rank 0 and 1 more)"
 
 
-# -- failures ----------------------------------------------------------------------------------------------------
-
-
-def failing_save(work_dir: str, failing: int, where: str) -> list[Any]:
-    training = Training(work_dir, EMAHook(), CheckpointHook())
-    training.run(1)
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError(28, "No space left on device", "__1_0.distcp")
-
-    mine = idist.get_rank() == failing
-    with pytest.MonkeyPatch.context() as patch:
-        if mine:
-            place: Any = {"data": (dcp.FileSystemWriter, "_write_data"), "list": (sharded_module, "describe_file")}[
-                where
-            ]
-            patch.setattr(*place, fail)
-        with pytest.raises(CheckpointError) as caught:
-            training.runner.save_checkpoint("extra.pth")
-    # All of them can go on.
-    idist.barrier()
-    training.runner.save_checkpoint("more.pth")
-    return [str(caught.value), sorted(path.name for path in Path(work_dir).iterdir())]
-
-
-@pytest.mark.parametrize(("failing", "where"), [(0, "data"), (1, "data"), (1, "list")])
-def test_if_one_rank_fails_none_commits_and_all_learn_it(failing: int, where: str, tmp_path: Path) -> None:
-    for message, names in run_ranks(failing_save, str(tmp_path), failing, where):
-        assert f"rank {failing}" in message
-        assert "No space left" in message or "disk full" in message
-        assert "extra" not in names
-        assert "more" in names
-        assert not [name for name in names if name.startswith(".tmp")]
-    assert [entry.name for entry in FolderStore(tmp_path).entries()] == ["epoch_1", "last", "more"]
-
-
-def failing_run(work_dir: str) -> dict[str, Any]:
-    training = Training(work_dir, CheckpointHook())
-    held: dict[str, Any] = {}
-
-    @training.trainer.on(Events.ITERATION_STARTED(once=5))
-    def fail() -> None:
-        held.update(training.holds())
-        raise ValueError("at iteration 5")
-
-    with pytest.raises(ValueError, match="at iteration 5"):
-        training.run(3)
-    return held
-
-
-def test_a_failing_run_of_one_rank_saves_its_state(tmp_path: Path) -> None:
-    (held,) = run_ranks(failing_run, str(tmp_path), ranks=1)
-    state = FolderStore(tmp_path).load(tmp_path / "exception_iter_4")
-    assert numbers_of(state["state_dict"]) == held["weights"]
-    assert numbers_of(state["optimizer"]["state"]) == held["optimizer"]
-
-
-# -- evaluation --------------------------------------------------------------------------------------------------
-
-
-def evaluated(work_dir: str, by_hook: bool) -> dict[str, Any]:
-    saving = CheckpointHook(save_best="mse", keep_best=1, published_keys=["state_dict", "ema_state_dict"])
-    hooks = [EMAHook(warm_up=WARM_UP), saving, *([EvalHook(metric="mse")] if by_hook else [])]
-    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
-    data = DataLoader(TensorDataset(x, torch.zeros(8, 1)), batch_size=2)
-    training = Training(work_dir, *hooks, val_loader=data)
-    scores: list[float] = []
-    held: list[Any] = []
-    afterwards: list[Any] = []
-
-    class Look(BaseHook):
-        def after_val(self) -> None:
-            afterwards.append(training.holds())
-
-    training.runner.register_hook(Look())
-    if not by_hook:
-        training.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: training.evaluator.run(data))
-    training.evaluator.add_event_handler(Events.STARTED, lambda: held.append(training.holds()))
-
-    @training.evaluator.on(Events.COMPLETED)
-    def after() -> None:
-        # The script's last handlers see what was scored.
-        before = held[-1]
-        assert training.holds() == before | {"weights": before["averages"]}
-        assert before["weights"] != before["averages"]
-        scores.append(training.evaluator.state.metrics["mse"])
-
-    training.run(3)
-    assert afterwards == held, "the averages have been in the model, and nothing has changed"
-    return {"scores": scores, "held": held, "best": training.runner.best["mse"].file}
-
-
-@pytest.mark.parametrize("by_hook", [False, True], ids=["by the script", "by EvalHook"])
-def test_a_sharded_best_checkpoint_holds_weights_and_averages(by_hook: bool, tmp_path: Path) -> None:
-    first, second = run_ranks(evaluated, str(tmp_path), by_hook)
-    assert first == second
-    scores = first["scores"]
-    assert len(scores) == 3
-    best = min(range(3), key=scores.__getitem__)
-    assert first["best"] == f"best_mse_epoch_{best + 1}"
-    state = FolderStore(tmp_path).load(tmp_path / first["best"])
-    assert numbers_of(state["state_dict"]) == first["held"][best]["weights"]
-    assert numbers_of(state["ema_state_dict"]) == first["held"][best]["averages"]
-    model = small_model()
-    model.load_state_dict(state["ema_state_dict"])
-    mse = model.eval()(torch.randn(8, 4, generator=torch.Generator().manual_seed(1))).pow(2).mean().item()
-    assert mse == pytest.approx(scores[best], abs=1e-6)
-    assert len([path for path in tmp_path.glob("best_mse_epoch_*") if path.is_dir()]) == 1
-    (published,) = tmp_path.glob("last-*.pth")
-    assert numbers_of(torch.load(published, weights_only=True)["state_dict"]) == first["held"][2]["weights"]
-
-
 # -- nothing in a folder is believed -----------------------------------------------------------------------------
 
 
@@ -450,24 +276,3 @@ def test_shards_that_are_links_are_not_followed(saved: Path) -> None:
     (folder / "__0_0.distcp").symlink_to(saved / "last" / "__0_0.distcp")
     with pytest.raises(CheckpointError, match="is a symbolic link"):
         FolderStore(saved).load(folder)
-
-
-# -- folders in a store ------------------------------------------------------------------------------------------
-
-
-def test_only_what_the_manifest_lists_is_deleted(saved: Path) -> None:
-    (saved / "epoch_2" / "notes.txt").write_text("dear")
-    (saved / "stranger").mkdir()
-    with FolderStore(saved) as store:
-        store.save("a.pth", {}, kind="manual", epoch=0, iteration=0, retire=all_but_newest(0))
-        assert [entry.name for entry in store.entries()] == ["last", "a.pth"]
-    assert [path.name for path in (saved / "epoch_2").iterdir()] == ["notes.txt"]
-    assert not (saved / "epoch_3").exists()
-    assert (saved / "stranger").is_dir()
-
-
-def test_manifests_from_before_there_were_folders_are_read(tmp_path: Path) -> None:
-    with FolderStore(tmp_path) as store:
-        store.save("a.pth", {"a": 1}, kind="last", epoch=0, iteration=0)
-    assert "files" not in json.loads((tmp_path / "manifest.json").read_text())["entries"][0]
-    assert FolderStore(tmp_path).newest() == tmp_path / "a.pth"
