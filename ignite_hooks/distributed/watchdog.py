@@ -29,9 +29,6 @@ PERIOD = 0.2
 GRACE = 0.8
 """Seconds that a process has to end by itself after another one has died."""
 
-SILENCE = 1.0
-"""Seconds without a heartbeat that explain why a collective has failed."""
-
 EXIT_CODE = 17
 
 NETWORK = "/proc/self/ns/net"
@@ -102,7 +99,6 @@ class Watchdog:
         self, limit: float, folder: Path, logger: logging.Logger, advice: Callable[[], str] = lambda: ""
     ) -> None:
         self._limit, self._folder, self._logger, self._advice = limit, folder, logger, advice
-        self._silent: Mapping[int, float] = {}
         self._peers: list[Peer] = []
         self._store: Any = None
         self._sender: threading.Thread | None = None
@@ -110,6 +106,8 @@ class Watchdog:
         self._heartbeats: Heartbeats | None = None
         self._suspects: dict[int, bool] = {}
         """The ranks whose processes have ended, and whether the store was asked for their last words."""
+        self._calls_roll = False
+        """Whether this rank has lost a connection, and wants to know who is still there."""
         self._wake = threading.Event()
         self._ports: set[int] = set()
         self._ended = threading.Event()
@@ -159,25 +157,46 @@ class Watchdog:
 
     def explanation(self, seconds: float = 1.5) -> str | None:
         """Return which rank has died, if that explains a failure of this one; wait for it to show."""
+        heartbeats, elsewhere = self._heartbeats, [peer for peer in self._peers if not peer.is_here]
+        rounds = 0 if heartbeats is None else heartbeats.rounds
+        if heartbeats is not None and elsewhere:
+            # Their processes cannot be looked at from here.
+            self._calls_roll = True
+            self._wake.set()
+            seconds = max(seconds, heartbeats.patience)
         until = time.monotonic() + seconds
-        while self._found is None and self._left is None and time.monotonic() < until:
-            self._check_peers(None)
-            if self._found is None:
-                self._ended.wait(PERIOD / 2)
-        found = self._found or self._left or self._silent_elsewhere()
+        found = self._known_gone()
+        while found is None and time.monotonic() < until:
+            self._ended.wait(PERIOD / 2)
+            found = self._known_gone()
+        found = found or self._unreachable(elsewhere, rounds)
+        if heartbeats is not None and heartbeats.missing and is_main_process():
+            # Rank 0 takes the store along: the others have to have heard of it.
+            self._ended.wait(2 * heartbeats.period)
         return None if found is None else f"{found}: this rank cannot go on without it{self._advice()}"
 
-    def _silent_elsewhere(self) -> str | None:
-        """Return which rank of another machine has fallen silent: its process cannot be looked at from here."""
-        lost = not is_main_process() and self._store is not None and not self._is_connected()
-        for peer in self._peers:
-            if peer.is_here or self._message_of(peer) == "":
-                continue
-            if peer.rank == 0 and lost:
-                return f"{peer} does not answer"
-            if self._silent.get(peer.rank, 0.0) >= SILENCE:
-                return f"{peer} has sent no heartbeat for {self._silent[peer.rank]:.0f} s"
-        elsewhere = [peer for peer in self._peers if not peer.is_here and self._message_of(peer) != ""]
+    def _known_gone(self) -> str | None:
+        """Return which rank has died, has left by an error, or has not answered when the roll was called."""
+        self._check_peers(None)
+        missing = set() if self._heartbeats is None else self._heartbeats.missing
+        return (
+            self._found
+            or self._left
+            or next((f"{peer} does not answer" for peer in self._peers if peer.rank in missing), None)
+        )
+
+    def _unreachable(self, elsewhere: list[Peer], rounds: int) -> str | None:
+        """Return which rank of another machine cannot be reached, if no rank is known to be missing.
+
+        Args:
+            elsewhere: The ranks of other machines.
+            rounds: How many rounds the store of rank 0 had answered when a connection was lost.
+        """
+        elsewhere = [peer for peer in elsewhere if self._message_of(peer) != ""]
+        first = next((peer for peer in elsewhere if peer.rank == 0), None)
+        answered = self._is_connected() and self._heartbeats is not None and self._heartbeats.rounds > rounds
+        if first is not None and self._store is not None and not answered:
+            return f"{first} does not answer"
         # A connection was lost, and no process of this machine has ended.
         return f"{elsewhere[0]} cannot be reached" if len(elsewhere) == 1 else None
 
@@ -196,6 +215,9 @@ class Watchdog:
             self._wake.clear()
             if self._ended.is_set():
                 return
+            if self._calls_roll:
+                self._calls_roll = False
+                heartbeats.call_the_roll()
             asked = [number for number, answered in list(self._suspects.items()) if not answered]
             try:
                 heartbeats.round(asked)
@@ -209,7 +231,7 @@ class Watchdog:
         rounds, waited = 0, 0.0
         watched = [peer.rank for peer in self._peers if is_main_process() or peer.rank == 0]
         seen: dict[int, str | None] = {}
-        silent = self._silent = dict.fromkeys(watched, 0.0)
+        silent = dict.fromkeys(watched, 0.0)
         while not self._ended.wait(PERIOD):
             now, heartbeats = time.monotonic(), self._heartbeats
             # If this thread could not run for a while, heartbeats of others may have come meanwhile.

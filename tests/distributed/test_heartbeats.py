@@ -103,6 +103,41 @@ def test_news_stay_short_where_all_ranks_fail(server: Any) -> None:
     assert len(server.get("news").splitlines()) <= MOST_NEWS + 1
 
 
+def test_a_roll_call_names_the_rank_that_does_not_answer_to_all(server: Any) -> None:
+    clock = [0.0]
+    Heartbeats.prepare(server, 4)
+    first, second, third, dead = [Heartbeats(server, number, 4, LIMIT, lambda: clock[0]) for number in range(4)]
+    for rank in (first, second, third, dead):
+        rank.round()
+    second.call_the_roll()
+    second.round()
+    # It is answered at once, although no heartbeat is due.
+    assert second.rounds % second._rounds_per_beat
+    for rank in (first, third, second, first):
+        rank.round()
+    assert first.missing == set(), "there is time to answer"
+    clock[0] = first.patience
+    for rank in (first, second, third):
+        rank.round()
+    assert [rank.missing for rank in (first, second, third)] == [{3}] * 3
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["left", "alive"])
+def test_nobody_is_missing_where_all_answer_or_have_left(gone: bool, server: Any) -> None:
+    clock = [0.0]
+    Heartbeats.prepare(server, 3)
+    ranks = [Heartbeats(server, number, 3, LIMIT, lambda: clock[0]) for number in range(3)]
+    ranks[1].call_the_roll()
+    for rank in (*ranks, *ranks):
+        rank.round()
+    if gone:
+        ranks[2].leave("ValueError: mine")
+    clock[0] = 60.0
+    for rank in ranks[:2]:
+        rank.round()
+    assert [rank.missing for rank in ranks] == [set()] * 3
+
+
 def cores_of_server(size: int, seconds: float) -> float:
     """Return the share of a core that the process of the store needs for this many ranks, beating in time."""
     read, write = os.pipe()

@@ -224,8 +224,9 @@ def die(bench: Bench, life: Life, moments: range) -> Machine:
     told = "\n".join(life.text(rank) for rank in range(len(life.on)) if rank != victim)
     if len(life.on) > 1 and "to go on, on all machines, with resume: auto: " not in told:
         life.fail("nobody said how to go on")
-    if len(life.on) == 2 and f"on {life.on[victim].host})" not in told:
-        life.fail("the host that is gone was not named")
+    for rank, machine in enumerate(life.on):
+        if rank != victim and f"on {life.on[victim].host})" not in life.text(rank):
+            life.fail(f"{machine.host} has not named the host that is gone, {life.on[victim].host}")
     return life.on[victim]
 
 
