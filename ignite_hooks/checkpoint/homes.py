@@ -12,6 +12,7 @@ from ignite_hooks.checkpoint.machines import Machines
 from ignite_hooks.distributed.collectives import all_gather, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.distributed.launcher import command
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.model.wrapping import is_sharded
 from ignite_hooks.store.mirror.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Homes:
         moved = fail_on_all_ranks(lambda: self._open(folder, is_new_run) if rank() in writers else None)
         if moved is not None:
             self._run.logger.info("checkpoints of an earlier run are now in %s", moved)
-        if is_main_process() and self._machines is not None and self._machines.several:
+        # A sharded model needs one folder that all of them see.
+        several = self._machines is not None and self._machines.several and not is_sharded(self._run.model)
+        if several and is_main_process() and self._machines is not None:
             self._tell_where(folder, self._machines, per_machine)
 
     def _open(self, folder: Path, is_new_run: bool) -> Path | None:
@@ -84,6 +87,18 @@ class Homes:
     def folders(self) -> list[Path]:
         """The folders that any rank writes to, in the same order on all ranks."""
         return list(self._writers)
+
+    def check_shared(self, folder: Path) -> None:
+        """Raise an error on all ranks if machines do not see one folder; all ranks have to call it."""
+        if self._machines is None or not self._machines.several:
+            return
+        first, *others = writing_ranks(folder, self._machines)
+        if others:
+            one, other = self._machines.hosts[first], self._machines.hosts[others[0]]
+            raise CheckpointError(
+                f"a sharded model is saved by all machines together, but {folder} on {other} is not the one on {one}: "
+                "put the work directory on a disk that all of them share"
+            )
 
     def writes(self, folder: Path) -> bool:
         """Return whether this rank writes checkpoints in a folder."""

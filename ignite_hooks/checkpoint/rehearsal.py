@@ -10,6 +10,7 @@ from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded
+from ignite_hooks.store.interface import ShardedStore
 from ignite_hooks.store.plain import size_in_bytes, to_plain_leaving_out
 from ignite_hooks.store.room import copies_that_fit, memory_left, room_for_copies, swing_of_process
 from ignite_hooks.text import size as in_words
@@ -47,9 +48,22 @@ def rehearse(runner: Runner) -> None:
         plain, parts = to_plain_leaving_out(capture(runner), copies_nothing=True)
         runner.checkpoints.left_out.note(parts)
         if is_sharded(runner.model):
-            runner.checkpoints.meet_beside()
+            meet_beside(runner)
         elif is_main_process():
             tell_size(runner, plain)
+
+
+def meet_beside(runner: Runner) -> None:
+    """Check that all ranks of a sharded model can save together, and let their saving threads find each other.
+
+    All ranks have to call it.
+    """
+    checkpoints = runner.checkpoints
+    for folder in checkpoints.homes.folders:
+        checkpoints.homes.check_shared(folder)
+        store = checkpoints.store(folder)
+        if isinstance(store, ShardedStore):
+            store.saving_thread().group.get()
 
 
 def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:

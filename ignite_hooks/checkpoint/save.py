@@ -161,13 +161,6 @@ class Checkpoints:
         for store in self._stores.values():
             store.prepare(size)
 
-    def meet_beside(self) -> None:
-        """Let the saving threads of all ranks find each other, before a save needs them; all ranks have to call it."""
-        for folder in self.homes.folders:
-            store = self.store(folder)
-            if isinstance(store, ShardedStore):
-                store.saving_thread().group.get()
-
     def name_for(self, name: str) -> str:
         """Return a file name, or the name of a folder in its place where the model is sharded."""
         return folder_name(name) if is_sharded(self._runner.model) else name

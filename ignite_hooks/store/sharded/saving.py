@@ -208,8 +208,8 @@ def _write(
 
         return on_first(commit)
     except BaseException:
-        if is_main_process():
-            store.drop_folder(temporary)
+        # On every rank: where disks are not shared, each has one of its own.
+        store.drop_folder(temporary)
         raise
 
 

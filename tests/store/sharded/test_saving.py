@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from ignite.engine import Events
 from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import BaseHook, CheckpointHook, EMAHook, EvalHook
+from ignite_hooks.checkpoint import machines
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore, Manifest, background
 from ignite_hooks.store.files import new_file
@@ -191,6 +193,26 @@ def test_manifests_from_before_there_were_folders_are_read(tmp_path: Path) -> No
         store.save("a.pth", {"a": 1}, kind="last", epoch=0, iteration=0)
     assert "files" not in json.loads((tmp_path / "manifest.json").read_text())["entries"][0]
     assert FolderStore(tmp_path).newest() == tmp_path / "a.pth"
+
+
+def on_two_disks(work_dir: str) -> list[Any]:
+    mine = str(idist.get_rank())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machines, "_identity", lambda: mine)
+        patch.setattr(socket, "gethostname", lambda: f"node{mine}")
+        training = Training(Path(work_dir) / mine, CheckpointHook())
+        with pytest.raises(CheckpointError) as caught:
+            training.run(1)
+    return [str(caught.value), training.trainer.state.iteration]
+
+
+def test_machines_without_a_common_disk_are_told_before_the_first_iteration(tmp_path: Path) -> None:
+    for rank, (message, iteration) in enumerate(run_ranks(on_two_disks, str(tmp_path))):
+        assert message == (
+            f"a sharded model is saved by all machines together, but {tmp_path / str(rank)} on node1 is not the one on "
+            "node0: put the work directory on a disk that all of them share"
+        )
+        assert iteration == 0
 
 
 # -- beside the training -----------------------------------------------------------------------------------------
