@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter
-from tests.faults.tools import until
+from tests.faults.tools import LONG, until
 from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
@@ -307,6 +307,45 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []
+
+
+IN_TWO_LIVES = """
+import sys
+from pathlib import Path
+import torch
+from tests.hooks.trackers.tracked import train
+
+hook = {"type": "ClearMLHook", "project": "digits", "on_resume": sys.argv[2]}
+if sys.argv[3] == "first":
+    train(Path(sys.argv[1]), hook, fail=True)
+else:
+    train(Path(sys.argv[1]), hook, epochs=4, resume="epoch_2.pth")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "on_resume", ["same", pytest.param("new", marks=pytest.mark.skipif(not LONG, reason="a minute: make faults"))]
+)
+def test_a_resumed_run_goes_on_in_its_task_without_a_step_twice(
+    on_resume: str, server: ClearMLServer, tmp_path: Path
+) -> None:
+    in_a_process("-c", IN_TWO_LIVES, str(tmp_path), on_resume, "first")
+    (first,) = server.tasks
+    assert server.tasks[first]["status"] == "failed"
+    reached = max(number for _, number, *_ in server.sent)
+    in_a_process("-c", IN_TWO_LIVES, str(tmp_path), on_resume, "second")
+    assert server.tasks[[*server.tasks][-1]]["status"] == "completed"
+    later = [key for key in server.sent if key[1] > reached]
+    assert {key[1] for key in later} >= {14, 16}
+    if on_resume == "new":
+        assert len(server.tasks) == 2
+        assert {key[0] for key in later} == {[*server.tasks][1]}
+        return
+    assert [*server.tasks] == [first], "the same task"
+    assert told(server) == as_written(tmp_path), "every step, where it was"
+    assert [key for key, times in server.sent.items() if times > 1 and key[2] != SINGLE] == []
 
 
 STOPPED = """

@@ -18,6 +18,7 @@ import pytest
 from ignite_hooks import BaseHook
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.wandb import WandbWriter
+from tests.faults.tools import LONG
 from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.trackers.servers import FAULTS, faulty
@@ -249,6 +250,47 @@ def test_undelivered_records_are_sent_later(tmp_path: Path, fails: bool) -> None
         assert {step: row["loss"] for step, row in server.rows.items()} == {step: step / 2 for step in range(1, 11)}
         assert "nothing waits to be sent" in send()
         assert list(elsewhere.iterdir()) == []
+
+
+IN_TWO_LIVES = """
+import sys
+from pathlib import Path
+import torch
+from tests.hooks.trackers.tracked import train
+
+hook = {"type": "WandbHook", "on_resume": sys.argv[2], "mode": "online"}
+if sys.argv[3] == "first":
+    train(Path(sys.argv[1]), hook, fail=True)
+else:
+    train(Path(sys.argv[1]), hook, epochs=4, resume="epoch_2.pth")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "on_resume", ["same", pytest.param("new", marks=pytest.mark.skipif(not LONG, reason="a minute: make faults"))]
+)
+def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(on_resume: str, tmp_path: Path) -> None:
+    with wandb_server() as server:
+        environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
+        for life in ("first", "second"):
+            command = [sys.executable, "-W", "ignore", "-c", IN_TWO_LIVES, str(tmp_path), on_resume, life]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+            assert done.returncode == 0, done.stderr[-3000:]
+    runs = {name: rows for name, rows in server.runs.items() if rows}
+    if on_resume == "new":
+        assert len(runs) == 2
+        return
+    (rows,) = runs.values()
+    steps = [row["_step"] for row in rows]
+    assert steps == sorted(set(steps)), "no step twice, none shifted"
+    found: Series = {}
+    for row in rows:
+        for name, value in row.items():
+            if name in as_written(tmp_path):
+                found.setdefault(name, []).append((row["_step"], value))
+    assert found == as_written(tmp_path)
 
 
 class Stops(BaseHook):

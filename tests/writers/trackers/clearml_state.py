@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,8 @@ class ClearMLServer:
     """Task, state, reason, of each change."""
     received: bytes = b""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    sent: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    """How often each number of a task has come: its iteration, metric and variant."""
     _events: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -93,6 +96,8 @@ class ClearMLServer:
             is_text = event.get("type") == "log"
             key = tuple(event.get(name) for name in ("type", "task", "iter", "metric", "variant"))
             self._events[(len(self._events),) if is_text else key] = event
+            if event.get("type") == "training_stats_scalar":
+                self.sent[key[1:]] += 1
             task = self.tasks.get(event.get("task", ""))
             if task is not None and event.get("type") == "training_stats_scalar":
                 task["last_iteration"] = max(task.get("last_iteration") or 0, event.get("iter") or 0)

@@ -17,12 +17,40 @@ from tests.writers.trackers.servers import serving
 class Server:
     url: str = ""
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """The logged rows by step."""
+    """The logged rows of the last run by step."""
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """All rows that came, by the id of the run, in order."""
     begun: threading.Event = field(default_factory=threading.Event)
     down: bool = False
 
 
-def _answers(variables: dict[str, Any]) -> dict[str, Any]:
+def _bucket(server: Server, name: str) -> dict[str, Any] | None:
+    """Return what is there of a run, for whoever goes on with it."""
+    rows = server.runs.get(name)
+    if rows is None:
+        return None
+    tail = json.dumps([json.dumps(rows[-1])] if rows else [])
+    return {
+        "id": name,
+        "name": name,
+        "summaryMetrics": json.dumps(rows[-1] if rows else {}),
+        "displayName": name,
+        "logLineCount": 0,
+        "historyLineCount": len(rows),
+        "eventsLineCount": 0,
+        "historyTail": tail,
+        "eventsTail": "[]",
+        "config": "{}",
+        "tags": [],
+        "wandbConfig": json.dumps({"t": 1}),
+    }
+
+
+def _answers(server: Server, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+    if "RunResumeStatus" in query:
+        return {"model": {"id": "m", "name": "m", "bucket": _bucket(server, str(variables.get("name")))}}
+    if "upsertBucket" in query and variables.get("name"):
+        server.runs.setdefault(str(variables["name"]), [])
     project = {"id": "p", "name": "digits", "entity": {"id": "e", "name": "somebody"}}
     counts = dict.fromkeys(("historyLineCount", "eventsLineCount", "logLineCount"), 0)
     run = {
@@ -60,12 +88,14 @@ def wandb_server() -> Iterator[Server]:
             if server.down:
                 self.say({}, 500)
             elif self.path.endswith("/graphql"):
-                self.say({"data": _answers(json.loads(body).get("variables") or {})})
+                asked = json.loads(body)
+                self.say({"data": _answers(server, asked.get("query") or "", asked.get("variables") or {})})
             else:
                 if self.path.endswith("/file_stream"):
                     for line in json.loads(body).get("files", {}).get("wandb-history.jsonl", {}).get("content", []):
                         row = json.loads(line)
                         server.rows[row["_step"]] = row
+                        server.runs.setdefault(self.path.split("/")[-2], []).append(row)
                     server.begun.set()
                 self.say({"exitcode": None, "limits": {}})
 
