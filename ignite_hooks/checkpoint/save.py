@@ -374,9 +374,8 @@ class Checkpoints:
 
     def settle_ended(self) -> None:
         """Report the saves that have ended; with several ranks, those that have ended on all of them."""
-        # All have begun the same saves.
-        if self._pending:
-            self.settle(-all_reduce_max([-self.ended])[0])
+        # All have begun the same saves, so all of them ask, or none.
+        self.settle(-all_reduce_max([-self.ended])[0] if self._pending else 0)
 
     def settle(self, count: int | None = None, *, alone: bool = False) -> None:
         """Wait for saves and report them, in order.
