@@ -123,6 +123,7 @@ class EarlierRunners:
 
     def __init__(self, trainer: Engine, evaluators: Mapping[str, Engine], replace: bool | None) -> None:
         self._replace = in_ipython() if replace is None else replace
+        self._trainer = trainer
         self._roles: dict[Runner, list[str]] = {}
         engines = [("trainer", trainer), *((f"evaluator {name!r}", engine) for name, engine in evaluators.items())]
         for role, engine in engines:
@@ -162,7 +163,9 @@ class EarlierRunners:
     def detach(self) -> None:
         """Take the hooks of each of them off its trainer and all its evaluators."""
         for runner in self._roles:
-            trainer = "the trainer" if runner.has_trainer else "a trainer that no longer exists"
+            trainer = "a trainer that no longer exists"
+            if runner.has_trainer:
+                trainer = "the trainer" if runner.trainer is self._trainer else "another trainer, which has none now"
             engines = [trainer, *(f"evaluator {name!r}" for name in runner.evaluators)]
             runner.detach()
             logging.getLogger(LOGGER_NAME).warning(

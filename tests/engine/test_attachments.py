@@ -43,6 +43,14 @@ def test_replace_detaches_the_earlier_runner_whole(tmp_path: Path, caplog: pytes
     assert runner_of(tiny.trainer) is second
 
 
+def test_hooks_of_another_trainer_are_replaced_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tiny, _, _ = attached(tmp_path)
+    other = tiny_run()
+    attach_hooks(other.trainer, [], evaluators=tiny.evaluator, work_dir=tmp_path / "other", replace=True)
+    assert "recorder on another trainer, which has none now, evaluator 'val'" in caplog.text
+    assert runner_of(tiny.trainer) is None
+
+
 def test_a_refused_configuration_replaces_nothing(tmp_path: Path) -> None:
     tiny, first, log = attached(tmp_path)
     with pytest.raises(ConfigError, match="CheckpontHook"):

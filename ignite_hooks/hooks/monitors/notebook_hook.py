@@ -78,7 +78,8 @@ class NotebookHook(BaseHook):
         self._id = ""
         self._began = self._next = self._started = 0.0
         self._first_step = 0
-        self._state, self._reason, self._saved, self._doing = "running", "", "", ""
+        self._state, self._reason, self._doing = "running", "", ""
+        self._saved: tuple[str, int] | None = None
         self._history, self._table = CurveSet(), EpochTable()
         self._tail: Tail | None = None
         self._collector: WarningCollector | None = None
@@ -106,7 +107,7 @@ class NotebookHook(BaseHook):
         from ignite_hooks.writers.jsonl import Tail
 
         self._tail, self._history.since = Tail(runner.work_dir / "metrics.jsonl"), since
-        self._started = time.time()
+        self._started, self._began, self._first_step = time.time(), self.clock(), runner.global_step
         self._unwritten = not any("LoggerHook" in map(_name, type(hook).__mro__) for hook in runner.hooks.values())
         self._off_screen = OffScreen(getattr(runner.logger, "number", None))
         for logger in loggers_of(runner):
@@ -150,8 +151,8 @@ class NotebookHook(BaseHook):
             self._findings = runner.report().finding_lines() if self.clock() >= self._next else self._findings
         self._draw_if_due(runner)
 
-    def after_save_checkpoint(self, path: Path) -> None:
-        self._saved = path.name
+    def after_save_checkpoint(self, path: Path, checkpoint: Mapping[str, Any]) -> None:
+        self._saved = path.name, int(checkpoint["meta"]["iter"])
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         if isinstance(exception, KeyboardInterrupt):
@@ -287,8 +288,15 @@ class NotebookHook(BaseHook):
             self._reason = runner.masks.text(outcome.reason)
         if self._state == "interrupted":
             place = f"at epoch {int(runner.trainer_state.epoch)}, iteration {runner.global_step}"
-            saved = f"saved as {self._saved}" if self._saved else "nothing was saved: no CheckpointHook"
-            self._reason = f"interrupted {place}; {saved}"
+            self._reason = f"interrupted {place}; {self._words_of_save(runner)}"
+
+    def _words_of_save(self, runner: Runner) -> str:
+        """Say whether the state at the end of the run is in a file."""
+        if self._saved is not None:
+            name, step = self._saved
+            return f"saved as {name}" if step == runner.global_step else f"the last save is {name}, of iteration {step}"
+        saves = any(getattr(type(hook), "saves_checkpoints", False) for hook in runner.hooks.values())
+        return "stopped at once, so nothing was saved" if saves else "nothing was saved: no CheckpointHook"
 
     def _after_interrupt(self) -> None:
         if self.interrupt == "raise":

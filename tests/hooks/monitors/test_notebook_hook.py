@@ -13,7 +13,7 @@ import pytest
 from ignite.engine import Engine
 
 from benchmarks.meter import Cost, cost_of
-from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks import BaseHook, LambdaHook, attach_hooks
 from ignite_hooks.errors import RunInterrupted
 from ignite_hooks.hooks.monitors.notebook_hook import NotebookHook
 from ignite_hooks.testing import MemoryWriter, tiny_run
@@ -209,6 +209,40 @@ def test_the_stop_button_saves_and_leaves_one_line(tmp_path: Path) -> None:
     assert ": finished, epoch 3/3, iteration 10/10" in last(shown), "its second epoch had two iterations"
     rows = [line.split()[0] for line in last(shown).splitlines()[2:]]
     assert rows == ["1", "2", "3"], "a run that goes on shows the epochs before"
+
+
+@pytest.mark.parametrize(
+    ("hooks", "press", "words"),
+    [
+        (["CheckpointHook"], 2, "stopped at once, so nothing was saved"),
+        (["CheckpointHook"], 6, "the last save is epoch_1.pth, of iteration 4"),
+        ([], 2, "nothing was saved: no CheckpointHook"),
+    ],
+)
+def test_pressed_twice_it_says_what_is_saved(hooks: list[Any], press: int, words: str, tmp_path: Path) -> None:
+    hook, shown = panel()
+    run = tiny_run(batches=4)
+
+    def twice() -> None:
+        runner.checkpoints.settle(wait=True)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    runner = attach_hooks(run.trainer, [*hooks, At(press, twice), hook], work_dir=tmp_path, **run.services)
+    with pytest.raises(KeyboardInterrupt):
+        run.trainer.run(run.data, max_epochs=3)
+    assert last(shown).splitlines()[1] == f"interrupted at epoch {1 + press // 5}, iteration {press}; {words}"
+
+
+def test_the_speed_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
+    hook, shown = panel()
+    run = tiny_run(batches=4)
+    run.trainer.run(run.data, max_epochs=1)
+    hook.clock = itertools.count(1000.0, 1.0).__next__
+    early = LambdaHook(before_train=lambda runner: runner.validate(), name="early", priority=0)
+    attach_hooks(run.trainer, ["EvalHook", early, hook], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=2)
+    assert "it/s" not in shown[0][0]["text/plain"], "no iteration has run yet"
 
 
 def test_the_next_cells_run_where_that_is_asked_for(tmp_path: Path) -> None:
