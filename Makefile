@@ -91,7 +91,8 @@ gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/ga
 	$(RUN) examples/gallery.py
 
 .PHONY: docs
-docs: $(VENV)/.installed-test  ## build the documentation into site/; open site/index.html
+docs: $(VENV)/.installed-test  ## execute the notebooks and build the documentation into site/; open site/index.html
+	$(RUN) docs/executed.py
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 
 .PHONY: dist

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import posixpath
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from griffe import Extension
 
 ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+EXECUTED = ROOT / ".cache" / "notebooks"
+"""Where `executed.py` leaves copies with outputs."""
 TAKEN = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "gallery.md": "docs/gallery/README.md"}
+TAKEN |= {f"notebooks/{path.stem}.md": f"notebooks/{path.name}" for path in NOTEBOOKS}
 """Pages that are files of the repository."""
 PAGES = {source: page for page, source in TAKEN.items()} | {
     path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix()
@@ -36,7 +43,11 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for page, source in TAKEN.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        content = (ROOT / source).read_text(encoding="utf-8")
+        if source.endswith(".ipynb"):
+            executed = EXECUTED / Path(source).name
+            content = notebook_page(json.loads(executed.read_text(encoding="utf-8") if executed.exists() else content))
+        files.append(File.generated(config, page, content=content))
     return files
 
 
@@ -48,6 +59,34 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if name == "sections.md":
         markdown = markdown.replace("<!-- sections -->", sections())
     return for_the_site(markdown, TAKEN.get(name, f"docs/{name}"))
+
+
+def notebook_page(notebook: Mapping[str, Any]) -> str:
+    """Return a notebook as a page: its texts, its code, and what that shows."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        # A kernel sends what is printed in pieces.
+        shown = [_output(output) for output in cell.get("outputs", [])]
+        for is_text, group in itertools.groupby(shown, key=lambda one: isinstance(one, list)):
+            pieces = [*group]
+            text = "".join(itertools.chain.from_iterable(pieces)).strip()
+            parts += [f"```text\n{text}\n```"] if is_text else pieces
+    return "\n\n".join(parts) + "\n"
+
+
+def _output(output: Mapping[str, Any]) -> Any:
+    """Return an output as markup, or as a list with a text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{"".join(data["image/png"]).strip()}" alt="output">'
+    if "text/html" in data:
+        # The files that a panel links to are not on the site.
+        plain = re.sub(r'<a href="\./[^"]*">(.*?)</a>', r"\1", "".join(data["text/html"]))
+        return f'<div class="output">{" ".join(plain.split(chr(10)))}</div>'
+    text = "".join(output.get("text", data.get("text/plain", output.get("traceback", ""))))
+    return [re.sub(r"\x1b\[[0-9;]*m", "", text)]
 
 
 def for_the_site(markdown: str, source: str) -> str:

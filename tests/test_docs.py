@@ -277,6 +277,27 @@ class Loaded(HTMLParser):
         self.found += [loads] if loads else []
 
 
+def test_an_executed_notebook_becomes_a_page() -> None:
+    panel = '<div>run <a href="./work/report.html">report</a> <a href="https://tracker">page</a></div>'
+    outputs = [
+        {"output_type": "stream", "text": ["one\n"]},
+        {"output_type": "stream", "text": ["\x1b[31mtwo\x1b[0m\n"]},
+        {"output_type": "display_data", "data": {"text/html": [panel], "text/plain": ["run"]}},
+        {"output_type": "execute_result", "data": {"image/png": "QUJD\n", "text/plain": ["<Figure>"]}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
+        {"cell_type": "code", "source": ["train()"], "outputs": outputs},
+    ]
+    assert site().notebook_page({"cells": cells}).split("\n\n") == [
+        "# Title\ntext",
+        "```python\ntrain()\n```",
+        "```text\none\ntwo\n```",
+        '<div class="output"><div>run report <a href="https://tracker">page</a></div></div>',
+        '<img src="data:image/png;base64,QUJD" alt="output">\n',
+    ]
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
@@ -296,6 +317,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     pages = sorted((tmp_path / "site").rglob("*.html"))
     assert {"index.html", "hooks.html", "coming-from.html", "points.html"} <= {page.name for page in pages}
-    outside = {url for page in pages for url in Loaded(page.read_text("utf-8")).found if "//" in url}
+    loaded = {url for page in pages for url in Loaded(page.read_text("utf-8")).found if not url.startswith("data:")}
+    outside = {url for url in loaded if "//" in url}
     assert outside == set()
     assert "attach_hooks" in (tmp_path / "site" / "api" / "attaching.html").read_text("utf-8")
