@@ -214,8 +214,8 @@ def test_the_stop_button_saves_and_leaves_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hooks", "press", "words"),
     [
-        (["CheckpointHook"], 2, "stopped at once, so nothing was saved"),
-        (["CheckpointHook"], 6, "the last save is epoch_1.pth, of iteration 4"),
+        ([{"type": "CheckpointHook", "async_save": False}], 2, "stopped at once, so nothing was saved"),
+        ([{"type": "CheckpointHook", "async_save": False}], 6, "the last save is epoch_1.pth, of iteration 4"),
         ([], 2, "nothing was saved: no CheckpointHook"),
     ],
 )
@@ -224,11 +224,10 @@ def test_pressed_twice_it_says_what_is_saved(hooks: list[Any], press: int, words
     run = tiny_run(batches=4)
 
     def twice() -> None:
-        runner.checkpoints.settle(wait=True)
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    runner = attach_hooks(run.trainer, [*hooks, At(press, twice), hook], work_dir=tmp_path, **run.services)
+    attach_hooks(run.trainer, [*hooks, At(press, twice), hook], work_dir=tmp_path, **run.services)
     with pytest.raises(KeyboardInterrupt):
         run.trainer.run(run.data, max_epochs=3)
     assert last(shown).splitlines()[1] == f"interrupted at epoch {1 + press // 5}, iteration {press}; {words}"
