@@ -22,6 +22,7 @@ from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.checkpoint.script.state import ScriptState
+from ignite_hooks.checkpoint.unreported import Unreported
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
 from ignite_hooks.errors import CheckpointError, HookError
 from ignite_hooks.model.optimizers import when_stepping
@@ -71,7 +72,7 @@ class SaveRequest:
     on_wait: Callable[[float], None] | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pending:
     """A save that has begun and has not been reported."""
 
@@ -109,6 +110,7 @@ class Checkpoints:
         self.homes = Homes(runner, self.store)
         """Where its checkpoints are kept."""
         self._pending: list[_Pending] = []
+        self._unreported = Unreported()
         self._staging: Saving | None = None
         self._copy_synchronously = False
         self._step_watch: list[Any] | None = None
@@ -197,6 +199,7 @@ class Checkpoints:
             except CheckpointError as failure:
                 new.error = failure
         self._pending.append(new)
+        self._unreported.files.append(new)
         if request.on_wait is not None and request.background:
             request.on_wait(0.0 if new.saving is None else new.saving.waited)
         if not request.background:
@@ -262,7 +265,7 @@ class Checkpoints:
             "metrics": {metric: entry["value"] for metric, entry in state["metrics"].items()},
         }
         retire = new.retire = retired_by(request.rules, {new.path.name, *self._resumed_from()})
-        return details if retire is None else {**details, "retire": retire}
+        return details if retire is None else {**details, "retire": self._unreported.spare(retire, new.path.parent)}
 
     def _resumed_from(self) -> set[str]:
         path = self._runner.state.resumed_from
@@ -390,19 +393,24 @@ class Checkpoints:
             left -= 1
             first = self._pending[0]
             del self._pending[0]
-            if first.saving is not None:
-                try:
-                    first.path = first.saving.wait()
-                except CheckpointError as failure:
-                    # Perhaps the script changes weights by hand: one failure is enough to learn of it.
-                    first.error, self._copy_synchronously = failure, True
-            if not alone:
-                first.error = self.homes.agreed(first.path.parent, first.error)
             try:
-                self._report(first)
-            except Exception as error:
-                # The others are reported too.
-                problem = problem or error
+                if first.saving is not None:
+                    try:
+                        first.path = first.saving.wait()
+                    except CheckpointError as failure:
+                        # Perhaps the script changes weights by hand: one failure is enough to learn of it.
+                        first.error, self._copy_synchronously = failure, True
+                if not alone:
+                    first.error = self.homes.agreed(first.path.parent, first.error)
+                try:
+                    self._report(first)
+                except Exception as error:
+                    # The others are reported too.
+                    problem = problem or error
+            finally:
+                self._unreported.files.remove(first)
+        for folder, retire in self._unreported.spared():
+            self.store(folder).retire(retire)
         if problem is not None:
             raise problem
 

@@ -98,6 +98,31 @@ def test_the_training_continues_while_a_checkpoint_is_written(tmp_path: Path, sl
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["iter_6.pth", "last.pth"]
 
 
+def test_a_file_is_there_when_it_is_reported_although_a_newer_one_is_too(
+    tmp_path: Path, slow_disk: threading.Event
+) -> None:
+    """Hooks copy and send what they are told of."""
+    heard = Heard()
+    saves = PERIODIC | {"interval": 2, "start": 2, "max_keep_ckpts": 1, "save_last": False}
+    runner, trainer, _ = training(tmp_path, saves, heard)
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=5))
+    def both() -> None:
+        slow_disk.set()
+        for save in runner.checkpoints._pending:
+            save.saving.wait()
+        assert heard.log == [("before", 2), ("before", 4)]
+
+    @trainer.on(Events.ITERATION_STARTED(once=6))
+    def now() -> None:
+        assert heard.log[2:] == [("iter_2.pth", 5), ("iter_4.pth", 5)]
+        assert [path.name for path in tmp_path.glob("*.pth")] == ["iter_4.pth"]
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        trainer.run(DATA, max_epochs=1)
+
+
 def test_a_finished_save_is_reported_at_the_next_iteration(tmp_path: Path, slow_disk: threading.Event) -> None:
     heard, done = Heard(), threading.Event()
     runner, trainer, _ = training(tmp_path, PERIODIC | {"start": 2, "interval": 100}, heard)
