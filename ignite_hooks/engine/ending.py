@@ -16,7 +16,6 @@ from ignite_hooks.results.history import History
 from ignite_hooks.results.outcome import Outcome, is_pruning, is_stop, outcome_of
 from ignite_hooks.results.recorded_run import LOCKS
 from ignite_hooks.results.result import Reached, RunResult
-from ignite_hooks.run.metrics import numbers_of
 from ignite_hooks.run.progress import finished_epochs
 from ignite_hooks.store.checksums import FAST, marked, new_hash
 from ignite_hooks.store.files import explain
@@ -100,7 +99,7 @@ def _has_written(folder: Path) -> bool:
 def _last_metrics(runner: Runner) -> Iterator[tuple[str, Reached]]:
     """Yield the last value of every metric; the training loss is the mean that log and trackers show."""
     shown = History.read_end(runner.work_dir)
-    for name, value in numbers_of(runner.metrics).items():
+    for name, value in runner.metrics.numbers().items():
         points = shown.values(name) if name == "loss" else []
         step, last = points[-1] if points else (runner.metrics.step(name), value)
         if isinstance(last, int | float):

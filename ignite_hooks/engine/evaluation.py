@@ -18,8 +18,9 @@ from ignite_hooks.engine.run_wrapper import RunWrapper
 from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.engine.training_data import is_training_data
 from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.model.class_names import labels_of
 from ignite_hooks.plan.schedule import NEVER
-from ignite_hooks.run.metrics import of_training_data
+from ignite_hooks.run.metrics import has_results, of_training_data
 from ignite_hooks.run.ranking import is_training_name, main_evaluator
 
 if TYPE_CHECKING:
@@ -89,8 +90,10 @@ class EvaluationRun:
     def end_epoch(self) -> None:
         """Publish the metrics and call ``after_val_epoch``."""
         runner = self.runner
-        state = runner.trainer_state
-        runner.trainer_metrics.latest.publish_evaluation(
+        state, latest = runner.trainer_state, runner.trainer_metrics.latest
+        if has_results(self.engine.state.metrics):
+            latest.labels = labels_of(runner)
+        latest.publish_evaluation(
             self.name,
             dict(self.engine.state.metrics),
             int(state.iteration),

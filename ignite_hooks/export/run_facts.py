@@ -11,7 +11,6 @@ from ignite_hooks.export.card import Facts
 from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.model.class_names import class_names_of
 from ignite_hooks.results.recorded_run import RecordedRun, read_run
-from ignite_hooks.run.metrics import numbers_of
 from ignite_hooks.text import counted
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ _SHOWN = ("versions", "device", "processes")
 def figures_of(runner: Runner) -> dict[str, dict[str, float]]:
     """Return the figures that belong to the weights which a run delivers, at its end."""
     delivered, found = runner.state.delivered, {}
-    numbers = numbers_of(runner.metrics)
+    numbers = runner.metrics.numbers()
     for split in ("val", "test"):
         if split == "val" and delivered is not None:
             # The last validation was of other weights.

@@ -192,9 +192,10 @@ class LoggerHook(BaseHook):
             self._write(runner, evaluated(runner, kind), kind)
 
     def _write(self, runner: Runner, found: Evaluated, kind: str) -> None:
-        if not self._is_main or not found.metrics:
+        if not self._is_main or not (found.metrics or found.results):
             return
         runner.writer.write_measured(found.scalars, found.step, kind=kind, epoch=found.epoch)
+        found.write_results(runner.writer.write_measured_result, kind)
         epoch, iteration = padded(found.epoch, runner.max_epochs), padded(found.step, runner.max_iters)
         place = f"epoch {epoch}" if self.log_metric_by_epoch else f"iter {iteration}"
         best = {
@@ -202,7 +203,7 @@ class LoggerHook(BaseHook):
             for key, record in runner.best.items()
             if _belongs(key, found.name, kind, found.metrics)
         }
-        runner.logger.info(evaluation_line(found.name, place, found.metrics, best))
+        runner.logger.info(evaluation_line(found.name, place, found.short, best))
 
     def _open(self, runner: Runner) -> None:
         logger = logger_of(runner)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.errors import MetricError
 from ignite_hooks.model.loader_workers import datasets_with
 from ignite_hooks.text import shown
 
@@ -45,3 +47,24 @@ def class_names_of(runner: Runner) -> list[str] | None:
         if found is not None:
             return [str(name) for name in found]
     return None
+
+
+def labels_of(runner: Runner) -> list[str]:
+    """Return the names of the classes as those of the entries of results; none if they are not known.
+
+    Raises:
+        MetricError: If two classes have one name, so that their numbers would meet.
+    """
+    try:
+        found = class_names_of(runner) or []
+    except ValueError as error:
+        runner.note_once(f"the classes are numbers: {error}", logging.WARNING)
+        return []
+    places: dict[str, list[int]] = {}
+    for place, label in enumerate(found):
+        places.setdefault(label, []).append(place)
+    for label, same in places.items():
+        if len(same) > 1:
+            numbers = ", ".join(map(str, same))
+            raise MetricError(f"class_names: the classes {numbers} are all called {label!r}: give each its own name")
+    return found

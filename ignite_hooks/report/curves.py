@@ -118,6 +118,8 @@ class CurveSet:
     series: dict[str, Series] = field(default_factory=dict)
     since: float = 0.0
     """Time of the start of the run: earlier lines belong to another run."""
+    of_classes: set[str] = field(default_factory=set)
+    """The numbers of single classes, which are drawn as bars and not as a chart for each."""
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add lines; skip values that are not one number."""
@@ -141,7 +143,8 @@ class CurveSet:
 
     def learning(self) -> dict[str, list[Series]]:
         """Return the series of losses and metrics by quantity: ``loss`` with ``val/loss``, all ``grad_norm/...``."""
-        return _grouped(s for s in self.series.values() if not is_rate(s.name) and not is_resource(s))
+        shown = (series for series in self.series.values() if series.name not in self.of_classes)
+        return _grouped(s for s in shown if not is_rate(s.name) and not is_resource(s))
 
     def rates(self) -> list[Series]:
         """Return the series of learning rates."""

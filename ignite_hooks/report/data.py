@@ -39,6 +39,17 @@ class BestScore:
 
 
 @dataclass(frozen=True)
+class ShownResult:
+    """A result of the last evaluation of its name."""
+
+    kind: str
+    """val, test or train."""
+    step: int
+    epoch: int
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class HookCost:
     """The time a hook has taken, in seconds."""
 
@@ -87,6 +98,8 @@ class RunPage:
     """The weights that the run delivers, where they are not the last ones."""
     delivered_file: str | None = None
     history: CurveSet = field(default_factory=CurveSet)
+    results: Mapping[str, ShownResult] = field(default_factory=dict)
+    """What the last evaluations found beside numbers, by name."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """The share of each phase of an iteration, as the timer has measured them; empty if there is none."""
     costs: Sequence[HookCost] = ()

@@ -8,6 +8,7 @@ from typing import Any
 from ignite_hooks.report import sections
 from ignite_hooks.report.cards import cards
 from ignite_hooks.report.data import RunPage, moment, nonfinite_lines
+from ignite_hooks.report.evaluation import evaluation
 from ignite_hooks.report.markup import Markup, document, joined, link, tag
 from ignite_hooks.text import duration
 
@@ -18,6 +19,7 @@ REFRESH_SECONDS = 20
 SECTIONS = (
     ("curves", "Curves", sections.curves),
     ("best", "Best metrics", sections.best_metrics),
+    ("evaluation", "Where the model is wrong", evaluation),
     ("hooks", "What the hooks cost", sections.hook_costs),
     ("pictures", "Pictures", sections.pictures),
     ("time", "Time and memory", sections.resources),

@@ -108,6 +108,15 @@ code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
   align-items: start; }
 .pictures img { width: 100%; max-height: 30rem; object-fit: contain; object-position: left top; background: #fff;
   border: 1px solid var(--line); border-radius: 6px; display: block; }
+.results { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.4rem 1.8rem; }
+.results > div { min-width: 0; } .results .wide-result { grid-column: 1 / -1; }
+.results h3 { margin-top: 0 !important; }
+.confusion { width: auto; font-size: 13px; } .confusion :is(th, td) { padding: .25rem .5rem; text-align: right;
+  font-variant-numeric: tabular-nums; } .confusion td { min-width: 2.4rem; border: 1px solid var(--line); }
+.bars { list-style: none; margin: 0; padding: 0; font-size: 14px; } .bars li { display: grid; align-items: center;
+  grid-template-columns: minmax(3rem, 30%) 1fr 3.6rem; gap: .6rem; } .bars .room { width: auto; margin: 0; }
+.bars .of { overflow-wrap: anywhere; } .bars .n { text-align: right; font-variant-numeric: tabular-nums; }
+.samples img { width: 3.5rem; image-rendering: pixelated; display: block; border: 1px solid var(--line); }
 .said { margin: 0; padding-left: 1.15rem; } .said li { margin: .25rem 0; overflow-wrap: anywhere; }
 summary { cursor: pointer; font-weight: 600; margin: .8rem 0 .5rem; }
 .times { color: var(--faint); font-size: 13px; margin-right: .5rem; }

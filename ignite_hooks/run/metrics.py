@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import MetricError
 from ignite_hooks.measure.loss_source import LossSource, losses_of
+from ignite_hooks.measure.results import Result, escaped_label, result_of
 from ignite_hooks.text import html_table, nearest, shown
 from ignite_hooks.text import number as as_text
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 # The largest number of names in a message.
 NAMES_SHOWN = 20
-# The longest vector that is shown element by element.
-ELEMENTS_SHOWN = 32
+# The most entries of a result that the line of an evaluation shows.
+MOST_IN_LINE = 6
 
 
 class Metrics(Mapping[str, Any]):
@@ -38,6 +40,8 @@ class Metrics(Mapping[str, Any]):
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._steps: dict[str, int] = {}
+        self.labels: Sequence[str] = ()
+        """The names of the classes, by which the entries of a result are called: ``iou/cat``."""
 
     def publish(self, values: Mapping[str, Any], step: int) -> None:
         """Replace these values; the others keep their step."""
@@ -63,7 +67,7 @@ class Metrics(Mapping[str, Any]):
     def find(self, name: str) -> str:
         """Return the published name that `name` means: the same, or the same with `/` and `_` exchanged.
 
-        An element of a short vector is called as log and files show it: ``iou/3``.
+        An entry of a result is called as log and files show it, or by its number: ``iou/cat``, ``iou/3``.
         """
         if (found := self._whole(name)) is not None:
             return found
@@ -81,13 +85,18 @@ class Metrics(Mapping[str, Any]):
         return alike[0] if alike else None
 
     def _split(self, name: str) -> tuple[str | None, str]:
-        """Return the published name of the vector that has this element, and the number of the element."""
-        vector, _, element = name.rpartition("/")
-        whole = self._whole(vector) if vector and element.isdecimal() else None
-        elements = {} if whole is None else elements_of(whole, self._values[whole])
-        if elements and f"{whole}/{element}" not in elements:
-            raise MetricError(f"no metric {name!r}: {whole!r} has the elements 0 to {len(elements) - 1}")
-        return (whole if elements else None), element
+        """Return the published name of the result that has this entry, and the name of the entry."""
+        for place in (place for place, letter in enumerate(name) if letter == "/"):
+            whole, entry = self._whole(name[:place]), name[place + 1 :]
+            known = {} if whole is None else entries_of(self._values[whole], self.labels)
+            if not known:
+                continue
+            if entry.isdecimal() and entry not in known and int(entry) < len(self.labels):
+                entry = escaped_label(self.labels[int(entry)])
+            if entry in known:
+                return whole, entry
+            raise MetricError(f"no metric {name!r}: {whole!r} has the entries {_few(known)}")
+        return None, ""
 
     def step(self, name: str) -> int:
         """Return the step that the value of `name` belongs to."""
@@ -97,16 +106,21 @@ class Metrics(Mapping[str, Any]):
     def number(self, name: str) -> float:
         """Return the value of `name` as a float; raise a `MetricError` if it is missing or not a number."""
         found = self.find(name)
-        value = self[found] if found in self._values else self._element(found)
+        value = self[found] if found in self._values else self._entry(found)
         if not isinstance(value, Real):
-            hint = f": name one of its elements, such as {found}/0" if elements_of(found, value) else ""
+            known = entries_of(value, self.labels)
+            hint = f": name one of its entries, such as {found}/{next(iter(known))}" if known else ""
             raise MetricError(f"metric {found!r} is not a number but a {type(value).__name__}{hint}")
         return float(value)
 
-    def _element(self, name: str) -> float:
-        whole, _ = self._split(name)
+    def _entry(self, name: str) -> float:
+        whole, entry = self._split(name)
         assert whole is not None
-        return elements_of(whole, self._values[whole])[name]
+        return entries_of(self._values[whole], self.labels)[entry]
+
+    def numbers(self) -> dict[str, float]:
+        """Return everything that is a number, and the entries of results, fetched from their device."""
+        return numbers_of(self, self.labels)
 
     def fresh(self, name: str, step: int) -> float | None:
         """Return the number if it belongs to `step`, else None."""
@@ -212,42 +226,60 @@ def _number_or_value(value: Any) -> Any:
     return value.item() if size == 1 else value
 
 
-def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values that are numbers, and the elements of short vectors, fetched from their device.
+def numbers_of(values: Mapping[str, Any], labels: Sequence[str] = ()) -> dict[str, float]:
+    """Return the values that are numbers, and the entries of results, fetched from their device.
 
-    >>> numbers_of({"accuracy": 0.5, "iou": [0.25, 1.0], "report": "text"})
-    {'accuracy': 0.5, 'iou/0': 0.25, 'iou/1': 1.0}
+    Args:
+        values: What was measured, by name.
+        labels: The names of the classes.
+
+    >>> numbers_of({"accuracy": 0.5, "iou": [0.25, 1.0], "report": "text"}, ["cat", "dog"])
+    {'accuracy': 0.5, 'iou/cat': 0.25, 'iou/dog': 1.0}
     """
     found: dict[str, float] = {}
     for name, value in values.items():
-        found |= losses_of({name: _number_or_value(value)}) or elements_of(name, value)
+        if number := losses_of({name: _number_or_value(value)}):
+            found |= number
+        elif not _is_published_apart(value, values):
+            found |= {f"{name}/{entry}": one for entry, one in entries_of(value, labels).items()}
     return found
 
 
-def elements_of(name: str, value: Any) -> dict[str, float]:
-    """Return the elements of a short vector of numbers by name; nothing for any other value."""
-    shape = getattr(value, "shape", None)
-    if shape is not None and len(shape) == 1 and 1 < shape[0] <= ELEMENTS_SHOWN and hasattr(value, "tolist"):
-        value = value.tolist()
-    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= ELEMENTS_SHOWN:
-        return {}
-    numbers = losses_of({f"{name}/{index}": _number_or_value(one) for index, one in enumerate(value)})
-    return numbers if len(numbers) == len(value) else {}
+def entries_of(value: Any, labels: Sequence[str] = ()) -> dict[str, float]:
+    """Return the numbers in a result by the names of its entries; nothing for any other value."""
+    result = result_of(value)
+    return {} if result is None else result.labelled(labels).entries()
 
 
-def not_shown(values: Mapping[str, Any]) -> list[str]:
+def _is_published_apart(value: Any, values: Mapping[str, Any]) -> bool:
+    """Return whether Ignite has published the entries of a mapping by their own names too."""
+    return isinstance(value, Mapping) and {*value} <= {*values}
+
+
+def _few(names: Collection[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:NAMES_SHOWN]) + (
+        f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
+    )
+
+
+def not_shown(values: Mapping[str, Any], shown_as: Collection[str] = ()) -> list[str]:
     """Describe the values that no line, file or tracker shows.
+
+    Args:
+        values: What was measured, by name.
+        shown_as: The names of those that are results.
 
     >>> not_shown({"accuracy": 0.5, "report": "text", "by_class": {"cat": 0.5}, "cat": 0.5})
     ['report (str)']
     """
-    # Ignite publishes the entries of a mapping by their own names too.
     hidden = {
         name: value
         for name, value in values.items()
         if value is not None
-        and not numbers_of({name: value})
-        and not (isinstance(value, Mapping) and {*value} <= {*values})
+        and name not in shown_as
+        and not losses_of({name: _number_or_value(value)})
+        and not _is_published_apart(value, values)
     }
     return [f"{name} ({_kind_of(value)})" for name, value in hidden.items()]
 
@@ -271,6 +303,32 @@ class Evaluated:
     """The metrics by their plain names."""
     scalars: Mapping[str, float]
     """The metrics by the names that tell evaluators apart."""
+    results: Mapping[str, Result] = field(default_factory=dict)
+    """What is more than a number, by the same names."""
+
+    @property
+    def short(self) -> dict[str, float]:
+        """The metrics that a line has room for: without the entries of long results."""
+        before = len(self.prefix)
+        long = [name[before:] for name, one in self.results.items() if len(one.entries()) > MOST_IN_LINE]
+        return {
+            name: value for name, value in self.metrics.items() if not any(name.startswith(f"{one}/") for one in long)
+        }
+
+    @property
+    def prefix(self) -> str:
+        """What tells the names of this evaluator from those of others; empty for most."""
+        return "" if self.name in ("train", "val", "test") else f"{self.name}_"
+
+    def write_results(self, write: Callable[..., None], kind: str) -> None:
+        """Write each result by a method of a writer, which may have it drawn."""
+        from ignite_hooks.drawing.evaluation import drawn
+
+        for name, result in self.results.items():
+            content = result.to_json()
+            title = f"{name}, iteration {self.step}"
+            draw = functools.partial(drawn, content, title=title)
+            write(name, content, self.step, kind=kind, epoch=self.epoch, draw=draw)
 
 
 def evaluated(runner: Runner, kind: str) -> Evaluated:
@@ -283,16 +341,43 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
     engine, progress = runner.engine.state, runner.trainer_state
     # A metric of the trainer with the name of a loss would appear in a line twice.
     beside = runner.loss_source.of(engine.output) if kind == "train" else {}
-    metrics = {name: value for name, value in numbers_of(engine.metrics or {}).items() if name not in beside}
+    labels, measured = runner.metrics.labels, engine.metrics or {}
+    metrics = {name: value for name, value in numbers_of(measured, labels).items() if name not in beside}
     name = runner.state.evaluating or kind
-    if hidden := not_shown(engine.metrics or {}):
+    results = results_of(measured, labels, runner.engine)
+    if hidden := not_shown(measured, results):
         runner.note_once(f"metrics of {name} that log, files and trackers do not show: {', '.join(hidden)}")
-    scalars = metrics if name == kind else {f"{name}_{key}": value for key, value in metrics.items()}
-    return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars)
+    before = "" if name == kind else f"{name}_"
+    scalars = {f"{before}{key}": value for key, value in metrics.items()}
+    shown_results = {f"{before}{key}": result for key, result in results.items()}
+    return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars, shown_results)
+
+
+def results_of(values: Mapping[str, Any], labels: Sequence[str], engine: Engine) -> dict[str, Result]:
+    """Return what is more than a number among the metrics of an engine, with the names of the classes."""
+    kinds = _kinds_of_metrics(engine)
+    found = {name: result_of(value, kinds.get(name, "")) for name, value in values.items() if not _is_number(value)}
+    return {name: result.labelled(labels) for name, result in found.items() if result is not None}
+
+
+def has_results(values: Mapping[str, Any]) -> bool:
+    """Return whether there is more than numbers among what was measured."""
+    return any(not _is_number(value) for value in values.values())
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (float, int, bool, str) or value is None or bool(losses_of({"": value}))
+
+
+def _kinds_of_metrics(engine: Engine) -> dict[str, str]:
+    """Return the name of the class of each metric that is attached to an engine."""
+    entries = [entry for entries in engine._event_handlers.values() for entry in entries]
+    owners = [(getattr(handler, "__self__", None), args) for handler, args, _ in entries]
+    return {args[0]: type(owner).__name__ for owner, args in owners if args and isinstance(args[0], str)}
 
 
 def of_training_data(evaluator: Engine, runner: Runner) -> Evaluated:
     """Return the metrics of an evaluator that has run over the training data."""
-    metrics, progress = numbers_of(evaluator.state.metrics or {}), runner.trainer_state
+    metrics, progress = numbers_of(evaluator.state.metrics or {}, runner.metrics.labels), runner.trainer_state
     scalars = {f"train_{name}": value for name, value in metrics.items()}
     return Evaluated(int(progress.iteration), int(progress.epoch), "train", metrics, scalars)

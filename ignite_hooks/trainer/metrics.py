@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
-from ignite.metrics import ConfusionMatrix, Loss, Metric, MetricsLambda, TopKCategoricalAccuracy
+from ignite.metrics import ConfusionMatrix, IoU, Loss, Metric, MetricsLambda, TopKCategoricalAccuracy
 from ignite.metrics import mIoU as mean_of_overlaps
+from ignite.metrics.confusion_matrix import cmPrecision, cmRecall
 from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
 from torch import Tensor
 
 from ignite_hooks.distributed.metric_table import register, sums
 from ignite_hooks.drawing.boxes import Boxes, match
 from ignite_hooks.measure.label_metrics import AccuracyOfLabels, PrecisionOfLabels, RecallOfLabels
+from ignite_hooks.measure.score_metrics import Calibration, ClassAP, PrecisionRecall, Roc
+from ignite_hooks.measure.worst import Worst
 
 
 def accuracy(threshold: float = 0.0) -> Metric:
@@ -72,6 +75,83 @@ def top5() -> Metric:
 def miou(num_classes: Annotated[int, Ge(1)]) -> Metric:
     """Measure the intersection over union of truth and prediction, averaged over the classes."""
     return mean_of_overlaps(ConfusionMatrix(num_classes))
+
+
+Classes = Annotated[int, Ge(1)]
+
+
+def confusion_matrix(num_classes: Classes) -> Metric:
+    """Count how many samples of each class were taken for each class."""
+    return ConfusionMatrix(num_classes)
+
+
+def class_precision(num_classes: Classes) -> Metric:
+    """Measure for each class the share of its predictions that are right."""
+    return cmPrecision(ConfusionMatrix(num_classes), average=False)
+
+
+def class_recall(num_classes: Classes) -> Metric:
+    """Measure for each class the share of its samples that were found."""
+    return cmRecall(ConfusionMatrix(num_classes), average=False)
+
+
+def class_f1(num_classes: Classes) -> Metric:
+    """Measure for each class the harmonic mean of precision and recall."""
+    counts = ConfusionMatrix(num_classes)
+    one, other = cmPrecision(counts, average=False), cmRecall(counts, average=False)
+    return MetricsLambda(lambda p, r: 2 * p * r / (p + r).clamp(min=1e-12), one, other)
+
+
+def class_iou(num_classes: Classes) -> Metric:
+    """Measure for each class the intersection over union of truth and prediction."""
+    return IoU(ConfusionMatrix(num_classes))
+
+
+def class_ap(probabilities: bool = False) -> Metric:
+    """Measure for each class the average precision over all thresholds.
+
+    Args:
+        probabilities: Whether the model returns probabilities, not logits.
+    """
+    return ClassAP(probabilities)
+
+
+def roc(probabilities: bool = False) -> Metric:
+    """Draw for each class the true over the false positive rate, and measure the area below.
+
+    Args:
+        probabilities: Whether the model returns probabilities, not logits.
+    """
+    return Roc(probabilities)
+
+
+def precision_recall(probabilities: bool = False) -> Metric:
+    """Draw for each class the precision over the recall, and measure the average precision.
+
+    Args:
+        probabilities: Whether the model returns probabilities, not logits.
+    """
+    return PrecisionRecall(probabilities)
+
+
+def calibration(bins: Annotated[int, Ge(2)] = 15, probabilities: bool = False) -> Metric:
+    """Draw how often the model is right over how sure it is, and measure the expected calibration error.
+
+    Args:
+        bins: Number of ranges of certainty.
+        probabilities: Whether the model returns probabilities, not logits.
+    """
+    return Calibration(bins, probabilities)
+
+
+def worst(k: Annotated[int, Ge(1)] = 12, probabilities: bool = False) -> Metric:
+    """List the samples that the model gets most wrong, with a picture or the text of each.
+
+    Args:
+        k: Number of samples.
+        probabilities: Whether the model returns probabilities, not logits.
+    """
+    return Worst(k, probabilities)
 
 
 BINS = 1000

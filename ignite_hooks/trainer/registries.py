@@ -68,7 +68,14 @@ CRITERIA = Registry(
 
 METRICS = Registry(
     "metric",
-    dict.fromkeys(("accuracy", "f1", "loss", "map", "miou", "precision", "recall", "top5"), _TRAINER + "metrics"),
+    dict.fromkeys(
+        (
+            *("accuracy", "f1", "loss", "map", "miou", "precision", "recall", "top5"),
+            *("confusion_matrix", "class_precision", "class_recall", "class_f1", "class_iou", "class_ap"),
+            *("roc", "precision_recall", "calibration", "worst"),
+        ),
+        _TRAINER + "metrics",
+    ),
 )
 """Every metric that a configuration can name, besides those of Ignite by the names of their classes."""
 

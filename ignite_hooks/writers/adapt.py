@@ -13,6 +13,8 @@ OPTIONAL = (
     "write_figure",
     "write_histogram",
     "write_text",
+    "write_table",
+    "write_result",
     "write_graph",
     "write_artifact",
     "awaits_resume",

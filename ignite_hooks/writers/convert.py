@@ -43,6 +43,43 @@ def finite(values: Any) -> Any:
     return array[numpy.isfinite(array)]
 
 
+PICTURE = "data:image/png;base64,"
+"""The beginning of a cell of a table that is a picture."""
+
+
+def shown_cell(value: Any) -> str:
+    """Return a cell of a table as text.
+
+    Example:
+        >>> [shown_cell(one) for one in ("cat", 0.123456, 3, None, "data:image/png;base64,AAAA")]
+        ['cat', '0.1235', '3', '', '(picture)']
+    """
+    if isinstance(value, str):
+        return "(picture)" if value.startswith(PICTURE) else " ".join(value.split())
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def without_pictures(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result whose table has no pictures, which files of numbers do not hold."""
+    if result["kind"] != "table":
+        return dict(result)
+    rows = [["" if isinstance(c, str) and c.startswith(PICTURE) else c for c in row] for row in result["rows"]]
+    return {**result, "rows": rows}
+
+
+def picture_in(cell: Any) -> Any:
+    """Return the picture in a cell of a table as an array; None if it is none."""
+    if not isinstance(cell, str) or not cell.startswith(PICTURE):
+        return None
+    import base64
+    import io
+
+    import numpy
+    from PIL import Image
+
+    return numpy.asarray(Image.open(io.BytesIO(base64.b64decode(cell.removeprefix(PICTURE)))).convert("RGB"))
+
+
 def as_picture(image: Any) -> Any:
     """Return a picture as an array of bytes, height x width x 3 or 4; a tensor may have its channels first."""
     import numpy

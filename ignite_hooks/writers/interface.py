@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.convert import rendered
+from ignite_hooks.text import table
+from ignite_hooks.writers.convert import rendered, shown_cell
 
 
 class Writer:
@@ -59,6 +60,38 @@ class Writer:
 
     def write_text(self, name: str, text: str, step: int) -> None:
         """Write a text; does nothing by default."""
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """Write a table, as a text unless the writer knows better; a cell may be a picture as a data URI."""
+        lines = [dict(zip(columns, map(shown_cell, row), strict=True)) for row in rows]
+        self.write_text(name, table(lines), step)
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        """Write what an evaluation found beside numbers; as a table, or as the picture of it, by default.
+
+        Args:
+            name: Its name.
+            result: Plain data with ``kind``: matrix, vector, curves or table.
+            step: The iteration.
+            kind: val, test or train.
+            epoch: The epoch.
+            draw: Returns a picture or a figure of it; None where pictures are not wanted.
+        """
+        whole = full_name(name, kind)
+        if result["kind"] == "table":
+            self.write_table(whole, result["columns"], result["rows"], step)
+        elif draw is not None and (picture := draw()) is not None:
+            write = self.write_figure if getattr(picture, "canvas", None) is not None else self.write_image
+            write(whole, picture, step)
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         """Write the graph of a model; does nothing by default."""

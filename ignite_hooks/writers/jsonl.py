@@ -5,25 +5,31 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.convert import fetched
-from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.convert import fetched, without_pictures
+from ignite_hooks.writers.interface import Writer, full_name
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """One encoder for all lines: ``json.dumps`` with settings would make one for each."""
+
+
+LARGEST_LINE = 16_384
+"""A result with more letters than this has a file of its own."""
 
 
 class JsonlWriter(Writer):
     """Appends a line of JSON for each call with numbers to a file, which is opened at the first write.
 
     A line is ``{"time", "step", "epoch", "kind", "scalars"}``. JSON has no NaN and no infinity: such a scalar is null,
-    and its name is listed under ``nonfinite``. Every line is one write to the system, so there is nothing to flush,
-    and only the last line can be torn. Pictures and the configuration are not written.
+    and its name is listed under ``nonfinite``. A result that is more than a number has a line with ``name`` and
+    ``result``. Every line is one write to the system, so there is nothing to flush, and only the last line can be
+    torn. Pictures and the configuration are not written.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -46,6 +52,36 @@ class JsonlWriter(Writer):
         text = _ENCODE(line)
         # A lone surrogate cannot be encoded; escaped with a backslash it is JSON again.
         self._append(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        """Write a line with the result; a large one goes into a file of its own, and the line names it."""
+        nonfinite: list[str] = []
+        content = _jsonable(without_pictures(result), name, nonfinite)
+        line: dict[str, Any] = {"time": self._clock(), "step": step, "epoch": epoch, "kind": kind, "name": name}
+        text = _ENCODE(content)
+        if len(text) > LARGEST_LINE:
+            plain = re.sub(r"[^\w.-]", "_", full_name(name, kind)).strip(".") or "result"
+            path = self.path.with_name("results") / f"{plain}_iter_{step}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(path, text.encode("utf-8", "backslashreplace"))
+            line["file"] = f"{path.parent.name}/{path.name}"
+        else:
+            line["result"] = content
+        self._append(_ENCODE(line).encode("utf-8", "backslashreplace") + b"\n")
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """Write a line with the table."""
+        table = {"kind": "table", "columns": list(columns), "rows": [list(row) for row in rows]}
+        self.write_result(name, table, step, kind="train")
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         """Write nothing: the file holds numbers."""

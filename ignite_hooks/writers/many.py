@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,52 @@ class ManyWriters(Writer):
         for destination in self._destinations:
             if not destination.has_own_schedule:
                 destination.call("write_measured", scalars, step, kind=kind, epoch=epoch)
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        self._pass_result(self._destinations, name, result, step, kind, epoch, draw)
+
+    def write_measured_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        """Write a result; a writer whose own hook measures for it does not get it."""
+        mine = [one for one in self._destinations if not one.has_own_schedule]
+        self._pass_result(mine, name, result, step, kind, epoch, draw)
+
+    def _pass_result(
+        self,
+        destinations: Sequence[Destination],
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        kind: str,
+        epoch: int | None,
+        draw: Callable[[], Any] | None,
+    ) -> None:
+        """Write a result to some writers; it is drawn once, if one of them wants that."""
+        once = None if draw is None else functools.cache(draw)
+        for one in destinations:
+            drawn = once if one.takes_pictures else None
+            one.call("write_result", name, result, step, kind=kind, epoch=epoch, draw=drawn)
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        masked = [[self.masks.text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+        self._pass_on("write_table", name, columns, masked, step)
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         for destination in self._destinations:

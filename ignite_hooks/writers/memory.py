@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ class MemoryWriter(Writer):
     lines: list[tuple[dict[str, Any], int, str, int | None]] = field(default_factory=list)
     images: list[tuple[str, Any, int]] = field(default_factory=list)
     texts: list[tuple[str, str, int]] = field(default_factory=list)
+    tables: list[tuple[str, list[str], list[list[Any]], int]] = field(default_factory=list)
+    results: list[tuple[str, dict[str, Any], int, str]] = field(default_factory=list)
     config: dict[str, Any] | None = None
     artifacts: list[tuple[str | Path, str | None, str]] = field(default_factory=list)
     resumed_at: list[int] = field(default_factory=list)
@@ -37,6 +39,22 @@ class MemoryWriter(Writer):
 
     def write_text(self, name: str, text: str, step: int) -> None:
         self.texts.append((name, text, step))
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        self.tables.append((name, list(columns), [list(row) for row in rows], step))
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        self.results.append((name, dict(result), step, kind))
+        super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self.config = dict(config)

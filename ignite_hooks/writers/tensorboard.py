@@ -7,12 +7,12 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of
+from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of, shown_cell
 from ignite_hooks.writers.interface import Writer, full_name, installed
 
 if TYPE_CHECKING:
@@ -82,6 +82,31 @@ class TensorboardWriter(Writer):
     def write_text(self, name: str, text: str, step: int) -> None:
         self._open().add_text(name, preformatted(text) if has_columns(text) else text, step)
 
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        lines = [list(columns), ["---"] * len(columns), *([shown_cell(cell) for cell in row] for row in rows)]
+        cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+        self._open().add_text(name, "\n".join(f"| {' | '.join(line)} |" for line in cells), step)
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
+        for label, (positives, samples) in (result.get("totals") or {}).items():
+            recall, precision = result["lines"].get(label, ((), ()))
+            if positives and recall:
+                tag = f"{full_name(name, kind)}/{label}" if label else full_name(name, kind)
+                true, false, unfound, missed, exact, found = pr_curve_of(recall, precision, positives, samples)
+                self._open().add_pr_curve_raw(
+                    tag, true, false, unfound, missed, exact, found, step, num_thresholds=len(found)
+                )
+
     def write_config(self, config: Mapping[str, Any]) -> None:
         text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
         self._open().add_text("config", preformatted(text), 0)
@@ -143,6 +168,22 @@ class TensorboardWriter(Writer):
                 self._summary, self._value = Summary, Summary.Value
                 self._opened = SummaryWriter(str(self.log_dir), purge_step=purge, max_queue=MOST_WAITING)
             return self._opened
+
+
+def pr_curve_of(recall: Sequence[float], precision: Sequence[float], positives: int, samples: int) -> tuple[Any, ...]:
+    """Return a curve as TensorBoard takes it: counts, precision and recall, from the lowest threshold to the highest.
+
+    Example:
+        >>> true, false, *_ = pr_curve_of([0.5, 1.0], [1.0, 0.5], 2, 4)
+        >>> true.tolist(), false.tolist()
+        ([2.0, 1.0], [2.0, 0.0])
+    """
+    import numpy
+
+    found, exact = (numpy.asarray(one, float)[::-1] for one in (recall, precision))
+    true = found * positives
+    false = numpy.divide(true, exact, out=numpy.zeros_like(true), where=exact > 0) - true
+    return true, false, samples - positives - false, positives - true, exact, found
 
 
 def seconds_until_last(names: Iterable[str], now: float) -> float:

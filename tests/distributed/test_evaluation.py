@@ -18,6 +18,9 @@ from torch.utils.data.distributed import DistributedSampler
 from ignite_hooks import attach_hooks
 from ignite_hooks.distributed.collectives import rank, world_size
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
+from ignite_hooks.measure.results import Result
+from ignite_hooks.measure.score_metrics import Calibration, ClassAP, PrecisionRecall, Roc
+from ignite_hooks.measure.worst import Worst
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
@@ -164,6 +167,49 @@ def test_metrics_equal_those_of_one_process_for_any_loader(scripts_own: bool, ra
                     assert found[case][name] == value, (case, name)
                 else:
                     assert found[case][name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True), (case, name)
+
+
+def of_results() -> dict[str, Any]:
+    """Return what is more than a number, for data that no number of ranks divides."""
+    found = {}
+    for size in (*SIZES, 41):
+        metrics = {
+            "confusion": ignite.metrics.ConfusionMatrix(CLASSES),
+            "roc": Roc(),
+            "pr": PrecisionRecall(),
+            "ap": ClassAP(),
+            "calibration": Calibration(),
+            "worst": Worst(4),
+        }
+        hook = {"type": "DistEvalHook", "metrics": metrics}
+        measured = evaluated(DataLoader(data_of(size), batch_size=3), hook, network())
+        found[str(size)] = {
+            name: {**one.to_json(), "numbers": dict(one.numbers)} if isinstance(one, Result) else one
+            for name, one in measured.items()
+        }
+    return found
+
+
+def flattened(value: Any, place: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {key: one for name, item in value.items() for key, one in flattened(item, f"{place}/{name}").items()}
+    if isinstance(value, list):
+        return flattened(dict(enumerate(value)), place)
+    return {place: value}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_matrices_curves_and_tables_equal_those_of_one_process(ranks: int) -> None:
+    wanted = flattened(of_results())
+    counted = {place for place in wanted if "/confusion/" in place or "/totals/" in place}
+    assert len(counted) > 4 * CLASSES * CLASSES
+    for found in run_ranks(of_results, ranks=ranks):
+        mine = flattened(found)
+        assert mine.keys() == wanted.keys()
+        assert {place: mine[place] for place in counted} == {place: wanted[place] for place in counted}
+        floats = {place: value for place, value in wanted.items() if isinstance(value, float)}
+        assert {place: mine[place] for place in floats} == pytest.approx(floats, rel=1e-12, abs=1e-12, nan_ok=True)
+        assert all(mine[place] == value for place, value in wanted.items() if place not in floats)
 
 
 def with_ddp() -> dict[str, Any]:

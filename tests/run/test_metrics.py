@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,7 +14,8 @@ from ignite.engine import Engine, Events
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.errors import MetricError
-from ignite_hooks.run.metrics import ELEMENTS_SHOWN, NAMES_SHOWN, Metrics, not_shown, numbers_of
+from ignite_hooks.measure.results import vector
+from ignite_hooks.run.metrics import NAMES_SHOWN, Evaluated, Metrics, not_shown, numbers_of
 from ignite_hooks.testing import tiny_run
 
 
@@ -227,10 +229,10 @@ def test_an_element_of_a_vector_is_a_number_with_a_step(vector: Any, name: str) 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("iou/2", "no metric 'iou/2': 'iou' has the elements 0 to 1"),
-        ("iou/x", "no metric 'iou/x': there are iou"),
+        ("iou/2", "no metric 'iou/2': 'iou' has the entries 0, 1"),
+        ("iou/x", "no metric 'iou/x': 'iou' has the entries 0, 1"),
         ("accuracy/0", "no metric 'accuracy/0': there are"),
-        ("iou", "'iou' is not a number but a list: name one of its elements, such as iou/0"),
+        ("iou", "'iou' is not a number but a list: name one of its entries, such as iou/0"),
     ],
 )
 def test_what_is_no_element_says_what_there_is(name: str, words: str) -> None:
@@ -296,11 +298,10 @@ def test_only_single_numbers_are_numbers() -> None:
         "tensor": torch.tensor([2.0]),
         "numpy": numpy.float32(0.25),
         "bool": True,
-        "matrix": torch.zeros(2, 2),
-        "array": numpy.zeros((3, 3)),
+        "matrix": torch.zeros(2, 3),
+        "array": numpy.zeros((2, 2, 2)),
         "text": "t",
         "none": None,
-        "nested": {"a": 1},
     }
     assert numbers_of(given) == {"float": 0.5, "int": 3, "tensor": 2.0, "numpy": 0.25}
 
@@ -309,19 +310,19 @@ def test_only_single_numbers_are_numbers() -> None:
     "vector",
     [torch.tensor([0.5, 1.0]), numpy.array([0.5, 1.0], "float32"), [0.5, 1.0], (numpy.float32(0.5), torch.ones(1))],
 )
-def test_a_short_vector_is_shown_element_by_element(vector: Any) -> None:
+def test_a_short_vector_is_shown_entry_by_entry(vector: Any) -> None:
     assert numbers_of({"iou": vector}) == {"iou/0": 0.5, "iou/1": 1.0}
-    assert not not_shown({"iou": vector})
+    assert numbers_of({"iou": vector}, ["cat", "a/b"]) == {"iou/cat": 0.5, "iou/a%2Fb": 1.0}
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (torch.zeros(2, 2), "m (Tensor of 2 x 2)"),
-        (numpy.zeros(ELEMENTS_SHOWN + 1), f"m (ndarray of {ELEMENTS_SHOWN + 1})"),
+        (torch.zeros(2, 3), "m (Tensor of 2 x 3)"),
+        (numpy.zeros((2, 2, 2)), "m (ndarray of 2 x 2 x 2)"),
         ("report", "m (str)"),
         (["a", 1.0], "m (list)"),
-        ({"cat": 0.5}, "m (dict)"),
+        ({"cat": "a"}, "m (dict)"),
         (torch.tensor([True, False]), "m (Tensor of 2)"),
     ],
 )
@@ -334,19 +335,61 @@ def test_a_mapping_whose_entries_are_metrics_is_not_named() -> None:
     assert not_shown({"m": {"cat": 0.5}, "cat": 0.5, "none": None}) == []
 
 
-def test_a_vector_reaches_log_and_file_and_a_matrix_is_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vector_and_a_matrix_reach_log_and_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     tiny = tiny_run()
-    found = {"iou": torch.tensor([0.25, 0.75]), "confusion": torch.zeros(3, 3)}
+    found = {"iou": torch.tensor([0.25, 0.75]), "confusion": torch.zeros(2, 2), "odd": torch.zeros(2, 3)}
     evaluator = Engine(lambda engine, batch: engine.state.metrics.update(found))
     tiny.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
-    attach_hooks(tiny.trainer, ["LoggerHook"], evaluators=evaluator, work_dir=tmp_path)
+    attach_hooks(tiny.trainer, ["LoggerHook"], evaluators=evaluator, work_dir=tmp_path, class_names=["cat", "dog"])
     tiny.trainer.run(tiny.data, max_epochs=2)
-    written = (tmp_path / "metrics.jsonl").read_text()
-    assert '"iou/0"' in written
-    assert '"iou/1"' in written
-    assert "iou/1" in caplog.text
-    lines = [line for line in caplog.messages if "do not show" in line]
-    assert lines == ["metrics of val that log, files and trackers do not show: confusion (Tensor of 3 x 3)"]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["scalars"]["iou/dog"] for line in lines if "iou/dog" in line.get("scalars", {})] == [0.75, 0.75]
+    matrix = {"kind": "matrix", "values": [[0.0, 0.0], [0.0, 0.0]], "labels": ["cat", "dog"]}
+    assert [line["result"] for line in lines if line.get("name") == "confusion"] == [matrix] * 2
+    assert "iou/dog" in caplog.text
+    said = [line for line in caplog.messages if "do not show" in line]
+    assert said == ["metrics of val that log, files and trackers do not show: odd (Tensor of 2 x 3)"]
+
+
+@pytest.mark.parametrize("name", ["iou/dog", "iou/1", "val_iou/dog"])
+def test_a_class_is_ranked_by_its_name(tmp_path: Path, name: str) -> None:
+    values = iter([0.1, 0.75, 0.5])
+    run = tiny_run()
+    run.evaluator.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda engine: engine.state.metrics.update(iou=torch.tensor([0.9, next(values)]))
+    )
+    runner = attach_hooks(
+        run.trainer,
+        [{"type": "EvalHook"}, {"type": "CheckpointHook", "save_best": name, "rule": "greater"}],
+        work_dir=tmp_path,
+        evaluators={"val": run.evaluator},
+        class_names=["cat", "dog"],
+        **run.services,
+    )
+    run.trainer.run(run.data, max_epochs=3)
+    assert (runner.best[name].score, runner.best[name].epoch) == (0.75, 2)
+
+
+def test_two_classes_of_one_name_are_an_error(tmp_path: Path) -> None:
+    run = tiny_run()
+    run.evaluator.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda engine: engine.state.metrics.update(iou=torch.tensor([0.9, 0.5]))
+    )
+    attach_hooks(
+        run.trainer,
+        [{"type": "EvalHook"}],
+        work_dir=tmp_path,
+        evaluators={"val": run.evaluator},
+        class_names=["cat", "cat"],
+        **run.services,
+    )
+    with pytest.raises(Exception, match="class_names: the classes 0, 1 are all called 'cat'"):
+        run.trainer.run(run.data)
+
+
+def test_a_long_result_leaves_the_line_of_an_evaluation_short() -> None:
+    metrics = {"accuracy": 0.5, **{f"iou/{place}": 0.1 for place in range(9)}, "two/a": 1.0, "two/b": 2.0}
+    results = {"hard_iou": vector([0.1] * 9), "hard_two": vector([1.0, 2.0], ["a", "b"])}
+    found = Evaluated(1, 1, "hard", metrics, {}, results)
+    assert found.short == {"accuracy": 0.5, "two/a": 1.0, "two/b": 2.0}

@@ -15,6 +15,7 @@ import torch
 
 from ignite_hooks.writers import jsonl
 from ignite_hooks.writers.jsonl import JsonlWriter, Tail, read_jsonl
+from tests.writers.results import every_kind, write_all
 
 
 def writer_at(path: Path) -> JsonlWriter:
@@ -310,3 +311,28 @@ def test_reading_begins_again_after_a_resume(path: Path, writer: JsonlWriter) ->
     rows, again = tail.new()
     assert again
     assert [row["step"] for row in rows] == [1, 2]
+
+
+def test_a_result_is_a_line_and_a_large_one_a_file(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    write_all(writer)
+    writer.write_result("../big", {"kind": "matrix", "values": [[0.125] * 100] * 100}, 4)
+    writer.close()
+    lines = read_jsonl(tmp_path / "metrics.jsonl")
+    found = {line["name"]: line.get("result") for line in lines}
+    assert found["confusion"] == every_kind()["confusion"]
+    assert found["iou"]["values"] == [0.5, None]
+    assert found["worst"]["rows"] == [["", 0.5], ["a text", 0.25]]
+    assert lines[-1]["file"] == "results/val_.._big_iter_4.json"
+    assert json.loads((tmp_path / lines[-1]["file"]).read_text())["values"][99][99] == 0.125
+    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "results"}
+    writer.cut(3)
+    assert read_jsonl(tmp_path / "metrics.jsonl") == []
+
+
+def test_a_table_is_a_line_too(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write_table("samples", ["text", "loss"], [["a", 0.5]], 3)
+    writer.close()
+    (line,) = read_jsonl(tmp_path / "metrics.jsonl")
+    assert line["result"] == {"kind": "table", "columns": ["text", "loss"], "rows": [["a", 0.5]]}

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 from ignite_hooks.writers.interface import Writer
 from ignite_hooks.writers.many import PRODUCERS_WAIT, ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
@@ -54,6 +56,8 @@ def test_everything_reaches_every_writer_in_order() -> None:
     many.write_text("note", "hello", 1)
     many.write_config({})
     many.write_graph(None, None)
+    many.write_table("t", ["a"], [[1]], 1)
+    many.write_result("r", {"kind": "table"}, 1)
     many.write_artifact("file")
     many.resumed(1)
     many.flush()
@@ -154,3 +158,19 @@ def test_a_disabled_writer_gets_no_measures() -> None:
     for step in range(1, 6):
         many.write_measured({"loss": 0.5}, step)
     assert bad.asked == [1, 2, 3]
+
+
+def test_a_result_is_drawn_once_and_only_where_pictures_are_taken() -> None:
+    drawn = []
+
+    def draw() -> Any:
+        drawn.append(1)
+        return numpy.zeros((2, 2, 3), numpy.uint8)
+
+    one, other, tracker = MemoryWriter(), MemoryWriter(), MemoryWriter()
+    many = ManyWriters([one, other])
+    place = many.join(tracker, pictures=False)
+    many.write_measured_result("m", {"kind": "matrix", "values": [[1]]}, 3, draw=draw)
+    assert (len(one.images), len(other.images), len(drawn), tracker.results) == (1, 1, 1, [])
+    place.write_result("m", {"kind": "matrix", "values": [[1]]}, 3, draw=draw)
+    assert (len(tracker.results), tracker.images, len(drawn)) == (1, [], 1)

@@ -17,6 +17,7 @@ from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.jsonl import read_jsonl
 from ignite_hooks.writers.tensorboard import TensorboardWriter
+from tests.writers.results import write_all
 
 
 def read(folder: Path) -> Any:
@@ -210,3 +211,20 @@ def test_a_resumed_run_goes_on_in_the_folder_of_its_checkpoint(tmp_path: Path) -
     assert again.log_dir.parent == tmp_path
     again.began_anew()
     assert again.log_dir == tmp_path / "tensorboard"
+
+
+def test_results_are_pictures_tables_and_curves_of_precision(tmp_path: Path) -> None:
+    writer = TensorboardWriter(work_dir=tmp_path)
+    write_all(writer)
+    writer.close()
+    found = read(tmp_path / "tensorboard")
+    assert sorted(found.Tags()["images"]) == ["val/confusion", "val/iou", "val/pr"]
+    assert sorted(found.Tags()["tensors"]) == ["val/pr/cat", "val/worst/text_summary"]
+    (curve,) = found.Tensors("val/pr/cat")
+    rows = numpy.array(curve.tensor_proto.float_val).reshape(6, 2)
+    # True and false positives, true and false negatives, precision, recall.
+    assert rows.tolist() == [[2, 1], [2, 0], [0, 2], [0, 1], [0.5, 1], [1, 0.5]]
+    (table,) = found.Tensors("val/worst/text_summary")
+    text = table.tensor_proto.string_val[0].decode()
+    assert text.splitlines()[0] == "| sample | loss |"
+    assert "(picture)" in text

@@ -21,6 +21,7 @@ from ignite_hooks.report.curves import CurveSet
 from ignite_hooks.report.data import (
     LoggedWarning,
     RunPage,
+    ShownResult,
     WarningCollector,
     best_scores,
     config_as_yaml,
@@ -31,10 +32,12 @@ from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.results.outcome import State, is_stop
 from ignite_hooks.run.logger import loggers_of
+from ignite_hooks.run.metrics import evaluated
 from ignite_hooks.run.progress import outcome_now
 from ignite_hooks.run.state import Phase
 from ignite_hooks.store.files import explain, write_whole
 from ignite_hooks.text import one_line
+from ignite_hooks.writers.interface import full_name
 
 if TYPE_CHECKING:
     from ignite_hooks.run.report import Report
@@ -92,6 +95,7 @@ class ReportHook(BaseHook):
         self._history = CurveSet()
         self._tail: Tail | None = None
         self._pictures = PictureFinder()
+        self._results: dict[str, ShownResult] = {}
         self._collector: WarningCollector | None = None
         self._warnings: tuple[LoggedWarning, ...] = ()
         self._is_behind = False
@@ -135,9 +139,11 @@ class ReportHook(BaseHook):
         self._write_if_due(runner)
 
     def after_val_epoch(self, runner: Runner) -> None:
+        self._keep_results(runner, "val")
         self._write_if_due(runner)
 
     def after_test_epoch(self, runner: Runner) -> None:
+        self._keep_results(runner, "test")
         # A test after the run belongs to its report.
         self._next = 0.0 if self._state != "running" else self._next
         self._write_if_due(runner)
@@ -175,6 +181,15 @@ class ReportHook(BaseHook):
     def switched_off(self) -> None:
         """Collect no more warnings."""
         self._stop_collecting()
+
+    def _keep_results(self, runner: Runner, kind: str) -> None:
+        """Keep what the evaluation that has just ended found beside numbers."""
+        if self._tail is not None:
+            found = evaluated(runner, kind)
+            for name, result in found.results.items():
+                shown = ShownResult(kind, found.step, found.epoch, runner.masks.tree(result.to_json()))
+                self._results[full_name(name, kind)] = shown
+                self._history.of_classes |= {full_name(f"{name}/{entry}", kind) for entry in result.of_classes()}
 
     def _problems(self, runner: Runner) -> Any:
         """Return the warnings and failures that a page shows now."""
@@ -248,6 +263,7 @@ class ReportHook(BaseHook):
             delivered="" if delivered is None else mask(str(delivered)),
             delivered_file=None if delivered is None else delivered.file,
             history=self._history,
+            results=dict(self._results),
             shares=phase_shares(timer.seconds()) if hasattr(timer, "seconds") else {},
             costs=list(costs_of(report, evaluating)),
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],

@@ -12,7 +12,6 @@ from annotated_types import Gt
 
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
-from ignite_hooks.run.metrics import numbers_of
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
@@ -115,4 +114,4 @@ def single_values(runner: Runner, seconds: float, iterations: int) -> dict[str, 
     """Return what the table of tasks compares: best and last metrics, how long it took and how fast it was."""
     best = {f"best {name}": float(record.score) for name, record in runner.best.items()}
     speed = {"iterations per second": iterations / seconds} if seconds > 0 and iterations else {}
-    return {**numbers_of(runner.metrics), **best, "seconds": seconds, **speed}
+    return {**runner.metrics.numbers(), **best, "seconds": seconds, **speed}

@@ -184,6 +184,8 @@ class TrackerHook(BaseHook):
     def _write(self, found: Evaluated, kind: str) -> None:
         if self._place is not None and found.scalars:
             self._place.write_scalars(found.scalars, found.step, kind=kind, epoch=found.epoch)
+        if self._place is not None:
+            found.write_results(self._place.write_result, kind)
 
     def _models(self, runner: Runner) -> list[Path]:
         """Return the files of the best checkpoints and of the last one."""

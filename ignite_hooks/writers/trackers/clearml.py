@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.writers.convert import plain
+from ignite_hooks.writers.convert import plain, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.clearml_script import write_script
 from ignite_hooks.writers.trackers.clearml_task import (
@@ -244,6 +244,32 @@ class _ClearML(Tracker):
         counts, edges = record.content["counts"], record.content["edges"]
         labels = [f"{edge:.4g}" for edge in edges[:-1]]
         self._logger.report_histogram(title, series, values=counts, iteration=record.step, xlabels=labels)
+
+    def result(self, record: TrackerRecord) -> None:
+        (title, series), found = titled(record.content["name"]), record.content["result"]
+        labels = found.get("labels") or None
+        if found["kind"] == "matrix":
+            self._logger.report_confusion_matrix(
+                title, series, found["values"], record.step, "predicted", "true", labels, labels, yaxis_reversed=True
+            )
+        elif found["kind"] == "vector":
+            values = [value if value == value else 0.0 for value in found["values"]]
+            self._logger.report_histogram(title, series, values, record.step, xlabels=labels)
+        elif found["kind"] == "table":
+            cells = [[shown_cell(cell) for cell in row] for row in found["rows"]]
+            self._logger.report_table(title, series, record.step, table_plot=[found["columns"], *cells])
+        else:
+            for label, (x, y) in found["lines"].items():
+                points = [list(point) for point in zip(x, y, strict=True)]
+                self._logger.report_scatter2d(
+                    f"{title} {series}" if title != series else title,
+                    label or series,
+                    points,
+                    record.step,
+                    xaxis=found["axes"][0],
+                    yaxis=found["axes"][1],
+                    mode="lines",
+                )
 
     def text(self, record: TrackerRecord) -> None:
         self._logger.report_text(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import masked
+from ignite_hooks.writers.convert import shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
@@ -51,6 +52,8 @@ class MLflowWriter(TrackerWriter):
         "mlflow.store.tracking.rest_store",
         "PIL.WebPImagePlugin",
     )
+
+    draws_results = True
 
     def __init__(
         self,
@@ -170,6 +173,16 @@ class _MLflow(Tracker):
     def image(self, record: TrackerRecord) -> None:
         name, picture = record.content["name"], record.content["image"]
         self._client.log_image(self._run_id, picture, key=_plain(_name(name)), step=record.step)
+
+    def result(self, record: TrackerRecord) -> None:
+        name, found = _plain(_name(record.content["name"])), record.content["result"]
+        file = f"results/{name}_{record.step}.json"
+        if found["kind"] == "table":
+            columns, rows = found["columns"], [[shown_cell(cell) for cell in row] for row in found["rows"]]
+            # What the page of a run shows as a table: a row is a list.
+            self._client.log_dict(self._run_id, {"columns": columns, "data": rows}, file)
+        else:
+            self._client.log_dict(self._run_id, found, file)
 
     def text(self, record: TrackerRecord) -> None:
         name = re.sub(r"[^\w.-]", "_", record.content["name"])

@@ -71,6 +71,9 @@ class Tracker:
     def histogram(self, record: TrackerRecord) -> None:
         """Deliver a histogram; ``content`` has name, counts and edges, one more than counts."""
 
+    def result(self, record: TrackerRecord) -> None:
+        """Deliver a result; ``content`` has name and result: a matrix, a vector, curves or a table of plain data."""
+
     def text(self, record: TrackerRecord) -> None:
         """Deliver a text; ``content`` has name and text."""
 

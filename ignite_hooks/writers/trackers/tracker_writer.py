@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,9 @@ logger = logging.getLogger("ignite_hooks")
 
 class TrackerWriter(Writer):
     """Base of the writers for trackers: every write becomes a record, which a thread delivers."""
+
+    draws_results = False
+    """Whether the tracker has no charts of its own for results, so that it gets pictures of them too."""
 
     def __init__(
         self, kind: str, mode: Mode, work_dir: str | Path | None, deadline: float, on_resume: OnResume = "same"
@@ -91,6 +94,24 @@ class TrackerWriter(Writer):
 
     def write_text(self, name: str, text: str, step: int) -> None:
         self._put("text", step, {"name": name, "text": text})
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        table = {"kind": "table", "columns": list(columns), "rows": [list(row) for row in rows]}
+        self._put("result", step, {"name": name, "result": table})
+
+    def write_result(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        step: int,
+        *,
+        kind: str = "val",
+        epoch: int | None = None,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:
+        self._put("result", step, {"name": full_name(name, kind), "result": plain(result)})
+        if self.draws_results and result["kind"] != "table":
+            super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self._put("config", 0, plain(config))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import Masks
-from ignite_hooks.writers.convert import plain
+from ignite_hooks.writers.convert import picture_in, plain, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
@@ -162,6 +162,33 @@ class _Wandb(Tracker):
         both = record.content["counts"], record.content["edges"]
         self._log({record.content["name"]: wandb.Histogram(np_histogram=both)}, record.step)
 
+    def result(self, record: TrackerRecord) -> None:
+        import wandb
+
+        name, found = record.content["name"], record.content["result"]
+        labels = found.get("labels") or [str(place) for place in range(len(found.get("values", ())))]
+        if found["kind"] == "matrix":
+            rows = [
+                [labels[i], labels[j], count] for i, row in enumerate(found["values"]) for j, count in enumerate(row)
+            ]
+            table = wandb.Table(columns=["Actual", "Predicted", "nPredictions"], data=rows)
+            fields = {column: column for column in ("Actual", "Predicted", "nPredictions")}
+            shown = wandb.plot_table("wandb/confusion_matrix/v1", table, fields, {"title": name})
+        elif found["kind"] == "vector":
+            table = wandb.Table(
+                columns=["class", "value"], data=[list(one) for one in zip(labels, found["values"], strict=True)]
+            )
+            shown = wandb.plot.bar(table, "class", "value", title=name)
+        elif found["kind"] == "table":
+            columns = [uniform(column) for column in zip(*found["rows"], strict=True)]
+            data = [list(row) for row in zip(*columns, strict=True)]
+            shown = wandb.Table(columns=found["columns"], data=data)
+        else:
+            xs, ys = ([line[place] for line in found["lines"].values()] for place in (0, 1))
+            keys = [label or name for label in found["lines"]]
+            shown = wandb.plot.line_series(xs, ys, keys=keys, title=name, xname=found["axes"][0])
+        self._log({name: shown}, record.step)
+
     def _log(self, row: dict[str, Any], step: int) -> None:
         """Log a row at a step that W&B accepts; it drops rows of steps before its own."""
         if self._ends:
@@ -202,6 +229,21 @@ class _Wandb(Tracker):
         if self._unsent is not None:
             self._unsent.unlink(missing_ok=True)
         return True
+
+
+def uniform(column: Sequence[Any]) -> list[Any]:
+    """Return the cells of a column as W&B takes them, all of one type: pictures, numbers or texts.
+
+    Example:
+        >>> uniform([1.0, 2.0]), uniform([1.0, "a"])
+        ([1.0, 2.0], ['1', 'a'])
+    """
+    import wandb
+
+    pictures = [picture_in(cell) for cell in column]
+    if any(picture is not None for picture in pictures):
+        return [None if picture is None else wandb.Image(picture) for picture in pictures]
+    return list(column) if len({type(cell) for cell in column}) <= 1 else [shown_cell(cell) for cell in column]
 
 
 def _follow_environment(wandb: Any) -> None:

@@ -25,6 +25,7 @@ from ignite_hooks.writers.trackers.clearml import ClearMLWriter
 from tests.faults.tools import LONG, until
 from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
+from tests.writers.results import write_all
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
 from tests.writers.trackers.servers import FAULTS, faulty
 
@@ -384,3 +385,15 @@ def test_offline_records_are_sent_later(server: ClearMLServer, folder: Path, tmp
     assert told(server) == as_written(folder)
     assert [path.suffix for path in later.iterdir()] == [".sent"]
     assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(later))
+
+
+def test_results_are_plots_and_tables_of_clearml(tmp_path: Path) -> None:
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    write_all(writer)
+    writer.close()
+    plots = {event["variant"]: json.loads(event["plot_str"]) for event in events(opened(tmp_path), "plot")}
+    assert plots["confusion"]["data"][0]["z"] == [[3, 1], [0, 2]]
+    assert plots["confusion"]["data"][0]["x"] == ["cat", "dog"]
+    assert plots["iou"]["data"][0]["y"] == [0.5, 0.0]
+    assert plots["cat"]["data"][0]["y"] == [1.0, 0.5]
+    assert plots["worst"]["data"][0]["cells"]["values"] == [["(picture)", "a text"], ["0.5", "0.25"]]

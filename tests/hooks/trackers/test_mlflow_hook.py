@@ -27,6 +27,7 @@ from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
+from tests.writers.results import every_kind, write_all
 from tests.writers.trackers.servers import FAULTS, faulty, unreachable
 
 HOOK = {"type": "MLflowHook", "experiment": "digits", "run_name": "first", "log_model": True}
@@ -274,3 +275,16 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(tmp_path: Path) -
     for name, rows in as_written(tmp_path).items():
         history = mlflow.MlflowClient(uri).get_metric_history(run.info.run_id, name)
         assert sorted((metric.step, metric.value) for metric in history) == rows, name
+
+
+def test_results_are_files_and_pictures_of_mlflow(tmp_path: Path) -> None:
+    writer = MLflowWriter(experiment="results", work_dir=tmp_path, deadline=240.0)
+    write_all(writer)
+    writer.close()
+    client = mlflow.MlflowClient(writer.tracking_uri)
+    [run] = runs_at(writer.tracking_uri, "results")
+    got = Path(client.download_artifacts(run.info.run_id, "", str(tmp_path)))
+    assert json.loads((got / "results/val/confusion_4.json").read_text()) == every_kind()["confusion"]
+    table = json.loads((got / "results/val/worst_4.json").read_text())
+    assert table == {"columns": ["sample", "loss"], "data": [["(picture)", "0.5"], ["a text", "0.25"]]}
+    assert len([*(got / "images").rglob("*.png")]) == 3

@@ -21,6 +21,7 @@ from ignite_hooks.writers.trackers.wandb import WandbWriter
 from tests.faults.tools import LONG
 from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
+from tests.writers.results import write_all
 from tests.writers.trackers.servers import FAULTS, faulty
 from tests.writers.trackers.wandb_server import wandb_server
 
@@ -309,3 +310,20 @@ def test_a_stopped_run_says_so_in_its_summary(tmp_path: Path) -> None:
         "true"
     ]
     assert [record.exit.exit_code for record in said if record.HasField("exit")] == [0]
+
+
+@pytest.mark.slow
+def test_results_are_charts_and_tables_of_wandb(tmp_path: Path) -> None:
+    writer = WandbWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
+    write_all(writer)
+    writer.write_table("texts", ["text"], [["a text"], [0.25]], 4)
+    writer.close()
+    [folder] = tmp_path.glob("wandb/offline-run-*/files")
+    records(tmp_path)
+    found = {path.name.rpartition("_")[0].rpartition("_")[0]: path.read_text() for path in folder.rglob("*.table.json")}
+    assert sorted(found) == ["confusion_table", "iou_table", "pr_table", "texts", "worst"]
+    assert '["cat","dog",1]' in found["confusion_table"]
+    assert '["cat",0.5]' in found["iou_table"]
+    assert '["a text"],["0.25"]' in found["texts"]
+    # The pictures are in the artifact of the table; its preview names them.
+    assert '"Image"' in found["worst"]
