@@ -21,8 +21,8 @@ def drawn(result: Mapping[str, Any], *, title: str = "") -> Any:
         title: Line above it.
 
     Example:
-        >>> drawn({"kind": "vector", "values": [0.5, 1.0], "labels": ["cat", "dog"]}).axes[0].get_xlim()[0]
-        0.0
+        >>> drawn({"kind": "vector", "values": [0.5, 1.0], "labels": ["cat", "dog"]}).axes[0].get_title(loc="left")
+        ''
     """
     if result["kind"] == "matrix":
         return confusion(result["values"], result.get("labels") or None, title=title)

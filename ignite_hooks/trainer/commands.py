@@ -315,6 +315,8 @@ def _say_result(trainer: BaseTrainer) -> None:
             f"{name.replace('_', ' ', 1)} {float(value):.4f}" for name, value in tested.items() if is_number(value)
         )
     ]
+    for hook in runner.hooks.values():
+        lines += [f"exported: {folder}"] if (folder := getattr(hook, "exported_to", None)) is not None else []
     report = runner.work_dir / REPORT
     lines += [f"report: {report}" if report.exists() else f"files: {runner.work_dir}"]
     _say("\n".join(line for line in lines if line))

@@ -97,7 +97,9 @@ class TensorboardWriter(Writer):
         epoch: int | None = None,
         draw: Callable[[], Any] | None = None,
     ) -> None:
-        super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
+        if result["kind"] != "vector":
+            # The entries of a vector are scalars already.
+            super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
         for label, (positives, samples) in (result.get("totals") or {}).items():
             recall, precision = result["lines"].get(label, ((), ()))
             if positives and recall:

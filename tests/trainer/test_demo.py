@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import torch
 from ignite_hooks import load_config
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.trainer.commands import DEMO
+from ignite_hooks.trainer.datasets import digits
+from ignite_hooks.trainer.models import CNN
 
 pytest.importorskip("sklearn")
 
@@ -30,9 +33,28 @@ def test_it_reaches_97_percent_and_names_the_report(tmp_path: Path) -> None:
     report = tmp_path / "demo" / "report.html"
     assert f"report: {report}" in done.stdout
     assert report.stat().st_size < 5_000_000
+    assert f"exported: {tmp_path / 'demo' / 'export'}" in done.stdout
+    assert "Where the model is wrong" in report.read_text()
+    assert_exported_models_work(tmp_path / "demo" / "export", accuracy)
     noise = [line for line in done.stderr.splitlines() if "profiler_st" in line or "CPUAllocator" in line]
     assert noise == [], "what torch says to those who work on it stands between the lines of the run"
     assert [path.name for path in tmp_path.iterdir()] == ["demo"], "nothing is written beside the work directory"
+
+
+def assert_exported_models_work(folder: Path, accuracy: float) -> None:
+    """Load the exported model by what others use, and measure it on the data of the test."""
+    onnxruntime: Any = pytest.importorskip("onnxruntime")
+    safetensors: Any = pytest.importorskip("safetensors.torch")
+    test = digits().test
+    images, labels = test.tensors
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    (scores,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    model = CNN(10, 1, channels=[32, 64], dropout=0.25).eval()
+    safetensors.load_model(model, folder / "model.safetensors")
+    with torch.no_grad():
+        own = model(images)
+    assert torch.allclose(own, torch.from_numpy(scores), atol=1e-4)
+    assert float((own.argmax(1) == labels).float().mean()) == pytest.approx(accuracy, abs=1e-4)
 
 
 @pytest.mark.slow

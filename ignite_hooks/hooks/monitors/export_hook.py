@@ -73,6 +73,8 @@ class ExportHook(BaseHook):
     collective: ClassVar[bool] = True
     may_end_a_run: ClassVar[bool] = False
 
+    exported_to: Path | None = field(init=False, repr=False, default=None)
+
     def __post_init__(self) -> None:
         from ignite_hooks.export.write import problem_of_format
 
@@ -98,6 +100,9 @@ class ExportHook(BaseHook):
         if is_file(self.checkpoint):
             check_file(self.runner, str(self.checkpoint), self.weights, f"{place}.checkpoint")
 
+    def before_run(self) -> None:
+        self.exported_to = None
+
     def after_run(self, runner: Runner) -> None:
         """Export what the run delivers, after its test."""
         if runner.stop_reason is not None and runner.state.stop_kind != "planned":
@@ -122,6 +127,7 @@ class ExportHook(BaseHook):
         folder = runner.work_dir / self.out_dir
         with preserve_rng(None):
             exported = export_model(model, self._inputs(runner), folder, wanted, facts)
+        self.exported_to = folder
         lines = "\n".join([table(exported.rows()), *exported.lines()])
         runner.logger.info("exported to %s, %s:\n%s", folder, words, lines)
 
