@@ -25,10 +25,11 @@ from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import say_unread
 from ignite_hooks.config.read import Settings, checked_folder, checked_resume, default_set, read_config
 from ignite_hooks.config.signals import unsaved_signals
+from ignite_hooks.config.starting_weights import LoadFrom, read_load_from
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
 from ignite_hooks.engine.attachments import EarlierRunners, runner_of
 from ignite_hooks.engine.installation import Installation
-from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.model.parts import is_several
 from ignite_hooks.model.wrapping import signature_of
@@ -58,6 +59,7 @@ def attach_hooks(
     replace: bool | None = None,
     loss: int | str | Callable[[Any], Any] | None = None,
     overrides: Sequence[str] = (),
+    load_from: str | Path | Mapping[str, Any] | None = None,
     **services: Any,
 ) -> Runner:
     """Attach configured hooks to an Ignite engine.
@@ -74,6 +76,8 @@ def attach_hooks(
         loss: Where the loss is in what a training step returns: an index, a key, or a function of it; by default it is
             what is returned, or ``loss`` in a mapping.
         overrides: Values that replace those of the configuration, as in ``["hooks.0.interval=5"]``.
+        load_from: A file of weights to start from as far as they fit, of ours or of another library, or a mapping of
+            path, strict, weights (raw or ema) and rename. A checkpoint that the run resumes from replaces them.
         **services: Objects that hooks may ask for by name: ``model``, ``optimizer``, ``val_loader`` and any of yours.
             Several models, optimizers, schedulers or scalers are a mapping, as in ``{"g": ..., "d": ...}``, or a list.
 
@@ -119,6 +123,10 @@ def attach_hooks(
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += argument_problems(services, engines, trainer, loss)
+    weights = settings.load_from if load_from is None else read_load_from(load_from, problems)
+    if weights is not None and services.get("model") is None:
+        problems.append(Problem("load_from", "there is no model to load into: pass model=... to attach_hooks()"))
+    starts_from = ""
     wanted: Any = work_dir  # a trainer of ours passes the new folder that it has chosen
     anew = wanted if isinstance(wanted, NewFolder) else NewFolder(settings.source)
     named_folder: Any = checked_folder(None if wanted is anew else wanted or None, problems) or settings.work_dir
@@ -155,6 +163,9 @@ def attach_hooks(
         if problems:
             hidden = [Problem(problem.place, masks.text(problem.message)) for problem in problems]
             raise ConfigError(hidden, settings.source)
+        if weights is not None:
+            nonlocal starts_from
+            starts_from = _load(services["model"], weights, settings.source)
         return hooks, writers
 
     with place.given_back_on_error():
@@ -183,6 +194,7 @@ def attach_hooks(
         signals=settings.signals,
         requeue=settings.requeue,
     )
+    installation.starts_from = starts_from
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)
@@ -192,6 +204,20 @@ def attach_hooks(
         raise
     runner.checkpoints.resume_at_start(resume)
     return runner
+
+
+def _load(model: Any, weights: LoadFrom, source: str) -> str:
+    """Load the weights that the training starts from, all that fit or none, and return in words which they are."""
+    from ignite_hooks.checkpoint.load_from import load_from
+
+    if is_several(model):
+        raise ConfigError(
+            [Problem("load_from", "there are several models: load the weights of each in the script")], source
+        )
+    try:
+        return load_from(model, weights.file, **weights.how)
+    except CheckpointError as error:
+        raise ConfigError([Problem("load_from", str(error))], source) from error
 
 
 def attach_hook(engine: Engine, hook: object, services: Mapping[str, Any]) -> Runner:

@@ -111,6 +111,17 @@ def configuration_schema() -> Schema:
                 "propertyNames": {"pattern": rf"^(SIG)?({'|'.join(NAMES)})$"},
                 "additionalProperties": {"enum": list(ACTIONS)},
             },
+            "load_from": {
+                "type": ["string", "object", "null"],
+                "description": "a file of weights to start from as far as they fit, or a mapping",
+                "properties": {
+                    "path": {"type": "string"},
+                    "strict": {"type": "boolean"},
+                    "weights": {"enum": ["raw", "ema"]},
+                    "rename": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+                },
+                "additionalProperties": False,
+            },
             "requeue": {
                 "type": ["boolean", "null"],
                 "description": "whether a save at one of the signals makes Slurm start the job again",

@@ -14,6 +14,7 @@ OURS = (
     "experiment_dir",
     "resume",
     "resume_settings",
+    "load_from",
     "seed",
     "rank_timeout",
     "overhead_budget",

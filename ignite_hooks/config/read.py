@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ignite_hooks.config.outer_form import as_content, as_mapping
 from ignite_hooks.config.signals import read_requeue, read_signals
+from ignite_hooks.config.starting_weights import LoadFrom, read_load_from
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
@@ -38,6 +39,7 @@ class Settings:
     work_dir: str | None = None
     resume: bool | str | None = None
     resume_settings: Literal["config", "checkpoint", "refuse"] = "config"
+    load_from: LoadFrom | None = None
     seed: int | None = None
     rank_timeout: float = 30.0
     overhead_budget: float | None = None
@@ -99,6 +101,7 @@ def read_config(
         _work_dir(content, found),
         checked_resume(content.get("resume"), found),
         _resume_settings(content, found),
+        read_load_from(content.get("load_from"), found),
         _seed(content, found),
         _rank_timeout(content, found),
         _overhead_budget(content, found),

@@ -78,6 +78,8 @@ class Installation:
         self.dispatcher.on_switched_off = self.boxes.leave_out
         self.stopping = Stopping(runner.state, StopVote(now), self.boxes)
         self._actions = dict(signals or {})
+        self.starts_from = ""
+        """The weights that were loaded when the hooks were attached, in words."""
         self.stopping.requeues, self.stopping.vote.asked_for = requeue, bool(self._actions)
         self.evaluations = Evaluations(self.dispatcher, self.stopping, self.boxes)
         self._run: Lifecycle | None = None

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
@@ -15,7 +14,7 @@ import torch
 
 from ignite_hooks.checkpoint.load_from import load_from
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.validate import validate_settings
+from ignite_hooks.config.starting_weights import read_load_from
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import CheckpointError, Problem
 from ignite_hooks.registry import Registry
@@ -24,7 +23,7 @@ from ignite_hooks.trainer.components import Component
 from ignite_hooks.trainer.datasets import Data, as_data
 from ignite_hooks.trainer.metrics import METRICS_OF_TASK
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS
-from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, LoadFrom, Sections
+from ignite_hooks.trainer.sections import LENGTHS, PER_ITERATION, SUPPLIED, Sections
 from ignite_hooks.trainer.tasks import tell_task
 
 CRITERION_OF_TASK = {"detection": "DetectionLoss", "multilabel": "BCEWithLogitsLoss", "regression": "MSELoss"}
@@ -90,20 +89,12 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
 
 def _load_weights(sections: Sections, model: Any, problems: list[Problem]) -> str:
     """Load the weights that the run is to start from, and return in words which they are."""
-    wanted, place = sections.training.load_from, "training.load_from"
-    if wanted is None:
+    place = "training.load_from"
+    chosen = read_load_from(sections.training.load_from, problems, place)
+    if chosen is None:
         return ""
-    given = {"path": wanted} if isinstance(wanted, str) else wanted
-    wrong = validate_settings(LoadFrom, given, place, hook=False)
-    if not wrong and not given.get("path"):
-        wrong = [Problem(f"{place}.path", "missing: the file of the weights")]
-    problems += wrong
-    if wrong:
-        return ""
-    chosen = LoadFrom(**given)
-    path = Path(chosen.path).expanduser()
     try:
-        return load_from(model, path, strict=chosen.strict, weights=chosen.weights, rename=chosen.rename)
+        return load_from(model, chosen.file, **chosen.how)
     except CheckpointError as error:
         problems.append(Problem(place, str(error)))
         return ""

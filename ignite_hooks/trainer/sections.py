@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
@@ -66,23 +66,6 @@ class Training:
     num_workers: Annotated[int, Ge(0)] = 0
     epoch_length: Annotated[int, Ge(1)] | None = None
     load_from: str | Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class LoadFrom:
-    """The weights to start from.
-
-    Args:
-        path: The file: ours, a state_dict, safetensors, or a checkpoint of Ignite, Lightning, MMEngine or timm.
-        strict: Whether every weight must fit.
-        weights: The raw weights of the file, or the averages in it.
-        rename: Beginnings of names in the file, and what they are in the model.
-    """
-
-    path: str = ""
-    strict: bool = False
-    weights: Literal["raw", "ema"] = "raw"
-    rename: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +148,8 @@ def read_sections(
     if training.criterion is not None:
         criterion = reader.read(CRITERIA, training.criterion, "training.criterion", SUPPLIED)
     problems += _wrong_clip(training.clip_grad)
+    if training.load_from is not None and content.get("load_from") is not None:
+        problems.append(Problem("load_from", "training.load_from says it too: give one of them"))
     effective = {**content, "training": asdict(training)}
     effective = {name: value for name, value in effective.items() if value is not None and name != "seed"}
     metrics = _metrics(evaluation.metrics, reader, problems)

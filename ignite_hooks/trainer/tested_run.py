@@ -132,7 +132,7 @@ def config_of_test(content: Mapping[str, Any]) -> dict[str, Any]:
         >>> config_of_test({"hooks": [{"type": "LoggerHook"}, {"type": "EMAHook"}], "resume": True})
         {'hooks': [{'type': 'EMAHook'}]}
     """
-    left_out = ("work_dir", "experiment_dir", "resume", "writers", "writer")
+    left_out = ("work_dir", "experiment_dir", "resume", "load_from", "writers", "writer")
     changed = {name: value for name, value in content.items() if name not in left_out}
     if isinstance(training := changed.get("training"), Mapping):
         changed["training"] = {name: value for name, value in training.items() if name != "load_from"}

@@ -1,4 +1,4 @@
-"""Checkpoints that libraries themselves have written load with the right table; without a library its test is skipped."""
+"""Checkpoints that libraries themselves have written load with the right table; where one is missing it is skipped."""
 
 from __future__ import annotations
 
