@@ -14,7 +14,7 @@ from ignite_hooks.model.parts import parts_of, problem_of_names
 from ignite_hooks.run.services import ALWAYS_THERE, KNOWN_SERVICES
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
-ARGUMENTS = ("evaluators", "work_dir", "resume", "replace", "loss", "overrides")
+ARGUMENTS = ("evaluators", "work_dir", "resume", "replace", "loss", "overrides", "load_from")
 """The other keywords of ``attach_hooks``."""
 
 SYNONYMS = {

@@ -45,7 +45,7 @@ def read_load_from(wanted: Any, problems: list[Problem], place: str = "load_from
     Example:
         >>> found = []
         >>> read_load_from({"path": "w.pth", "strct": True}, found), found[0].message
-        (None, "not a setting of it, did you mean 'strict'?")
+        (None, "not a setting of LoadFrom, did you mean 'strict'?")
     """
     if wanted is None:
         return None

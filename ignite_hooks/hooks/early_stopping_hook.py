@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from ignite_hooks.checkpoint.capture import weights_of
 from ignite_hooks.checkpoint.delivered import deliver, independent_copy
-from ignite_hooks.errors import CheckpointError
+from ignite_hooks.errors import CheckpointError, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.plan.priority import AtEnd, Priority
 from ignite_hooks.plan.schedule import When
@@ -58,6 +58,9 @@ class EarlyStoppingHook(BaseHook):
         monitor: Metric to watch; of the training it is train_loss, or another metric of the trainer.
         patience: Number of evaluations without improvement before stopping.
         min_delta: An improvement must be larger than this.
+        threshold: Another name of min_delta, that of Ignite.
+        threshold_mode: Whether min_delta is a difference (abs), or a share of the magnitude of the best score (rel).
+        start: First epoch whose evaluations are judged; those before it may be worse or better.
         mode: Whether smaller (min) or greater (max) is better; auto decides by the name of the metric.
         baseline: Score that must be beaten before an improvement resets the count.
         restore_best_weights: Whether to restore the weights of the best evaluation when the run is stopped.
@@ -71,6 +74,9 @@ class EarlyStoppingHook(BaseHook):
     monitor: str = "val_loss"
     patience: Annotated[int, Ge(1)] = 10
     min_delta: Annotated[float, Ge(0)] = 0.0
+    threshold: Annotated[float, Ge(0)] | None = None
+    threshold_mode: Literal["abs", "rel"] = "abs"
+    start: Annotated[int, Ge(0)] = 0
     mode: Literal["min", "max", "auto", "less", "greater"] = "auto"
     baseline: float | None = None
     restore_best_weights: bool = True
@@ -88,6 +94,10 @@ class EarlyStoppingHook(BaseHook):
     point_priority: ClassVar[Mapping[str, int]] = {"after_train": AtEnd.RESTORE}
 
     def __post_init__(self) -> None:
+        if self.threshold is not None:
+            if "min_delta" in self.given:
+                raise SettingError("threshold", "says the same as 'min_delta': give one of them")
+            self.min_delta, self.threshold = self.threshold, None
         self._best_weights: dict[str, Any] | None = None
         self._stopped = False
 
@@ -165,7 +175,7 @@ class EarlyStoppingHook(BaseHook):
     def _judge_now(self, runner: Runner) -> None:
         state, step, epoch = self.state, runner.global_step, int(runner.trainer_state.epoch)
         ranked = fresh_score(runner, self.monitor)
-        if ranked is None or state.judged_step == step:
+        if ranked is None or state.judged_step == step or epoch < self.start:
             return
         state.judged_step = step
         score = ranked.score
@@ -202,7 +212,9 @@ class EarlyStoppingHook(BaseHook):
         improved = is_better(score, state.best_score, rule)
         if improved:
             state.best_score, state.best_epoch = score, epoch
-        enough = is_better(score, state.score_to_beat, rule, self.min_delta)
+        # Of the magnitude: a share of a negative best would make a worse score an improvement.
+        of_best = abs(state.score_to_beat or 0.0) if self.threshold_mode == "rel" else 1.0
+        enough = is_better(score, state.score_to_beat, rule, self.min_delta * of_best)
         if enough:
             state.score_to_beat = score
         if enough and (self.baseline is None or is_better(score, self.baseline, rule)):

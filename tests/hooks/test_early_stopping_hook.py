@@ -375,3 +375,34 @@ def test_its_configuration_file_has_all_defaults_and_runs(tmp_path: Path) -> Non
     runner = attach_hooks(trainer, path, work_dir=tmp_path, **services)
     trainer.run(BATCHES, max_epochs=2)
     assert runner.hooks["EarlyStoppingHook"].best_score == runner.best["val_loss"].score
+
+
+@pytest.mark.parametrize(
+    ("scores", "settings", "epochs"),
+    [
+        # A tenth of the magnitude of the best is needed: 0.55 and 0.6 are not enough above 0.5 and 0.55.
+        ([0.5, 0.54, 0.54, 0.54], {"min_delta": 0.1, "threshold_mode": "rel"}, 3),
+        ([0.5, 0.56, 0.56, 0.56], {"min_delta": 0.1, "threshold_mode": "rel"}, 4),
+        # Of a negative best, less is not better: Ignite's 'rel' would take -1.05 for an improvement on -1.
+        ([-1.0, -1.05, -1.05, -1.05], {"min_delta": 0.1, "threshold_mode": "rel"}, 3),
+        ([-1.0, -0.85, -0.85, -0.85], {"min_delta": 0.1, "threshold_mode": "rel"}, 4),
+        ([0.5, 0.54, 0.54, 0.54], {"threshold": 0.1}, 3),
+        ([0.5, 0.62, 0.62, 0.62], {"threshold": 0.1}, 4),
+    ],
+)
+def test_an_improvement_may_be_a_share_of_the_best(
+    tmp_path: Path, scores: list[float], settings: dict[str, Any], epochs: int
+) -> None:
+    assert Scored(tmp_path, scores, patience=2, **settings).run(4) == epochs
+
+
+def test_evaluations_before_the_start_are_not_judged(tmp_path: Path) -> None:
+    scores = [0.9, 0.1, 0.1, 0.2, 0.3, 0.2, 0.2, 0.2]
+    run = Scored(tmp_path, scores, patience=2, start=4)
+    assert run.run(8) == 7
+    assert (run.hook.best_score, run.hook.best_epoch) == (0.3, 5)
+
+
+def test_the_least_improvement_has_one_value(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="threshold: says the same as 'min_delta'"):
+        Scored(tmp_path, [0.5], threshold=0.1, min_delta=0.1)
