@@ -47,6 +47,11 @@ def add_to(commands: Any) -> None:
         "--weights", choices=("raw", "ema"), help="raw weights or their averages; by default as evaluations of the run"
     )
     test.add_argument("--split", metavar="NAME", default="test", help="the part of the data: val or %(default)s")
+    test.add_argument(
+        "--data",
+        metavar="PATH|DATASET",
+        help="other data: the place of data of the same kind, or what stands under dataset, as in '{type: csv, ...}'",
+    )
     test.set_defaults(command=_test)
 
     for command in (train, resume, demo, test):
@@ -96,6 +101,7 @@ def _test(options: argparse.Namespace) -> int:
         checkpoint=options.checkpoint,
         weights=options.weights,
         split=options.split,
+        data=options.data,
         overrides=options.overrides,
     )
 

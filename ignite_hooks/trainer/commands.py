@@ -64,9 +64,10 @@ def test(
     weights: Literal["raw", "ema"] | None,
     split: str,
     overrides: Sequence[str],
+    data: str | None,
 ) -> int:
-    """Test weights of a run that has ended, and add the figures to its result."""
-    return exit_code_of(lambda: _test(run, checkpoint, weights, split, overrides))
+    """Test weights of a run that has ended, on its own or other data, and add the figures to its result."""
+    return exit_code_of(lambda: _test(run, checkpoint, weights, split, overrides, data))
 
 
 def export(
@@ -186,16 +187,26 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
 
 
 def _test(
-    run: str, word: str | None, weights: Literal["raw", "ema"] | None, split: str, overrides: Sequence[str]
+    run: str,
+    word: str | None,
+    weights: Literal["raw", "ema"] | None,
+    split: str,
+    overrides: Sequence[str],
+    data: str | None,
 ) -> None:
-    from ignite_hooks.trainer.tested_run import find_run, record
+    from ignite_hooks.run.metrics import numbers_of
+    from ignite_hooks.trainer.tested_run import find_run, named_split, record
 
     found = find_run(Path(run), word)
-    with _built_again(found, overrides) as trainer:
+    with _built_again(found, overrides, data) as trainer:
         metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
-    numbers = {name: float(value) for name, value in metrics.items() if is_number(value)}
-    values = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items()) or "no metric that is a number"
-    _say(f"{split}: {values}\nof {found.checkpoint}: {'averages' if chosen.averaged else 'raw weights'}, {found.what}")
+        labels = trainer.runner.metrics.labels
+    numbers = {name: float(value) for name, value in numbers_of(metrics, labels).items()}
+    split = named_split(split, data)
+    # Those of single classes are in the result.
+    short = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items() if "/" not in name)
+    what = f"{'averages' if chosen.averaged else 'raw weights'}, {found.what}"
+    _say(f"{split}: {short or 'no metric that is a number'}\nof {found.checkpoint}: {what}")
     if is_main_process():
         _say(record(found, split, numbers, averaged=chosen.averaged))
 
@@ -225,16 +236,16 @@ def _export(
 
 
 @contextlib.contextmanager
-def _built_again(found: FoundRun, overrides: Sequence[str]) -> Iterator[BaseTrainer]:
+def _built_again(found: FoundRun, overrides: Sequence[str], data: str | None = None) -> Iterator[BaseTrainer]:
     """Build the trainer of a run without what observes a training; what is wrong is said with the file it is in."""
     from ignite_hooks.config.overrides import with_overrides
-    from ignite_hooks.trainer.tested_run import config_of_test
+    from ignite_hooks.trainer.tested_run import config_of_test, with_data
 
     problems: list[Problem] = []
     content = with_overrides(load_config(found.config), overrides, problems)
     if problems:
         raise ConfigError(problems, str(found.config))
-    content = config_of_test(content)
+    content = with_data(config_of_test(content), data)
     _refuse_masks(content, str(found.config))
     with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as folder:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ignite_hooks.config.files import PARSERS, load_config
+from ignite_hooks.config.files import PARSERS, load_config, parse_yaml
 from ignite_hooks.config.read import HookEntry, default_set, read_config
 from ignite_hooks.errors import ConfigError, Problem, ResultError
 from ignite_hooks.registry import HOOKS
@@ -149,6 +149,47 @@ def config_of_test(content: Mapping[str, Any]) -> dict[str, Any]:
         without = {one.default_name: None for one in entries if one.default_name and _observes(one)}
         changed["default_hooks"] = {**(changed.get("default_hooks") or {}), **without}
     return changed
+
+
+PLACES = ("root", "path")
+"""The settings of a data set that say where its data is."""
+
+
+def with_data(content: Mapping[str, Any], wanted: str | None) -> dict[str, Any]:
+    """Return a configuration with other data: of the same kind at another place, or another data set.
+
+    Example:
+        >>> with_data({"dataset": {"type": "csv", "path": "a.csv", "target": "y"}}, "b.csv")["dataset"]
+        {'type': 'csv', 'path': 'b.csv', 'target': 'y'}
+        >>> with_data({"dataset": "digits"}, "{type: csv, path: b.csv}")["dataset"]
+        {'type': 'csv', 'path': 'b.csv'}
+
+    Raises:
+        ConfigError: If the data of the run is at no place that another could take.
+    """
+    if wanted is None:
+        return dict(content)
+    given = parse_yaml(wanted, "--data") if wanted.lstrip().startswith("{") else wanted
+    dataset = content.get("dataset")
+    if isinstance(given, Mapping):
+        return {**content, "dataset": dict(given)}
+    place = next((name for name in PLACES if isinstance(dataset, Mapping) and name in dataset), None)
+    if place is None:
+        hint = "give the whole data set, as in --data '{type: csv, path: x.csv}'"
+        raise _wrong("--data", f"the data of this run is at no place that {given!r} could be: {hint}")
+    return {**content, "dataset": {**dataset, place: given}}  # type: ignore[dict-item]
+
+
+def named_split(split: str, data: str | None) -> str:
+    """Return the name under which a test is recorded, so that other data does not replace the run's own.
+
+    Example:
+        >>> named_split("test", None), named_split("test", "/data/photos"), named_split("val", "{type: digits}")
+        ('test', 'test@photos', 'val@{type: digits}')
+    """
+    if data is None:
+        return split
+    return f"{split}@{data.replace('/', '_') if data.startswith('{') else Path(data).name}"
 
 
 def _observes(entry: HookEntry) -> bool:

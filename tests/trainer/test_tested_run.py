@@ -124,3 +124,18 @@ def test_a_test_has_no_hooks_that_only_observe() -> None:
     assert changed["custom_hooks"] == [{"type": "Mine"}]
     assert changed["training"] == {"seed": 1}
     assert changed["default_hooks"] == {"runtime_info": None, "timer": None, "logger": None}
+
+
+def test_other_data_is_tested_and_recorded_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    _trained()
+    others = DATA.replace("manual_seed(0)", "manual_seed(9)").replace("x[:, 0] > x[:, 1]", "x[:, 0] < x[:, 1]")
+    Path("few_others.py").write_text(others)
+    assert main(["test", "run"]) == 0
+    wanted = "{type: 'few_others:blobs'}"
+    assert main(["test", "run", "--data", wanted, "--set", "imports=[few_samples, few_others]"]) == 0
+    tests = read_run("run").result.tests  # type: ignore[union-attr]
+    assert set(tests) == {"test/last.pth/ema", f"test@{wanted}/last.pth/ema"}
+    assert len({one.metrics["loss"] for one in tests.values()}) == 2
+    assert f"test@{wanted}: accuracy" in capsys.readouterr().out
+    assert main(["test", "run", "--data", "elsewhere"]) == 2
+    assert "--data: the data of this run is at no place" in capsys.readouterr().err
