@@ -71,14 +71,14 @@ def progress(counts: Mapping[str, tuple[int, int | None]], numbers: Mapping[str,
     return [" ".join(place), *[f"{name} {number(value)}" for name, value in numbers.items()]]
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 0) -> str:
     """Return a share in percent.
 
     Example:
-        >>> percent(0.431)
-        '43 %'
+        >>> percent(0.431), percent(0.431, 1)
+        ('43 %', '43.1 %')
     """
-    return f"{share:.0%}".replace("%", " %")
+    return f"{share:.{digits}%}".replace("%", " %")
 
 
 def counted(count: int, thing: str) -> str:

@@ -342,7 +342,7 @@ class ProfilerHook(BaseHook):
         own = profile_findings(self._profile)
         report.findings = {name: said for name, said in report.findings.items() if runner.hooks[name] is not self}
         others = report.finding_lines()
-        parts = sections(self._profile, own, others, report.costs())
+        parts = sections(self._profile, own, others)
         title = f"Profile of {self._profile.iterations} iterations"
         figure = self._draw()
         folder = runner.work_dir / FOLDER

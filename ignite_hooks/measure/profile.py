@@ -16,6 +16,7 @@ Stage = Literal["wait", "warmup", "active", "done"]
 _time = partial(duration, precise=True)
 
 
+TRACES = "Traces"
 ROWS = 15
 """Maximum number of operators in a table."""
 
@@ -238,7 +239,6 @@ def sections(
     profile: Profile,
     findings: Sequence[str],
     others: Sequence[str] = (),
-    costs: Sequence[Mapping[str, str]] = (),
 ) -> list[Section]:
     """Return the report of a profile.
 
@@ -246,7 +246,6 @@ def sections(
         profile: What was recorded.
         findings: What stands out in it.
         others: Findings of other hooks.
-        costs: The cost of each hook, as a table.
     """
     found = [f"- {text}" for text in findings]
     parts = [Section("Findings", found or ["Nothing stands out in the iterations that were looked at."])]
@@ -272,11 +271,9 @@ def sections(
         parts.append(Section("Operators by FLOPs", (), _table(profile, lambda o: o.flops)))
     if profile.functions:
         parts.append(Section("Functions by time", ["Call stacks: the innermost first."], _functions(profile)))
-    if costs:
-        parts.append(Section("What the hooks cost in the whole run", (), list(costs)))
     if profile.traces:
         names = [f"- {name}" for name in profile.traces]
-        parts.append(Section("Traces", ["Open them at https://ui.perfetto.dev, or in chrome://tracing.", *names]))
+        parts.append(Section(TRACES, ["Open them at https://ui.perfetto.dev, or in chrome://tracing.", *names]))
     return [part for part in parts if part.lines or part.rows]
 
 

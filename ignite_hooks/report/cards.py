@@ -57,9 +57,9 @@ def _slowest_card(page: RunPage) -> Markup:
     if not page.costs or not page.seconds:
         return _card("Slowest hook", "–", "no hook was called" if page.state != "running" else "not known yet")
     first, *others = page.costs
-    line = f"{first.total / page.seconds:.1%} of the run: {duration(first.total)} in {calls(first.calls)}"
+    line = f"{percent(first.total / page.seconds, 1)} of the run: {duration(first.total)} in {calls(first.calls)}"
     second = next((one for one in others if one.total), None)
-    then = f"then {second.name}, {second.total / page.seconds:.1%}" if second else ""
+    then = f"then {second.name}, {percent(second.total / page.seconds, 1)}" if second else ""
     return _card(
         "Slowest hook", first.name, line + (", with the evaluations themselves" if first.evaluates else ""), then
     )
@@ -84,4 +84,7 @@ def _problems_card(page: RunPage) -> Markup:
 
 def _cut(text: Any, longest: int) -> Markup:
     text = " ".join(str(text).split())
-    return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
+    if len(text) <= longest:
+        return escaped(text)
+    whole_words = text[:longest].rpartition(" ")[0]
+    return escaped(f"{whole_words or text[:longest]} …")

@@ -75,14 +75,19 @@ def chart(
         for point in one.points[::every]:
             hint = tag("title", f"{one.name} {value(point.value)} at iteration {point.step:.0f}")
             at = {"cx": f"{x(point.step):.1f}", "cy": f"{y(point.value):.1f}"}
-            if has_dots:
-                parts.append(tag("circle", **at, r="2.6" if len(one.points) > 1 else "4", class_=f"dot {colour}"))
+            if has_dots and len(one.points) > 1:
+                parts.append(tag("circle", **at, r="2.6", class_=f"dot {colour}"))
             parts.append(tag("circle", hint, **at, r="8", class_="hover"))
     for number, mark in enumerate(marks[: len(series)]):
         if mark is not None and series[number].points:
             hint = tag("title", f"best {series[number].name}: {value(mark.value)} at iteration {mark.step}")
             place = f"translate({x(mark.step):.1f} {y(mark.value):.1f})"
             parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star s{chosen[number]}"))
+    for number, one in enumerate(series):
+        if len(one.points) == 1:
+            # A ring, so that a star or a line at the same place is still seen.
+            at = {"cx": f"{x(one.points[0].step):.1f}", "cy": f"{y(one.points[0].value):.1f}"}
+            parts.append(tag("circle", **at, r="5", class_=f"ring s{chosen[number]}"))
     if scale.logarithmic:
         parts.append(tag("text", "log scale", x=LEFT + 4, y=HEIGHT - BOTTOM - 5, class_="axis"))
     return tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)

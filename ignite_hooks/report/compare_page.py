@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +42,33 @@ document.querySelectorAll("table.runs th").forEach((head, column) => {
 """Sorts the table of runs by the column whose head is clicked; the page is whole without it."""
 
 
-def write_comparison(comparison: Comparison, path: Path, sort: str | None = None) -> None:
+def write_comparison(
+    comparison: Comparison, path: Path, sort: str | None = None, leave_out: Collection[str] = ()
+) -> None:
     """Write the page, whole or not at all, with the curves that the runs have recorded."""
     curves = []
     for run in comparison.runs:
         curves.append(CurveSet())
         curves[-1].add(Tail(run.path / FILE_NAME).new()[0])
-    write_whole(path, render_comparison(comparison, curves, sort).encode("utf-8", "replace"))
+    write_whole(path, render_comparison(comparison, curves, sort, leave_out).encode("utf-8", "replace"))
 
 
-def render_comparison(comparison: Comparison, curves: Sequence[CurveSet], sort: str | None = None) -> str:
+def render_comparison(
+    comparison: Comparison, curves: Sequence[CurveSet], sort: str | None = None, leave_out: Collection[str] = ()
+) -> str:
     """Return the page as HTML.
 
     Args:
         comparison: The runs.
         curves: The numbers of each run, in the order of the runs.
         sort: The metric by which the best run comes first.
+        leave_out: Names of differences that say nothing here.
     """
     order = list(range(len(comparison.runs))) if sort is None else comparison.order(sort)
     parts = [
         ("runs", "Runs", _runs(comparison, order, sort)),
         ("curves", "Curves", _charts(comparison, curves, order)),
-        *((name, title, _differences(comparison, name, order)) for name, title in PARTS),
+        *((name, title, _differences(comparison, name, order, leave_out)) for name, title in PARTS),
     ]
     shown = [(name, title, content) for name, title, content in parts if content]
     links = [tag("a", title, href=f"#{name}") for name, title, _ in shown]
@@ -77,7 +82,7 @@ def _runs(comparison: Comparison, order: Sequence[int], sort: str | None) -> Mar
     rows: list[dict[str, Any]] = [dict(row) for row in comparison.rows(sort)]
     for row, index in zip(rows, order, strict=True):
         key = tag("i", class_=f"key s{index % COLOURS}")
-        row["run"] = joined([key, row["run"]])
+        row["run"] = tag("span", key, tag("span", row["run"]), class_="named")
         result = comparison.runs[index].result
         row["took"] = tag("data", row["took"], value="" if result is None else f"{result.seconds:.3f}")
         row["state"] = tag("span", row["state"], class_=f"pill {row['state']}")
@@ -127,7 +132,7 @@ def _named(series: Series, name: str) -> Series:
     return Series(name, series.kind, points=series.points, last=series.last)
 
 
-def _differences(comparison: Comparison, what: str, order: Sequence[int]) -> Markup | str:
-    rows = comparison.differences(what)
+def _differences(comparison: Comparison, what: str, order: Sequence[int], leave_out: Collection[str]) -> Markup | str:
+    rows = [row for row in comparison.differences(what) if row[""] not in leave_out]
     names = ["", *(comparison.names[index] for index in order)]
     return table([{name or "setting": row[name] for name in names} for row in rows], kind="notes") if rows else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +29,21 @@ class PagePicture:
     """The value of ``src``."""
     file: str
     """The path relative to the page; empty if the file is elsewhere."""
+    width: int | None = None
+    height: int | None = None
+    """In pixels of the file, which keep the place of a picture that is not drawn yet."""
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether its words can only be read in twice the width of the other pictures."""
+        return self.width is not None and self.height is not None and self.width > max(MAX_WIDTH, 1.2 * self.height)
 
 
 @dataclass
 class PictureFinder:
     """A search for the newest picture of every name, which reads a file again only if it has changed."""
 
-    _known: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    _known: dict[tuple[str, int, int], tuple[str, tuple[int, int] | None]] = field(default_factory=dict)
 
     def newest(
         self, folders: Iterable[Path], root: Path, most: int, since: float = 0.0
@@ -61,16 +70,15 @@ class PictureFinder:
                     newest[name] = at, path, int(step.group()[1:]) if step else None
                 total -= name == "history"
         shown: list[PagePicture] = []
-        known: dict[tuple[str, int, int], str] = {}
+        known: dict[tuple[str, int, int], tuple[str, tuple[int, int] | None]] = {}
         left = MAX_BYTES
         for name, (_, path, at_step) in sorted(newest.items(), key=lambda item: -item[1][0])[:most]:
             key = (str(path), path.stat().st_mtime_ns, path.stat().st_size)
-            data = self._known.get(key) or embedded(path)
-            known[key] = data
+            known[key] = data, size = self._known.get(key) or (embedded(path), size_of(path))
             if data and len(data) <= left:
                 left -= len(data)
                 file = str(path.relative_to(root)) if path.is_relative_to(root) else ""
-                shown.append(PagePicture(name, at_step, data, file))
+                shown.append(PagePicture(name, at_step, data, file, *(size or (None, None))))
         self._known = known
         return sorted(shown, key=lambda picture: place_of(picture.name)), total - len(shown)
 
@@ -87,6 +95,13 @@ def place_of(name: str) -> tuple[int, bool, str]:
     """
     first, _, rest = name.partition("/")
     return FIRST.index(first) if first in FIRST else len(FIRST), rest != "predictions", name
+
+
+def size_of(path: Path) -> tuple[int, int] | None:
+    """Return width and height of a PNG, which are at the beginning of its file; None if that is too short."""
+    with path.open("rb") as file:
+        head = file.read(24)
+    return struct.unpack(">II", head[16:]) if len(head) == 24 else None
 
 
 def embedded(path: Path) -> str:

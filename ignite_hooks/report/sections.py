@@ -110,7 +110,7 @@ def hook_costs(page: RunPage) -> Markup | str:
     most = max(one.total for one in page.costs) or 1.0
     rows = []
     for one in page.costs:
-        share = f"{one.total / page.seconds:.2%}" if page.seconds else ""
+        share = percent(one.total / page.seconds, 2) if page.seconds else ""
         length = tag("span", class_="share", style=f"width:{100 * one.total / most:.0f}%")
         rows.append(
             {
@@ -125,7 +125,9 @@ def hook_costs(page: RunPage) -> Markup | str:
         )
     whole = sum(one.total for one in page.costs)
     inside = dict(shares(page)).get("hooks")
-    summary = f"All of them took {duration(whole)}, {whole / page.seconds:.1%} of the run" if page.seconds else ""
+    summary = (
+        f"All of them took {duration(whole)}, {percent(whole / page.seconds, 1)} of the run" if page.seconds else ""
+    )
     if summary and inside is not None:
         # The run is more than its iterations.
         summary += f", evaluations and the ends of epochs included; of an iteration hooks take {percent(inside)}"
@@ -139,7 +141,7 @@ def pictures(page: RunPage) -> Markup | str:
     shown = [
         tag(
             "figure",
-            tag("img", src=one.data, alt=f"{one.name}, drawn by a hook", loading="lazy"),
+            tag("img", src=one.data, alt=f"{one.name}, drawn by a hook", width=one.width, height=one.height),
             tag(
                 "figcaption",
                 one.name,
@@ -147,6 +149,7 @@ def pictures(page: RunPage) -> Markup | str:
                 " · " if one.file else "",
                 link(one.file, "file") if one.file else "",
             ),
+            class_="broad" if one.is_broad else None,
         )
         for one in page.pictures
     ]

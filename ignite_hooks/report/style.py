@@ -18,19 +18,20 @@ def _coloured(number: int) -> str:
     own, filled = f"s{number}", ("dot", "band", "star", "part")
     fills = ", ".join(f".{kind}.{own}" for kind in filled)
     ink = f"var(--{own})"
-    return f".line.{own} {{ stroke: {ink}; }} {fills} {{ fill: {ink}; }} .key.{own} {{ background: {ink}; }}\n"
+    lines = f".line.{own}, .ring.{own} {{ stroke: {ink}; }}"
+    return f"{lines} {fills} {{ fill: {ink}; }} .key.{own} {{ background: {ink}; }}\n"
 
 
 _SHEET = """
 :root { color-scheme: light dark;
   --paper: #f6f7f9; --card: #fff; --ink: #1c2127; --faint: #5c6672; --line: #e1e5ea; --link: #0060a0;
   --good: #067647; --good-bg: #e3f6ec; --live: #0060a0; --live-bg: #e2f0fb;
-  --warn: #8a5300; --warn-bg: #fdf0d5; --bad: #b42318; --bad-bg: #fdeae8;
+  --warn: #8a5300; --warn-bg: #fdf0d5; --bad: #b42318; --bad-bg: #fdeae8; --edge: #0003;
   @light }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171a; --card: #1d2125; --ink: #e8eaed; --faint: #a0a8b1; --line: #343a41; --link: #7cc0f5;
   --good: #6fdca6; --good-bg: #12372a; --live: #7cc0f5; --live-bg: #10314a;
-  --warn: #f5c663; --warn-bg: #3b2d0b; --bad: #ff9a90; --bad-bg: #45191a;
+  --warn: #f5c663; --warn-bg: #3b2d0b; --bad: #ff9a90; --bad-bg: #45191a; --edge: #fff4;
   @dark } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
@@ -69,15 +70,22 @@ svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
 svg .grid { stroke: var(--line); } svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .band { opacity: .18; stroke: none; } svg .hover { fill: transparent; } svg .hover:hover { fill: var(--faint); }
+svg .ring { fill: none; stroke-width: 2; }
 svg .star { stroke: var(--card); stroke-width: 1; } svg.bar { height: 1.4rem; border-radius: 5px; }
 .legend { list-style: none; margin: .3rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: .1rem 1rem;
   font-size: .85rem; }
 .legend li { display: flex; align-items: baseline; min-width: 0; overflow-wrap: anywhere; }
 .legend span { min-width: 0; } .legend .odd { color: var(--bad); }
 .key { flex: none; width: .75rem; height: .75rem; border-radius: 3px; margin-right: .4rem; }
-.runs .key { display: inline-block; } .runs th { cursor: pointer; }
+.named { display: inline-flex; align-items: baseline; } .runs th { cursor: pointer; }
 .killed { color: var(--bad); background: var(--bad-bg); }
-.wide { overflow-x: auto; max-width: 100%; }
+/* An edge is shaded where there is more to scroll to. */
+.wide { overflow-x: auto; max-width: 100%; background-color: var(--card); background-repeat: no-repeat;
+  background-attachment: local, local, scroll, scroll;
+  background-size: 2.5rem 100%, 2.5rem 100%, .8rem 100%, .8rem 100%;
+  background-position: left, right, left, right; background-image:
+  linear-gradient(to right, var(--card) 40%, transparent), linear-gradient(to left, var(--card) 40%, transparent),
+  linear-gradient(to right, var(--edge), transparent), linear-gradient(to left, var(--edge), transparent); }
 table { border-collapse: collapse; font-size: 14px; width: 100%; }
 th, td { text-align: left; padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
@@ -90,7 +98,7 @@ table.best :is(td, th) { padding-right: 1.6rem; }
 .notes { font-size: 13px; }
 .profile { font-size: 13px; } .profile td:first-child { font-family: ui-monospace, monospace; }
 .profile td:not(.n) { overflow-wrap: anywhere; } .profile td:nth-child(n+2):not(.n) { color: var(--faint); }
-.picture { display: block; max-width: 100%; margin-top: 1rem; border: 1px solid var(--line); border-radius: 6px; }
+.picture { display: block; width: 100%; max-width: 56rem; min-width: 36rem; border-radius: 6px; }
 .chips { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem .35rem; }
 .chips li { border: 1px solid var(--line); border-radius: 6px; padding: 0 .45rem; background: var(--paper); }
 .chips small { color: var(--faint); }
@@ -102,12 +110,18 @@ figure h3 { margin-top: 0 !important; }
 dl { display: grid; grid-template-columns: fit-content(45%) 1fr; gap: .25rem 1.2rem; margin: 0; font-size: 14px; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
 pre { margin: 0; font: 13px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere;
-  max-height: 34rem; overflow: auto; }
+  max-height: 34rem; overflow: auto; background-color: var(--card); background-repeat: no-repeat;
+  background-attachment: local, local, scroll, scroll;
+  background-size: 100% 2.5rem, 100% 2.5rem, 100% .8rem, 100% .8rem;
+  background-position: top, bottom, top, bottom; background-image:
+  linear-gradient(to bottom, var(--card) 40%, transparent), linear-gradient(to top, var(--card) 40%, transparent),
+  linear-gradient(to bottom, var(--edge), transparent), linear-gradient(to top, var(--edge), transparent); }
 code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1.2rem;
-  align-items: start; }
-.pictures img { width: 100%; max-height: 30rem; object-fit: contain; object-position: left top; background: #fff;
-  border: 1px solid var(--line); border-radius: 6px; display: block; }
+  align-items: start; grid-auto-flow: dense; }
+@media (min-width: 48rem) { .pictures .broad { grid-column: span 2; } }
+.pictures img { width: 100%; height: auto; max-height: 30rem; object-fit: contain; object-position: left top;
+  background: #fff; border: 1px solid var(--line); border-radius: 6px; display: block; }
 .results { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.4rem 1.8rem; }
 .results > div { min-width: 0; } .results .wide-result { grid-column: 1 / -1; }
 .results h3 { margin-top: 0 !important; }
@@ -128,7 +142,7 @@ summary { cursor: pointer; font-weight: 600; margin: .8rem 0 .5rem; }
   main, header, footer { padding-left: .8rem; padding-right: .8rem; } .card, section { padding: .85rem; }
   .cards { grid-template-columns: 1fr; gap: .7rem; } .room { width: 3rem; }
   svg text { font-size: 12.5px; } dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  .profile td:first-child:not(.n) { min-width: 12rem; }
+  .long td:first-child:not(.n) { min-width: 12rem; }
   .key { width: .7rem; height: .7rem; } table.best td { white-space: nowrap; }
   table.best td:first-child { white-space: normal; min-width: 6rem; } table.best { font-size: 13px; }
   table.best :is(td, th) { padding-right: .75rem; } }

@@ -275,7 +275,7 @@ class ConfigSearch:
         folders = [self.folder / "trials" / f"{row.number:04}" for row in rows]
         have = [folder for folder in folders if (folder / RESULT).is_file()][:MOST_RUNS]
         if len(have) > 1:
-            write_comparison(read_runs(have), self.folder / PAGE)
+            write_comparison(read_runs(have), self.folder / PAGE, leave_out=("command",))
 
 
 def cells_of_best(found: SearchResult) -> str:

@@ -201,7 +201,7 @@ def test_phases_tables_and_the_picture_go_to_the_writers(tmp_path: Path) -> None
     assert text == found.report
     for title in ("Where the time goes", "Operators by time", "Operators by memory", "Operators by FLOPs", "Traces"):
         assert f"## {title}" in text
-    assert "ProfilerHook" in text.partition("## What the hooks cost")[2]
+    assert "hooks cost" not in text, "the end of the run tells that, with one value everywhere"
 
 
 def test_without_export_tensorboard_they_do_not(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_the_page_needs_no_other_file(tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert "data:image/png;base64," in page
     assert 'src="http' not in page
-    assert "aten::addmm" in page
+    assert "aten::<wbr>addmm" in page
 
 
 class Sleepy(torch.autograd.Function):

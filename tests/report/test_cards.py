@@ -17,7 +17,7 @@ def test_cards_name_best_model_slowest_hook_and_problems() -> None:
     head = render(page).partition("<section")[0]
     assert "0.9 <small>accuracy</small>" in head
     assert '<a href="./best.pth">best.pth</a>' in head
-    assert '<div class="big">snail</div><p>20.0% of the run: 2.0 s in 4 calls</p><p>then quick, 1.0%</p>' in head
+    assert '<div class="big">snail</div><p>20.0 % of the run: 2.0 s in 4 calls</p><p>then quick, 1.0 %</p>' in head
     assert '<div class="big">none</div>' in head
 
 
@@ -30,3 +30,9 @@ def test_without_ranked_metric_the_best_evaluation_is_named() -> None:
     head = render(RunPage("run", "finished", history=history())).partition("<section")[0]
     assert "0.3 <small>val/accuracy</small>" in head or "0.3333 <small>val/loss</small>" in head
     assert "no hook of this run keeps the best" in head
+
+
+def test_a_long_finding_ends_between_its_words() -> None:
+    finding = f"{'word ' * 20}another word that is too much"
+    head = render(RunPage("run", "finished", findings=[finding])).partition("<section")[0]
+    assert "word another …</p>" in head

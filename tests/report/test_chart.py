@@ -58,6 +58,15 @@ def test_the_best_value_is_marked_with_a_hint() -> None:
     assert "best accuracy: 0.9 at iteration 2" in drawn
 
 
+def test_a_single_value_is_a_ring_above_a_star_at_its_place() -> None:
+    """The result of a test is often where the best validation is."""
+    tested = Series("test/loss")
+    tested.add(0.5, 3, None)
+    root = ElementTree.fromstring(chart([series(0.9, 0.7, 0.5), tested], 3, [Mark(0.5, 3, 1), None]))
+    kinds = [each.get("class", "").split()[0] for each in root if each.get("class", "").startswith(("star", "ring"))]
+    assert kinds == ["star", "ring"]
+
+
 def test_names_are_escaped() -> None:
     assert "<script>" not in chart([series(0.1, 0.2, name="<script>")], 2, label="<script>") + bar([("<script>", 1.0)])
 

@@ -30,7 +30,7 @@ def test_a_page_shows_runs_curves_and_differences(tmp_path: Path) -> None:
     page, _ = page_of(tmp_path, "iou")
     assert re.findall(r'<section id="(\w+)">', page) == ["runs", "curves", "configuration"]
     assert re.findall(r"<h3>([^<]+)</h3>", page) == ["val/loss", "val/iou"]
-    assert page.index("</i>b</td>") < page.index("</i>a</td>")
+    assert page.index("<span>b</span></span></td>") < page.index("<span>a</span></span></td>")
 
 
 def test_a_chart_shows_the_best_of_many_runs(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import numpy
 import pytest
 from PIL import Image
 
-from ignite_hooks.report import pictures
-from ignite_hooks.report.pictures import PictureFinder, embedded
+from ignite_hooks.report import pictures, sections
+from ignite_hooks.report.data import RunPage
+from ignite_hooks.report.pictures import PictureFinder, embedded, size_of
 
 
 def drawn(path: Path, size: int = 8, at: float = 1000.0) -> Path:
@@ -28,6 +29,23 @@ def test_the_newest_of_each_name_is_shown(tmp_path: Path) -> None:
     assert [(picture.name, picture.step) for picture in shown] == [("val/predictions", 300), ("gradient_flow", None)]
     assert besides == 2
     assert shown[0].file == "visualization/val/predictions_000300.png"
+
+
+@pytest.mark.parametrize(("width", "height", "is_broad"), [(1088, 679, True), (584, 796, False), (950, 940, False)])
+def test_a_page_knows_the_size_of_a_picture(width: int, height: int, is_broad: bool, tmp_path: Path) -> None:
+    """So the page keeps its place, and gives a broad one two columns."""
+    Image.new("RGB", (width, height)).save(tmp_path / "one.png")
+    [[shown], _] = PictureFinder().newest([tmp_path], tmp_path, 5)
+    assert (shown.width, shown.height, shown.is_broad) == (width, height, is_broad)
+    page = str(sections.pictures(RunPage("run", "finished", pictures=[shown])))
+    assert f'width="{width}" height="{height}"' in page
+    assert ('<figure class="broad">' in page) == is_broad
+    assert "loading" not in page, "a page that is printed has all its pictures"
+
+
+def test_a_file_that_is_no_picture_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(b"short")
+    assert size_of(tmp_path / "one.png") is None
 
 
 def test_pictures_beyond_the_limit_or_of_earlier_runs_are_omitted(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ignite_hooks.drawing.theme import ON_DARK, as_hex
 from ignite_hooks.measure.findings import profile_findings
-from ignite_hooks.measure.profile import Operator, Profile, Section, sections
+from ignite_hooks.measure.profile import TRACES, Operator, Profile, Section, sections
 from ignite_hooks.report.profile_page import profile_page
 from tests.browser import as_shown, near, photographed
 from tests.report.test_page import HOSTILE, PIXEL, Outline
@@ -35,7 +35,7 @@ def test_texts_of_a_profile_never_become_markup() -> None:
     profile = seen(one=Operator(HOSTILE, 1, 0.9))
     profile.functions = {HOSTILE: Operator(HOSTILE, 3, 0.9, stack=(HOSTILE,))}
     profile.traces = [HOSTILE]
-    parts = [*report_of(profile, [HOSTILE], [{"hook": HOSTILE, "calls": "1"}]), Section(HOSTILE, [HOSTILE])]
+    parts = [*report_of(profile, [HOSTILE]), Section(HOSTILE, [HOSTILE]), Section(TRACES, [f"- {HOSTILE}"])]
     page = profile_page(HOSTILE, parts, PIXEL.partition(",")[2])
     elements = Outline(page).elements
     assert {name for name, _ in elements}.isdisjoint({"script", "iframe", "object", "link"})
@@ -56,6 +56,14 @@ def test_the_page_has_a_dark_mode() -> None:
     dark = page.partition("prefers-color-scheme: dark")[2]
     assert "color-scheme: light dark" in page
     assert all(as_hex(colour) in dark for colour in ON_DARK)
+
+
+def test_a_trace_is_a_link_and_a_name_breaks_between_its_words() -> None:
+    profile = seen(mm=Operator("aten::add_", 10, 0.5))
+    profile.traces = ["trace_1.json.gz"]
+    page = profile_page("t", report_of(profile))
+    assert '<a href="./trace_1.json.gz">trace_1.json.gz</a>' in page
+    assert "<td>aten::<wbr>add_</td>" in page
 
 
 def test_numbers_are_right_aligned_names_left_aligned() -> None:

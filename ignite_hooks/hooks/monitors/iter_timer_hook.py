@@ -117,6 +117,10 @@ class IterTimerHook(BaseHook):
 
     before_test, after_test = before_val, after_val
 
+    def after_train(self) -> None:
+        if self._processor is not None:
+            self._processor.stop()
+
     def cleanup(self) -> None:
         self._times.stop_watching()
         if self._processor is not None:

@@ -142,7 +142,8 @@ class ThroughputHook(BaseHook):
         if not found:
             return []
         words = {"samples_per_s": "{:,.0f} samples/s", "tflops": "{:.3g} TFLOP/s", "utilisation": "{:.1%} of the peak"}
-        return [", ".join(words[name].format(value) for name, value in found.items())]
+        means = ", ".join(words[name].format(value) for name, value in found.items())
+        return [f"{means} in the mean of the run"]
 
     def _count_samples(self, runner: Runner) -> None:
         self.state.samples_per_iteration = max(self.state.samples_per_iteration, batch_size(runner.data_batch) or 0)

@@ -70,7 +70,7 @@ def test_samples_and_operations_count_the_time_of_steps_alone(evaluate: bool, tm
     for _, each in found:
         assert each == pytest.approx(expected)
     (words,) = runner.report().findings["ThroughputHook"]
-    assert words == "16 samples/s, 7.68e-10 TFLOP/s, 200.0% of the peak"
+    assert words == "16 samples/s, 7.68e-10 TFLOP/s, 200.0% of the peak in the mean of the run"
 
 
 def test_operations_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_without_operations_there_are_samples(tmp_path: Path, caplog: pytest.Log
 def test_a_run_shorter_than_the_interval_is_written(tmp_path: Path) -> None:
     runner, found = written(tmp_path)
     assert found == [(12, {"throughput/samples_per_s": 16.0})]
-    assert runner.report().findings["ThroughputHook"] == ["16 samples/s"]
+    assert runner.report().findings["ThroughputHook"] == ["16 samples/s in the mean of the run"]
 
 
 def test_a_step_that_fails_leaves_no_counter_behind(tmp_path: Path) -> None:
