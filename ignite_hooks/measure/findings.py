@@ -141,8 +141,8 @@ def _waits_for_device(profile: Profile) -> list[str]:
 
 def _no_processor(waited: float) -> str:
     return (
-        f"the training had no processor {percent(waited)} of the time, so no phase is judged: other programs hold "
-        "it, or there are more threads than processors; set OMP_NUM_THREADS to fewer"
+        f"threads of the training waited for a processor {percent(waited)} of the time, so no phase is judged: other "
+        "programs hold it, or there are more threads than processors; set OMP_NUM_THREADS to fewer"
     )
 
 

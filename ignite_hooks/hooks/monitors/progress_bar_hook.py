@@ -94,9 +94,10 @@ class ProgressBarHook(BaseHook):
     def after_test(self) -> None:
         self._close_evaluation_bar()
 
-    def cleanup(self, runner: Runner, optimizer: Any = None) -> None:
+    def cleanup(self, runner: Runner) -> None:
         self._close_evaluation_bar()
-        self._update(runner, optimizer)
+        # A scheduler has set the rate of an epoch that does not come.
+        self._update(runner, None)
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
@@ -207,7 +208,8 @@ def _epoch(runner: Runner) -> str:
 
 
 def _losses_and_rate(runner: Runner, optimizer: Any) -> str:
-    words = [f"{name} {float(value):.4g}" for name, value in runner.loss_dict.items() if name == "loss"]
+    # Lines of the log have means: this is the loss of one iteration.
+    words = [f"{name} {float(value):.4g} now" for name, value in runner.loss_dict.items() if name == "loss"]
     words += [f"{name} {rate:.2e}" for name, rate in list(learning_rates(optimizer).items())[:1]]
     return "  ".join(words)
 

@@ -59,7 +59,7 @@ def test_in_a_terminal_log_lines_appear_above_the_bar(tmp_path: Path) -> None:
     assert [line for line in logged if "it/s" in line] == [], "no bar in a line of the log"
     bars = [line for line in lines if line.startswith("Epoch")]
     assert len(bars) == 1
-    assert re.match(r"Epoch 2/2: 100%\|█+\| 10/10 \[.*loss .*lr 1.00e-01\]", bars[0])
+    assert re.match(r"Epoch 2/2: 100%\|█+\| 10/10 \[.*loss \S+ now\]", bars[0])
     assert [line for line in lines if line.startswith("val:")] == [], "the bar of an evaluation goes with it"
     assert b"val:" in said
 
@@ -87,7 +87,7 @@ def test_in_a_file_there_is_a_line_for_every_tenth(tmp_path: Path, capfd: pytest
     run.trainer.run(run.data, max_epochs=2)
     lines = [line for line in capfd.readouterr().err.splitlines() if "%" in line and "spent" in line]
     assert [line[:5] for line in lines] == [f"{10 * tenth:3d} %" for tenth in range(1, 11)]
-    assert re.fullmatch(r" 10 %  Epoch 1/2  loss \S+  lr 1.00e-01  0:00:\d\d spent, \d:\d\d:\d\d left", lines[0])
+    assert re.fullmatch(r" 10 %  Epoch 1/2  loss \S+ now  lr 1.00e-01  0:00:\d\d spent, \d:\d\d:\d\d left", lines[0])
 
 
 def test_nothing_is_drawn_between_two_drawings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
