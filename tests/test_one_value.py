@@ -113,6 +113,16 @@ def test_a_number_has_one_name_and_one_value_everywhere(tmp_path: Path, caplog: 
         assert (record.step, pytest.approx(record.score)) in written[f"val/{metric.removeprefix('val_')}"]
     # What the run returns is what its delivered weights have reached.
     assert result["test_loss"] == written["test/loss"][-1][1]
+    # What the hooks cost, in the last lines of the log and in the report.
+    _, _, told = next(line for line in caplog.messages if line.startswith("what the hooks cost:")).partition("hook ")
+    rows = [line.split() for line in told.partition("timer:")[0].splitlines()[1:] if len(line.split()) == 7]
+    seconds = runner.report().seconds
+    costs = {
+        one.name: [f"{one.calls}", f"{one.total * 1e3:.2f}", f"{one.mean * 1e6:.1f}", f"{one.total / seconds:.2%}"]
+        for one in page.costs
+    }
+    assert {name: [calls, total, mean, share] for name, calls, total, mean, _, _, share in rows} == costs
+    assert page.seconds == seconds
     # The share of hooks in an iteration: the timer's, in card, finding, bar and table.
     share = f"{page.shares['hooks']:.0%}"
     phases = {name: f"{value:.0%}" for name, value in page.shares.items()}

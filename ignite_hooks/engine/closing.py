@@ -20,6 +20,7 @@ WRITERS_CLOSED = "after_writers_closed"
 def log_summary(dispatcher: Dispatcher, runner: Runner, outcome: Outcome, by_exception: bool) -> None:
     """Log what the hooks have cost and, in the last line, how the run has ended and what it went without."""
     report = dispatcher.report
+    report.logged = report.hooks()
     if report.rows():
         runner.logger.info("what the hooks cost:\n%s", report_with_findings(dispatcher, runner).brief())
     stopped = runner.stop_reason or (outcome.reason if outcome.state == "stopped" and by_exception else "")

@@ -171,13 +171,13 @@ class WarningCollector(logging.Handler):
 
 
 def costs_of(report: Report, evaluating: Container[str]) -> Iterator[HookCost]:
-    """Yield the cost of each hook, the most expensive first.
+    """Yield the cost of each hook, the most expensive first; of a run that ends, what its log has told.
 
     Args:
         report: The report of the run.
         evaluating: Names of the hooks whose time includes evaluations.
     """
-    for name, tally in report.hooks().items():
+    for name, tally in (report.logged or report.hooks()).items():
         if tally.calls:
             p99 = tally.percentile(0.99)
             yield HookCost(name, tally.calls, tally.total, tally.mean, p99, tally.worst, name in evaluating)

@@ -113,6 +113,8 @@ class Report:
     """What stands out in the run, as sentences, by the hook that found it."""
     slowed: dict[str, str] = field(default_factory=dict)
     """The hooks that went over ``overhead_budget``, and their new intervals."""
+    logged: dict[str, Tally] = field(default_factory=dict)
+    """The total cost of each hook that the log has told at the end of the run, before the cleanup; empty before."""
 
     def hooks(self) -> dict[str, Tally]:
         """Return the total cost of each hook, the most expensive first."""

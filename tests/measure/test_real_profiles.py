@@ -222,4 +222,6 @@ def test_a_profile_of_a_busy_machine_says_only_that() -> None:
     profile = Profile(circumstances=Circumstances(samples=1))
     profile.add(6, {"data": 3.0, "backward": 6.0, "other": 1.0}, [], waited=0.8)
     [found] = profile_findings(profile)
-    assert found.startswith("threads of the training waited for a processor 80 % of the time, so no phase is judged: other programs")
+    assert found.startswith(
+        "threads of the training waited for a processor 80 % of the time, so no phase is judged: other programs"
+    )

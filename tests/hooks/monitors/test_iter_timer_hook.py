@@ -303,7 +303,9 @@ def test_without_a_processor_no_phase_is_blamed(tmp_path: Path, monkeypatch: pyt
     run = timed(tmp_path, interval=2)
     run.run(4)
     [found] = run.timer.findings()
-    assert found.startswith("threads of the training waited for a processor 25 % of the time, so no phase is judged: other programs")
+    assert found.startswith(
+        "threads of the training waited for a processor 25 % of the time, so no phase is judged: other programs"
+    )
 
 
 def test_after_a_resume_the_eta_uses_this_process_alone(tmp_path: Path) -> None:
