@@ -114,6 +114,8 @@ def profile_findings(profile: Profile) -> list[str]:
             break
         if operator.name in causes or operator.name.endswith("Synchronize"):
             continue  # a host that waits for its device is said below
+        if "optimizer" in causes and operator.name.startswith("Optimizer.step#"):
+            continue
         each = _time(operator.time / max(1, operator.calls))
         share = percent(operator.time / profile.total)
         found.append(f"{operator.name} takes {share} of the iteration: {calls(operator.calls)} of {each}")

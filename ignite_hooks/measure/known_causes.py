@@ -17,6 +17,7 @@ WORTH = 0.05
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
 """Torch's name for copies to a GPU from memory that is not pinned."""
 
+MUCH_FOR_OPTIMIZER = 0.25
 MOST_OF_IT = 0.5
 FEW_SAMPLES = 8
 SHORT_OPERATOR = 20e-6
@@ -35,6 +36,7 @@ def circumstances_of(batch: Any, optimizers: Iterable[Any], loader: Any) -> Circ
         fills=bool(fills),
         foreach_off=bool(alone),
         fusable=any("fused" in group for group in alone),
+        by_default=any(group.get("foreach") is None and group.get("fused", True) is None for group in groups),
         samples=batch_size(batch),
         pinned=getattr(loader, "pin_memory", None),
     )
@@ -65,6 +67,11 @@ def known_causes(profile: Profile) -> dict[str, str]:
         found["optimizer"] = (
             f"the optimizer takes {percent(optimizer)} of the iteration with foreach=False, which "
             f"updates each tensor alone: {', or '.join(remedies)}"
+        )
+    elif known.by_default and not on_device and optimizer >= MUCH_FOR_OPTIMIZER:
+        found["optimizer"] = (
+            f"the optimizer takes {percent(optimizer)} of the iteration: on a CPU torch updates each tensor alone; set "
+            "fused=True"
         )
     if known.pinned is not True and is_much(copy.time):
         found[copy.name] = (

@@ -104,6 +104,7 @@ class Circumstances:
         fills: Whether torch fills every new tensor, as it does for deterministic algorithms.
         foreach_off: Whether an optimizer updates each tensor alone, as it was told to.
         fusable: Whether that optimizer can update all tensors at once.
+        by_default: Whether an optimizer could update all tensors at once, and was not told how to update them.
         samples: Number of samples in a batch, if known.
         pinned: Whether the loader pins memory, if known.
     """
@@ -111,6 +112,7 @@ class Circumstances:
     fills: bool = False
     foreach_off: bool = False
     fusable: bool = False
+    by_default: bool = False
     samples: int | None = None
     pinned: bool | None = None
 
