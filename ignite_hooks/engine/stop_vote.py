@@ -29,6 +29,14 @@ SECONDS_BETWEEN_VOTES = 0.05
 """The approximate time between two votes that are held only because of signals."""
 
 
+SECONDS_OF_A_SIGNAL = 5.0
+"""The time within which one signal reaches all ranks, as where Slurm sends it to several machines."""
+
+
+SECONDS_OF_A_SIGNAL = 5.0
+"""The time in which one signal reaches all ranks, as where Slurm sends it to several machines."""
+
+
 class VotePoint(IntEnum):
     """A point of the run at which the ranks vote."""
 
@@ -98,6 +106,8 @@ class Stopping:
         self._ordered: deque[Order] = deque()
         """The orders that are not agreed on yet; a signal or another thread may add one at any time."""
         self._due = NOTHING
+        self._of_others = NOTHING, 0.0
+        """What the ranks have agreed on last while this one had not asked for it, and when."""
         self.count_saves: Callable[[], int] = int
         """Returns how many saves have ended on this rank and are yet to be reported."""
         self.saves_ended = 0
@@ -111,7 +121,7 @@ class Stopping:
         self._state.stop_kind, self._state.leaves_with = "", None
         self._state.delivered = None
         self._state.save_at_end = self._state.requeue_at_end = False
-        self._request, self._due = StopRequest(), NOTHING
+        self._request, self._due, self._of_others = StopRequest(), NOTHING, (NOTHING, 0.0)
         self._ordered.clear()
 
     def begin(self) -> None:
@@ -163,7 +173,9 @@ class Stopping:
         # Slurm sends SIGTERM also to jobs that nobody wants any more.
         requeues = self.requeues and name not in ("SIGTERM", "SIGINT")
         if action == "save":
-            self.order(Order.SAVE | (Order.REQUEUE if requeues else NOTHING))
+            wanted = Order.SAVE | (Order.REQUEUE if requeues else NOTHING)
+            if not self._is_known(wanted):
+                self.order(wanted)
             return
         extra = Order.SAVE_AT_END if action == "save and stop" else NOTHING
         extra |= Order.REQUEUE_AT_END if requeues else NOTHING
@@ -178,6 +190,11 @@ class Stopping:
         else:
             self._state.aborting = True
             self.request(reason)
+
+    def _is_known(self, wanted: Order) -> bool:
+        """Return whether a signal has reached other ranks before, and they have agreed on what it asks for."""
+        (known, when), self._of_others = self._of_others, (NOTHING, 0.0)
+        return wanted in known and self.vote.now() - when < SECONDS_OF_A_SIGNAL
 
     def _keep(self, request: StopRequest) -> None:
         self._request = request
@@ -200,6 +217,8 @@ class Stopping:
         request = replace(self._request, orders=self._taken(), saves=self.count_saves())
         agreed = self.vote.take(request, point, int(state.epoch), int(state.iteration), step)
         self._agree_on(agreed.orders)
+        if Order.SAVE in agreed.orders:
+            self._of_others = (NOTHING if Order.SAVE in request.orders else agreed.orders), self.vote.now()
         self.saves_ended = agreed.saves
         if agreed.reason is not None and self._state.stop_reason is None:
             self._agree(agreed.reason, agreed.kind)
@@ -228,7 +247,7 @@ class StopVote:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self.now = now
         self._slots: list[Slot] = []
         self._every_iteration = False
         self.asked_for = False
@@ -306,7 +325,7 @@ class StopVote:
         """Return the number of iterations until the next vote is due by time."""
         if self._every_iteration:
             return 1
-        now, before = self._now(), self._last
+        now, before = self.now(), self._last
         self._last = (count, now)
         if before is None or now <= before[1] or count <= before[0]:
             return 1

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from ignite_hooks import BaseHook, attach_hooks, build_hook
-from ignite_hooks.engine.stop_vote import StopVote, agreed_reason, may_end_a_run, place_in_words
+from ignite_hooks.engine.stop_vote import (
+    Order,
+    StopRequest,
+    StopVote,
+    VotePoint,
+    agreed_reason,
+    may_end_a_run,
+    place_in_words,
+)
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.testing import RecordingHook
 from tests.tools import Log, echo_trainer
@@ -49,6 +57,37 @@ def test_a_stop_between_runs_does_not_affect_the_next(tmp_path: Path) -> None:
     runner.stop("too early")
     trainer.run([1, 2])
     assert (runner.stop_reason, trainer.state.iteration) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked_itself", "agreed", "seconds", "repeats"),
+    [
+        (False, Order.SAVE | Order.REQUEUE, 1.0, False),
+        (False, Order.SAVE | Order.REQUEUE, 60.0, True),
+        (False, Order.SAVE, 1.0, True),
+        (True, Order.SAVE | Order.REQUEUE, 1.0, True),
+    ],
+    ids=["late copy", "later signal", "save without requeue", "second signal"],
+)
+def test_a_signal_that_reaches_a_rank_late_is_obeyed_once(
+    asked_itself: bool, agreed: Order, seconds: float, repeats: bool, tmp_path: Path
+) -> None:
+    stopping = attach_hooks(echo_trainer(), [], work_dir=tmp_path).installation.stopping
+    stopping.requeues, clock, wanted = True, [100.0], list[Order]()
+    stopping.vote.needed, stopping.vote.now = True, lambda: clock[0]
+
+    def take(request: StopRequest, *_: Any) -> StopRequest:
+        wanted.append(request.orders)
+        return StopRequest(orders=agreed)
+
+    stopping.vote.take = take  # type: ignore[method-assign]
+    if asked_itself:
+        stopping.on_signal("SIGUSR1", "save")
+    stopping.take_vote(echo_trainer(), VotePoint.IN_EPOCH)
+    clock[0] += seconds
+    stopping.on_signal("SIGUSR1", "save")
+    stopping.take_vote(echo_trainer(), VotePoint.IN_EPOCH)
+    assert bool(wanted[1]) is repeats
 
 
 @pytest.mark.parametrize(
