@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.writers.trackers.clearml_server import ClearMLServer
 
@@ -60,28 +60,41 @@ class Agent:
 
     def execute(self, task: str, *more: str, code: int = 0, **variables: str) -> str:
         """Run a task as the agent does, and return what was said."""
-        command = [self._bin("clearml-agent"), "execute", "--id", task, *more]
-        return self._run(command, self.home, code, variables)
+        return self._run(self._execute(task, *more), self.home, code, variables)
+
+    @contextlib.contextmanager
+    def executing(self, task: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a task in a process group of its own, which is gone when the context ends."""
+        command = self._execute(task, "--standalone-mode")
+        with (self.home / "execute.log").open("a") as file, self._group(command, file) as process:
+            yield process
+
+    def _execute(self, task: str, *more: str) -> list[str]:
+        return [self._bin("clearml-agent"), "execute", "--id", task, *more]
+
+    @contextlib.contextmanager
+    def _group(self, command: list[str], log: IO[str], **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+        environment = {**self.environment, **variables}
+        process = subprocess.Popen(
+            command, env=environment, cwd=self.home, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     @contextlib.contextmanager
     def daemon(self, queue: str) -> Iterator[Path]:
         """Let an agent take tasks from a queue for as long as the context lasts; yield the file with its log."""
         log = self.home / "daemon.log"
         command = [self._bin("clearml-agent"), "daemon", "--foreground", "--queue", queue, "--standalone-mode"]
-        variables = {**self.environment, "CLEARML_AGENT_QUEUE_POLL_FREQ_SEC": "1"}
-        with log.open("a") as file:
-            process = subprocess.Popen(
-                command, env=variables, cwd=self.home, stdout=file, stderr=file, start_new_session=True
-            )
-            try:
-                yield log
-            finally:
-                process.send_signal(signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(20)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        with log.open("a") as file, self._group(command, file, CLEARML_AGENT_QUEUE_POLL_FREQ_SEC="1") as process:
+            yield log
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
 
     def _bin(self, name: str) -> str:
         return str(Path(os.environ[VARIABLE]).absolute() / "bin" / name)

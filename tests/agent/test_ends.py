@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 import time
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ignite_hooks.store.folder import FolderStore
 from tests.agent.agent import Agent
+from tests.agent.test_trained import assert_same
 from tests.faults.tools import until
 
 ABORTS = int(os.environ.get("IGNITE_HOOKS_ABORTS", "20"))
@@ -27,13 +30,12 @@ hooks:
 """
 
 
-def verified(folder: Path) -> int:
-    """Return the iteration of the newest checkpoint; every one that is listed has to verify."""
+def verified(folder: Path, name: str = "last.pth") -> int:
+    """Return the iteration of the newest checkpoint of this name; every one that is listed has to verify."""
     store = FolderStore(folder)
     entries = store.entries()
     assert [why for entry in entries if (why := store.verify(entry)) is not None] == []
-    assert torch.load(folder / "last.pth", weights_only=True)["meta"]["iter"] == max(one.iteration for one in entries)
-    return max(entry.iteration for entry in entries)
+    return max(entry.iteration for entry in entries if fnmatch(entry.name, name))
 
 
 @pytest.mark.timeout(3600)
@@ -60,6 +62,45 @@ def test_an_abort_at_any_moment_leaves_a_checkpoint_and_the_state_stopped(agent:
             done.append((number, shown["status"], verified(folder)))
             print(*done[-1], flush=True)
     assert [state for _, state, _ in done] == ["stopped"] * ABORTS
+
+
+@pytest.mark.parametrize(("moment", "machine"), [(100, "same"), (1000, "same"), (1000, "another")])
+def test_a_killed_task_goes_on_as_if_it_had_never_stopped(
+    moment: int, machine: str, agent: Agent, tmp_path: Path
+) -> None:
+    server = agent.server
+    text = LONG.replace("100000", "100").replace("abort_timeout: 60", "log_model: true, upload_every: 1 s")
+    (tmp_path / "digits.yaml").write_text(text)
+    agent.by_hand("-m", "ignite_hooks", "train", "digits.yaml", "--queue", "nobody", folder=tmp_path)
+    [made] = server.tasks
+    task = server.clone(made)
+    with agent.executing(task) as first:
+        until(lambda: any(event["iter"] > moment for event in server.scalars_of(task)))
+        if machine == "another":
+            until(lambda: server.tasks[task]["models"]["output"])
+        os.killpg(first.pid, signal.SIGKILL)
+    [folder] = (agent.home / "runs").rglob(task)
+    assert 0 < verified(folder, "iter_*.pth") < 1900
+    if machine == "another":
+        shutil.rmtree(agent.home / "runs")
+    # What the server does after two hours without a word.
+    server.change(task, "stopped", {"status_message": "non-responsive"})
+    server.enqueue(task, "nobody")
+    said = agent.execute(task, "--standalone-mode")
+    assert "resumed from" in said
+    assert ("goes on from the model 'last'" in said) == (machine == "another")
+    assert server.tasks[task]["status"] == "completed"
+    assert server.repeats == []
+    agent.by_hand("-m", "ignite_hooks", "train", "digits.yaml", "--work-dir", "alone", folder=tmp_path)
+    assert_same(folder, tmp_path / "alone")
+    alone = list(server.tasks)[-1]
+    assert points(agent, task) == points(agent, alone)
+
+
+def points(agent: Agent, task: str) -> list[tuple[str, str, int, float]]:
+    """Return the curves of a task; the memory of a process is another each time."""
+    found = [(e["metric"], e["variant"], e["iter"], e["value"]) for e in agent.server.scalars_of(task)]
+    return sorted(point for point in found if "memory" not in point[0])
 
 
 def _wants_to_be_asked(task: dict[str, Any]) -> bool:

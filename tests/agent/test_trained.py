@@ -27,7 +27,10 @@ hooks:
 
 def weights(folder: Path) -> dict[str, Any]:
     saved = torch.load(folder / "last.pth", weights_only=True)
-    return {**saved["state_dict"], **{f"ema {name}": value for name, value in (saved["ema_state_dict"] or {}).items()}}
+    return {
+        **saved["state_dict"],
+        **{f"ema {name}": value for name, value in (saved.get("ema_state_dict") or {}).items()},
+    }
 
 
 def assert_same(one: Path, other: Path) -> None:

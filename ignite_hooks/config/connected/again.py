@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
+from ignite_hooks.errors import CheckpointError
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.store.manifest import Entry
 from ignite_hooks.store.names import MANIFEST
-from ignite_hooks.writers.trackers.clearml_task import WORK_DIR, folder_of_task
+from ignite_hooks.store.verify import why_unusable_file
+from ignite_hooks.writers.trackers.clearml_models import LAST, fetched
+from ignite_hooks.writers.trackers.clearml_task import WORK_DIR, folder_of_task, task_of_agent
+
+FETCHED = ".fetched"
+"""The folder below the work directory for checkpoints that come from the server."""
 
 
 def place_of_task(named: str | Path | None, stem: str, resume: Any) -> tuple[Path, Any]:
     """Return the work directory of the task that an agent runs, and what the run resumes from.
 
-    A task that has checkpoints of its own goes on from these, whatever its configuration names: an agent that runs it
-    again uses the same command. The folder bears the id of the task, so a clone finds none of its parent.
+    A task that has checkpoints of its own, here or as its output model, goes on from these, whatever its configuration
+    names: an agent that runs it again uses the same command. The folder bears the id of the task, so a clone finds none
+    of its parent.
 
     Args:
         named: The work directory that the configuration or the script names.
@@ -36,6 +45,29 @@ def place_of_task(named: str | Path | None, stem: str, resume: Any) -> tuple[Pat
                 folder.absolute(),
                 WORK_DIR,
             )
-        return "auto" if any(folder.rglob(MANIFEST)) else resume
+        if any(folder.rglob(MANIFEST)):
+            return "auto"
+        # The machine may be another one. A clone has no models of its parent.
+        found = fetched(task_of_agent(), LAST, folder / FETCHED)
+        return resume if found is None else str(verified(*found))
 
     return folder, broadcast_object(fail_on_all_ranks(look))
+
+
+def verified(path: Path, says: Mapping[str, str]) -> Path:
+    """Return a checkpoint that comes from the server, if it is the one that was saved.
+
+    Args:
+        path: The checkpoint.
+        says: What the model says of it.
+
+    Raises:
+        CheckpointError: It is another one.
+    """
+    entry = Entry(path.name, int(says.get("size", 0)), says.get("checksum", ""), 0, int(says.get("iteration", 0)))
+    if (why := why_unusable_file(path, entry)) is not None:
+        path.unlink()
+        raise CheckpointError(f"the model {path.stem!r} of the ClearML task is not what was saved: {why}")
+    words = "goes on from the model %r of the ClearML task, of iteration %d"
+    logging.getLogger(LOGGER_NAME).info(words, path.stem, entry.iteration)
+    return path

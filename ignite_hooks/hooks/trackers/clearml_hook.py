@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt
 
+from ignite_hooks.checkpoint.uploads import (
+    Uploads,
+    details_of,
+    forget_sent,
+    kept_for_sending,
+    named_checkpoints,
+)
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.plan.schedule import parse_every
 from ignite_hooks.writers.interface import missing
+from ignite_hooks.writers.trackers.clearml_task import under_agent
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -34,7 +44,10 @@ class ClearMLHook(TrackerHook):
         connect: Whether the task shows the configuration as hyper-parameters and text that can be edited, and an agent
             trains what they say.
         abort_timeout: Seconds within which a run that is aborted on the page has to be saved and closed.
-        log_model: Whether the best checkpoints and the last one become output models at the end of the run.
+        log_model: Whether checkpoints become output models: the best when it is found, the last one at the end and
+            meanwhile, and what the run delivers.
+        upload_every: How often the last checkpoint is uploaded meanwhile, as in 30 min; an agent on another machine
+            goes on from it.
         interval: Iterations between two writings; losses are averaged over these.
         mode: auto: offline if there are no credentials or no answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
@@ -53,10 +66,16 @@ class ClearMLHook(TrackerHook):
     layout: Literal["metric", "split"] = "metric"
     connect: bool = True
     abort_timeout: Annotated[float, Gt(0)] = 300.0
+    upload_every: str = "30 min"
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        amount, unit = _how_often(self.upload_every)
+        if unit != "second":
+            raise SettingError("upload_every", f"a time is needed, as in '30 min', not {self.upload_every!r}")
+        self._upload_seconds = float(amount)
+        self._uploads = Uploads(self._upload_seconds)
         self._views: Any = None
         self._abort: Callable[[], None] | None = None
         self._closed = threading.Event()
@@ -70,6 +89,9 @@ class ClearMLHook(TrackerHook):
     def before_run(self, runner: Runner, config: Any = None) -> None:
         self._views = runner.connected if self.connect else None
         self._closed.clear()
+        self._uploads = Uploads(self._upload_seconds)
+        if under_agent() and not self.log_model:
+            runner.note_once("log_model is false: if this task is run again on another machine, it begins anew")
         self._began = time.monotonic(), runner.global_step
 
         def abort() -> None:
@@ -82,7 +104,24 @@ class ClearMLHook(TrackerHook):
         self._abort = abort
         super().before_run(runner, config)
 
+    def after_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
+        super().after_save_checkpoint(runner, checkpoint, path)
+        self._upload(runner)
+
+    def _upload(self, runner: Runner, *, at_end: bool = False) -> None:
+        if not self.log_model or self._writer is None:
+            return
+        there = named_checkpoints(runner, self._saved)
+        for name, entry in self._uploads.due({name: entry for name, (_, entry) in there.items()}, at_end=at_end):
+            path = kept_for_sending(runner.work_dir, there[name][0], name, entry.iteration)
+            self._writer.write_model(path, name, details_of(runner, name, entry))
+
+    def _models(self, runner: Runner) -> list[Path]:
+        """Return what is left for the end: folders, which a tracker takes as archives."""
+        return [path for path in super()._models(runner) if path.is_dir()]
+
     def cleanup(self, runner: Runner) -> None:
+        self._upload(runner, at_end=True)
         if self._writer is not None:
             seconds, iterations = time.monotonic() - self._began[0], runner.global_step - self._began[1]
             self._writer.write_values(single_values(runner, seconds, iterations))
@@ -90,6 +129,7 @@ class ClearMLHook(TrackerHook):
 
     def after_writers_closed(self, runner: Runner) -> None:
         super().after_writers_closed(runner)
+        forget_sent(runner.work_dir, "clearml")
         self._closed.set()
 
     def make_writer(self, folder: Path) -> Writer:
@@ -108,6 +148,13 @@ class ClearMLHook(TrackerHook):
         writer.on_abort, writer.abort_timeout = self._abort, self.abort_timeout
         self._abort = None
         return writer
+
+
+def _how_often(every: str) -> tuple[float, str]:
+    try:
+        return parse_every(every)
+    except ValueError as error:
+        raise SettingError("upload_every", str(error)) from None
 
 
 def single_values(runner: Runner, seconds: float, iterations: int) -> dict[str, float]:

@@ -130,7 +130,7 @@ class TrackerHook(BaseHook):
         """Write the metrics of an evaluator that the script has run over the training data."""
         self._write(measured, "train")
 
-    def after_save_checkpoint(self, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
+    def after_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
         if "delivered" not in checkpoint.get("meta", {}):
             self._saved = path
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import plain, shown_cell
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.trackers.clearml_models import Models
 from ignite_hooks.writers.trackers.clearml_script import write_script
 from ignite_hooks.writers.trackers.clearml_task import (
     NOTHING_BY_ITSELF,
@@ -109,6 +110,11 @@ class ClearMLWriter(TrackerWriter):
     def write_values(self, values: Mapping[str, float]) -> None:
         """Write single values of the whole run, which the table of tasks shows."""
         self._put("values", 0, values)
+
+    def write_model(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
+        """Write a checkpoint as the output model of this name; the newest of a name replaces the one before."""
+        content = {"path": str(path.absolute()), "name": name, "kind": "model", "details": plain(details)}
+        self._put("artifact", details["iteration"], content)
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
@@ -205,6 +211,7 @@ class _ClearML(Tracker):
     def __init__(self, task: Any, layout: Layout, *, offline: bool, ours: Path | None = None) -> None:
         self._task, self._layout, self.offline, self._ours = task, layout, offline, ours
         self._watch = contextlib.ExitStack()
+        self._models = Models(task, offline=offline)
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
@@ -220,8 +227,15 @@ class _ClearML(Tracker):
         self._watch.enter_context(stopping_on_abort(self._task, stop, timeout))
 
     def delivered(self) -> Delivered:
-        last = int(self._task.get_last_iteration()) or -1
-        return Delivered(numbers=last, others=last)
+        """Return the last step of each number; pictures and histograms of a step replace those that are there."""
+        curves = self._task.get_reported_scalars() or {}
+        last = {
+            named(title, series, self._layout): int(max(points["x"]))
+            for title, found in curves.items()
+            for series, points in found.items()
+            if points.get("x")
+        }
+        return Delivered(last)
 
     def scalars(self, record: TrackerRecord) -> None:
         for name, value in record.content.items():
@@ -285,18 +299,13 @@ class _ClearML(Tracker):
     def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]
         if not path.exists():
+            if record.content.get("details"):
+                return  # a newer checkpoint has taken its place
             raise Refused(f"{path} is no longer there")
         if kind != "model":
             self._task.upload_artifact(name, str(path), wait_on_upload=True)
             return
-        from clearml import OutputModel
-
-        model = OutputModel(task=self._task, name=Path(name).stem, framework="PyTorch")
-        if self.offline and not hasattr(model._get_base_model(), "locked"):
-            # ClearML 1.16 to 2.1 read this attribute, which an offline model does not have.
-            model._get_base_model().locked = False
-        # auto_delete_file would delete our checkpoint.
-        model.update_weights(str(path), auto_delete_file=False, async_enable=False)
+        self._models.put(path, record.content)
 
     def close(self, ended: Ending = "finished") -> bool:
         if not self.offline and not answers(f"{self._task._get_api_server()}/debug.ping"):
@@ -335,6 +344,18 @@ def plotted(name: str) -> tuple[str, str]:
     if slash and metric and split in ("val", "test"):
         return metric, split
     return titled(name) if slash else (name, "train")
+
+
+def named(title: str, series: str, layout: Layout) -> str:
+    """Return the name of a number that is shown with a title and a series.
+
+    Example:
+        >>> named("loss", "val", "metric"), named("loss", "train", "metric"), named("lr", "lr", "split")
+        ('val/loss', 'loss', 'lr')
+    """
+    if layout == "split":
+        return title if title == series else f"{title}/{series}"
+    return title if series == "train" else f"{series}/{title}" if series in ("val", "test") else f"{title}/{series}"
 
 
 def titled(name: str) -> tuple[str, str]:

@@ -75,6 +75,11 @@ class Delivery:
         if overflow:
             self._keep(older)
 
+    def waiting(self) -> list[TrackerRecord]:
+        """Return what is in memory only: neither sent nor in the spool."""
+        with self._news:
+            return [*self._in_hand, *self._queue]
+
     def wait_until_loaded(self, within: float) -> None:
         """Wait until ``load`` is done, but not longer than this many seconds."""
         began = self._clock()

@@ -22,6 +22,8 @@ from ignite_hooks.writers.trackers.tracker import Continued, Ending, Tracker
 Mode = Literal["auto", "online", "offline", "disabled"]
 OnResume = Literal["same", "new"]
 
+MOST_IN_CHECKPOINTS = 1000
+"""Records of numbers that a checkpoint holds at most, because they have not been sent when it is saved."""
 LOADED_WITHIN = 10.0
 """Seconds for which the start of a run waits until a tracker has loaded; a sick disk does not stop the training."""
 logger = logging.getLogger("ignite_hooks")
@@ -126,7 +128,12 @@ class TrackerWriter(Writer):
 
     def state_dict(self) -> dict[str, Any]:
         spool = self._spool.path.name if self._spool is not None else None
-        return {"run": self.run_id, "spool": spool, "key": self._key} if spool else {}
+        if not spool:
+            return {}
+        # A process that is killed loses what is in memory; its next life has passed these steps.
+        in_memory = self._delivery.waiting() if self._delivery is not None else []
+        numbers = [[record.step, record.time, dict(record.content)] for record in in_memory if record.what == "scalars"]
+        return {"run": self.run_id, "spool": spool, "key": self._key, "numbers": numbers[-MOST_IN_CHECKPOINTS:]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._of_checkpoint = state
@@ -169,6 +176,7 @@ class TrackerWriter(Writer):
         run = run or self._noted_run()
         self.run_id = self._continued = run if isinstance(run, str) else None
         self._there, self._begun = None, True
+        self._held = [*_numbers_in(state.get("numbers")), *(self._held or [])]
 
     @property
     def _note(self) -> Path:
@@ -194,7 +202,7 @@ class TrackerWriter(Writer):
     def _release(self) -> None:
         held, self._held = self._held or [], None
         for record in held:
-            self._put(record.what, record.step, record.content)
+            self._put(record.what, record.step, record.content, record.time)
 
     def prepare(self) -> None:
         """Read what only the thread of the script can see, before the first record."""
@@ -205,10 +213,10 @@ class TrackerWriter(Writer):
             delivery, self._delivery = self._delivery, None
             delivery.close(self.deadline, self.ended)
 
-    def _put(self, what: str, step: int, content: Mapping[str, Any]) -> None:
+    def _put(self, what: str, step: int, content: Mapping[str, Any], at: float | None = None) -> None:
         if self.mode == "disabled":
             return
-        now = time.time()
+        now = time.time() if at is None else at
         if self._held is not None:
             self._held.append(TrackerRecord(what, step, now, content))
             return
@@ -259,6 +267,16 @@ class TrackerWriter(Writer):
             where,
             self.work_dir,
         )
+
+
+def _numbers_in(rows: object) -> list[TrackerRecord]:
+    """Return the records that a checkpoint holds, as far as they are records of numbers: it may come from anywhere."""
+    found = []
+    for row in rows if isinstance(rows, list) else ():
+        match row:
+            case [int(step), float(at), dict(content)] if all(isinstance(value, float) for value in content.values()):
+                found.append(TrackerRecord("scalars", step, at, content))
+    return found
 
 
 def _unused_path(folder: Path, kind: str) -> Path:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from ignite_hooks import BaseTrainer
-from ignite_hooks.config.connected import connect
+from ignite_hooks.config.connected import again, connect
 from ignite_hooks.config.connected.again import place_of_task
 from ignite_hooks.config.connected.connect import read_or_of_task
-from ignite_hooks.errors import ConfigError
+from ignite_hooks.errors import CheckpointError, ConfigError
+from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.names import MANIFEST
 from ignite_hooks.writers.trackers.clearml_task import Recorded, folder_of_task
 
@@ -22,6 +23,8 @@ TASK = "3f" * 16
 def _under_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARML_TASK_ID", TASK)
     monkeypatch.delenv("IGNITE_HOOKS_WORK_DIR", raising=False)
+    monkeypatch.setattr(again, "task_of_agent", lambda: None)
+    monkeypatch.setattr(again, "fetched", lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,24 @@ def test_a_task_that_is_run_again_goes_on_from_its_own_checkpoints(tmp_path: Pat
     assert place_of_task(tmp_path, "digits", "of_the_parent.pth") == (folder, "auto")
     # Another task, a clone of this one perhaps, finds nothing of it.
     assert place_of_task(tmp_path / TASK, "digits", None) == (tmp_path / TASK / TASK, None)
+
+
+def test_a_task_whose_folder_is_gone_goes_on_from_its_model_if_that_is_what_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = FolderStore(tmp_path / "elsewhere")
+    saved.open()
+    saved.save("last.pth", {"a": 1}, kind="last", epoch=1, iteration=7)
+    saved.close()
+    [entry] = saved.entries()
+    says = {"size": str(entry.size), "checksum": entry.checksum, "iteration": "7"}
+    path = tmp_path / "elsewhere" / "last.pth"
+    monkeypatch.setattr(again, "fetched", lambda task, name, folder: (path, says))
+    assert place_of_task(tmp_path / "runs", "digits", "of_the_parent.pth")[1] == str(path)
+    monkeypatch.setattr(again, "fetched", lambda task, name, folder: (path, {**says, "size": "1"}))
+    with pytest.raises(CheckpointError, match="the model 'last' of the ClearML task is not what was saved: "):
+        place_of_task(tmp_path / "runs", "digits", None)
+    assert not path.exists()
 
 
 def test_a_folder_that_the_agent_removes_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -133,12 +133,16 @@ def test_name_tags_and_configuration_are_recorded(session: zipfile.ZipFile) -> N
     assert task["hyperparams"]["Hooks"]["checkpoint/best_metric"]["value"] == "accuracy"
 
 
-def test_checkpoints_are_output_models_once(folder: Path, session: zipfile.ZipFile) -> None:
+def test_checkpoints_are_output_models_under_fixed_names(folder: Path, session: zipfile.ZipFile) -> None:
     models = task_of(session)["offline_output_models"]
-    kept = sorted(path.stem for path in folder.glob("*.pth") if not path.name.startswith("epoch"))
-    assert sorted(model["init"]["name"] for model in models) == kept
-    files = sorted(name for name in session.namelist() if name.startswith("models/") and name.endswith(".pth"))
-    assert [Path(name).stem for name in files] == kept
+    assert {model["init"]["name"] for model in models} == {"best", "last"}
+    files = {name for name in session.namelist() if name.startswith("models/") and name.endswith(".pth")}
+    # ClearML keeps the name of the file, which waits under its iteration.
+    assert {Path(name).name for name in files} == {"best-12.pth", "last-12.pth"}
+    [best] = folder.glob("best*.pth")
+    kept = {Path(name).stem.removesuffix("-12"): session.read(name) for name in files}
+    assert kept == {"best": best.read_bytes(), "last": (folder / "last.pth").read_bytes()}
+    assert not (folder / ".uploads").exists()
 
 
 def test_the_secret_of_the_configuration_is_not_recorded(folder: Path, session: zipfile.ZipFile) -> None:
@@ -268,6 +272,18 @@ train(Path(sys.argv[1]), {"type": "ClearMLHook", "project": "digits", "task_name
 """
 
 
+FETCHES = """
+import json, sys
+from pathlib import Path
+from clearml import Task
+from ignite_hooks.writers.trackers.clearml_models import fetched
+
+print()
+path, says = fetched(Task.get_task(sys.argv[1]), "best", Path(sys.argv[2]))
+print(json.dumps([str(path), says]))
+"""
+
+
 def told(server: ClearMLServer) -> Series:
     found: Series = {}
     for event in server.events:
@@ -302,9 +318,17 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert task["status"] == "completed"
     assert "ClearMLHook" in str(task["configuration"])
     assert CANARY.encode() not in server.received
-    kept = sorted(path.stem for path in tmp_path.glob("*.pth") if not path.name.startswith("epoch"))
-    assert sorted(model["name"] for model in server.models.values()) == kept
-    assert all(path.read_bytes() in server.received for path in tmp_path.glob("best*.pth"))
+    [best] = tmp_path.glob("best*.pth")
+    files = {"best": best.read_bytes(), "last": (tmp_path / "last.pth").read_bytes()}
+    models = {model["name"]: model for model in server.models.values()}
+    uploaded = {name: server.uploads[model["uri"].removeprefix(server.url)] for name, model in models.items()}
+    assert uploaded == files
+    assert models["best"]["tags"] == ["best"]
+    assert models["best"]["metadata"]["file"]["value"] == best.name
+    assert {"val_accuracy", "iteration", "checksum", "run"} <= models["best"]["metadata"].keys()
+    assert {one["name"]: one["model"] for one in task["models"]["output"]} == {n: m["id"] for n, m in models.items()}
+    fetched = json.loads(in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()[-1])
+    assert (Path(fetched[0]).read_bytes(), fetched[1]["file"]) == (best.read_bytes(), best.name)
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []

@@ -35,7 +35,7 @@ def clearml_server() -> Iterator[ClearMLServer]:
         def handle_any(self) -> None:
             body = self.body()
             path = self.path.partition("?")[0]
-            call = re.search(r"/?(?:v[\d.]+/)?([a-z_]+\.[a-z_]+)$", path)
+            call = re.match(r"/+(?:v[\d.]+/)?([a-z_]+\.[a-z_]+)$", path)
             with state.lock:
                 state.received += self.path.encode() + str(self.headers).encode() + body
             if call is None:

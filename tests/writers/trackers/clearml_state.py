@@ -27,6 +27,8 @@ TRANSITIONS = {
 """The states that a task may have after each, unless somebody insists (`force`)."""
 CHANGES = {"started": "in_progress", "stopped": "stopped", "completed": "completed", "failed": "failed"}
 """The calls that change a state, each with the state."""
+SINGLE = "Summary"
+"""The metric of single values, which are replaced by every run."""
 OPEN = ("created", "in_progress")
 """The states in which a task takes what belongs to its result."""
 KEPT_BY_CLONES = ("script", "hyperparams", "configuration", "execution", "project", "type", "tags", "container")
@@ -60,6 +62,8 @@ class ClearMLServer:
     """The tasks that wait in each queue."""
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     """Task, state, reason, of each change."""
+    repeats: list[dict[str, Any]] = field(default_factory=list)
+    """Numbers that replaced those of the same step."""
     received: bytes = b""
     lock: threading.Lock = field(default_factory=threading.Lock)
     sent: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -95,6 +99,8 @@ class ClearMLServer:
                 continue
             is_text = event.get("type") == "log"
             key = tuple(event.get(name) for name in ("type", "task", "iter", "metric", "variant"))
+            if key in self._events and event["type"] == "training_stats_scalar" and event["metric"] != SINGLE:
+                self.repeats.append(event)
             self._events[(len(self._events),) if is_text else key] = event
             if event.get("type") == "training_stats_scalar":
                 self.sent[key[1:]] += 1
@@ -266,6 +272,20 @@ class ClearMLServer:
         task.pop("last_worker", None)
         self._events = {key: event for key, event in self._events.items() if event.get("task") != asked["task"]}
         return self.change(asked["task"], "created", asked)
+
+    def _events_scalar_metrics_iter_histogram(self, asked: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {}
+        for event in sorted(self.scalars_of(asked["task"]), key=lambda event: event["iter"]):
+            series = found.setdefault(event["metric"], {})
+            points = series.setdefault(event["variant"], {"name": event["variant"], "x": [], "y": []})
+            points["x"].append(event["iter"])
+            points["y"].append(event["value"])
+        return found
+
+    def scalars_of(self, task: str) -> list[dict[str, Any]]:
+        """Return the points of the curves of a task."""
+        kept = [event for event in self.events if event.get("task") == task]
+        return [event for event in kept if event["type"] == "training_stats_scalar" and event["metric"] != SINGLE]
 
     # -- everything else ---------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ignite_hooks.writers.trackers.clearml import has_credentials, plotted, titled
+from ignite_hooks.writers.trackers.clearml import has_credentials, named, plotted, titled
 from tests.tools import trackers_at
 
 CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONFIG_FILE")
@@ -26,6 +26,14 @@ def test_a_name_becomes_title_and_series(name: str, both: tuple[str, str]) -> No
 )
 def test_training_and_evaluations_share_a_plot(name: str, both: tuple[str, str]) -> None:
     assert plotted(name) == both
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "val/loss", "test/loss", "lr", "lr/0", "gpu/0/memory", "system/cpu", "val/a/b"]
+)
+def test_a_number_is_found_again_by_its_title_and_series(name: str) -> None:
+    assert named(*plotted(name), "metric") == name
+    assert named(*titled(name), "split") == name
 
 
 @pytest.mark.parametrize(

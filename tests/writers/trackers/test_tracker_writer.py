@@ -209,3 +209,32 @@ def test_the_message_about_being_offline_names_the_remedy(tmp_path: Path, caplog
         f"ToPlace: http://x does not answer, so it works offline, in {tmp_path}; "
         f"'ignite-hooks send {tmp_path}' sends it later"
     ]
+
+
+def test_a_checkpoint_holds_numbers_that_are_only_in_memory(tmp_path: Path) -> None:
+    """A killed process loses its memory, and its next life has passed these steps."""
+    holds, taken = threading.Event(), threading.Event()
+
+    class Slow(Everything):
+        def send(self, records: Sequence[TrackerRecord]) -> None:
+            taken.set()
+            assert holds.wait(SOON)
+            super().send(records)
+
+    killed = ToPlace(Slow(), tmp_path)
+    killed.write_scalar("loss", 1.0, 1)
+    assert taken.wait(SOON)
+    killed.write_scalar("loss", 0.5, 2)
+    state = killed.state_dict()
+    assert [row[0] for row in state["numbers"]] == [1, 2]
+    place = Everything()
+    again = ToPlace(place, tmp_path)
+    again.awaits_resume()
+    again.load_state_dict({**state, "numbers": [*state["numbers"], ["no", "record", 3], [4, 0.0, {"loss": "x"}]]})
+    again.resumed(2)
+    again.write_scalar("loss", 0.25, 3)
+    again.close()
+    assert losses(place) == [1, 2, 3]
+    holds.set()
+    killed.close()
+    assert killed.state_dict()["numbers"] == []

@@ -1,0 +1,122 @@
+"""The output models of a task of ClearML, and their way back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ignite_hooks.writers.trackers.clearml_task import TEXT
+from ignite_hooks.writers.trackers.tracker import Refused
+
+LAST = "last"
+"""The name of the model that a task goes on from on another machine."""
+
+
+class Models:
+    """The output models of one task, by the names that they keep for the whole run.
+
+    Args:
+        task: The task.
+        offline: Whether it is recorded in a folder.
+    """
+
+    def __init__(self, task: Any, *, offline: bool) -> None:
+        self._task, self._offline = task, offline
+        self._open: dict[str, Any] = {}
+
+    def put(self, path: Path, content: Mapping[str, Any]) -> None:
+        """Upload a checkpoint, and only then register it.
+
+        Raises:
+            Refused: It was not uploaded.
+        """
+        name, details = Path(content["name"]).stem, content.get("details") or {}
+        if self._offline:
+            self._put_offline(path, name, details)
+            return
+        uri = self._uploaded(path, f"{name.replace(' ', '_')}{path.suffix}")
+        model = self._open.get(name)
+        if model is None:
+            model = self._open[name] = self._model(name, details)
+            # Otherwise the name in the task would be that of the file.
+            model._task_connect_name = name
+        model.update_weights(register_uri=uri, iteration=details.get("iteration"), update_comment=False)
+        if details:
+            model.set_all_metadata(metadata_of(details))
+
+    def _model(self, name: str, details: Mapping[str, Any]) -> Any:
+        from clearml import OutputModel
+
+        there = [] if self._offline else (self._task.data.models.output or [])
+        base = next((item.model for item in there if item.name == name), None)
+        return OutputModel(
+            task=self._task,
+            name=name,
+            framework="PyTorch",
+            tags=details.get("tags"),
+            label_enumeration=details.get("labels") or None,
+            config_text=None if self._offline else self._task.get_configuration_object(TEXT),
+            base_model_id=base,
+        )
+
+    def _put_offline(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
+        model = self._model(name, details)
+        if not hasattr(model._get_base_model(), "locked"):
+            # ClearML 1.16 to 2.1 read this attribute, which an offline model does not have.
+            model._get_base_model().locked = False
+        # auto_delete_file would delete our checkpoint.
+        model.update_weights(
+            str(path), target_filename=f"{name}{path.suffix}", auto_delete_file=False, async_enable=False
+        )
+
+    def _uploaded(self, path: Path, name: str) -> str:
+        """Upload a file and return its address; ``OutputModel`` would register it also where that has failed."""
+        from clearml.storage.helper import StorageHelper
+
+        target = f"{self._task.output_uri}/{self._task._get_output_destination_suffix('models')}/{name}"
+        try:
+            done = StorageHelper.get(target).upload(str(path), target, async_enable=False, return_canonized=False)
+        except Exception as error:  # every storage has its own
+            raise Refused(f"{path} was not uploaded: {type(error).__name__}: {error}") from error
+        if not done:
+            raise Refused(f"{path} was not uploaded to {target}")
+        return target
+
+
+def metadata_of(details: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what a model shows beside its file: its metrics, where it is from, and what verifies it.
+
+    Example:
+        >>> metadata_of({"iteration": 3, "metrics": {"val_loss": 0.5}, "tags": ["best"]})
+        {'val_loss': {'value': '0.5', 'type': 'float'}, 'iteration': {'value': '3', 'type': 'int'}}
+    """
+    shown = {**details.get("metrics", {}), **{key: details[key] for key in ORIGIN if details.get(key) is not None}}
+    return {key: {"value": str(value), "type": type(value).__name__} for key, value in shown.items()}
+
+
+ORIGIN = ("iteration", "epoch", "run", "file", "size", "checksum")
+
+
+def fetched(task: Any, name: str, folder: Path) -> tuple[Path, dict[str, str]] | None:
+    """Return a checkpoint that became an output model of a task, as a file here, and what the model says of it.
+
+    Args:
+        task: The task.
+        name: The name of the model in the task.
+        folder: Where the file goes.
+    """
+    from clearml import InputModel
+
+    there = (task.data.models.output or []) if task.data.models is not None else []
+    id_ = next((item.model for item in there if item.name == name), None)
+    if id_ is None:
+        return None
+    model = InputModel(model_id=id_)
+    # The cache of the SDK knows a file by its address alone, and the address stays the same.
+    local = model.get_local_copy(raise_on_error=True, force_download=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}{Path(local).suffix}"
+    shutil.copyfile(local, path)
+    return path, {key: str(found.get("value")) for key, found in (model.get_all_metadata() or {}).items()}
