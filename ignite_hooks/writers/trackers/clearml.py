@@ -19,10 +19,10 @@ from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.clearml_models import Models
 from ignite_hooks.writers.trackers.clearml_script import write_script
 from ignite_hooks.writers.trackers.clearml_task import (
-    NOTHING_BY_ITSELF,
     OURS,
     TRAINED,
     Views,
+    begun_task,
     ending_as_stopped,
     ending_whole,
     record_in,
@@ -147,17 +147,14 @@ class ClearMLWriter(TrackerWriter):
         if offline != Task.is_offline():
             Task.set_offline(offline)
             WE_WENT_OFFLINE[:] = [True] if offline else []
-        # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
-        Task._report_subprocess_enabled = False
         wanted = None if offline else self.run_id
-        task = Task.init(
+        task = begun_task(
             project_name=self.project or "ignite_hooks",
             task_name=self.task_name or self.work_dir.name,
             tags=self.tags or None,
             reuse_last_task_id=wanted or False,
             # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
             continue_last_task=0 if wanted else False,
-            **NOTHING_BY_ITSELF,
         )
         if wanted is not None and task.id != wanted:
             logger.warning(

@@ -14,9 +14,9 @@ from typing import Any
 
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.clearml_task import (
-    NOTHING_BY_ITSELF,
     PATIENCE,
     Views,
+    begun_task,
     ending_as_stopped,
     ending_whole,
     record_in,
@@ -214,12 +214,11 @@ def queued_task(
     server = Session.get_api_server_host()
     if not answers(f"{server}/debug.ping", PATIENCE):
         raise ConnectionError(f"{server} does not answer, so no task was made: run clearml-init, or try again")
-    task = Task.init(
+    task = begun_task(
         project_name=project,
         task_name=task_name or Path(file).stem,
         tags=list(tags) or None,
         reuse_last_task_id=False,
-        **NOTHING_BY_ITSELF,
     )
     try:
         write_script(task, ["ignite-hooks", "train", file], {})

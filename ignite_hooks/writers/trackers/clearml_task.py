@@ -18,13 +18,6 @@ TRAINED = "ignite_hooks.trained"
 """The whole configuration, with defaults and with what is the script's, which is not read back."""
 OURS: set[str] = set()
 """The tasks that were opened here, and are closed at the end of the run."""
-NOTHING_BY_ITSELF = {
-    "auto_connect_frameworks": False,
-    "auto_connect_arg_parser": False,
-    "auto_connect_streams": False,
-    "auto_resource_monitoring": False,
-}
-"""Arguments of ``Task.init``: what hooks send is not recorded a second time."""
 WORK_DIR = "IGNITE_HOOKS_WORK_DIR"
 """The variable with the folder in which an agent's runs have their work directories."""
 PATIENCE = 10.0
@@ -64,6 +57,31 @@ def under_agent(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(environment.get("CLEARML_TASK_ID") or environment.get("TRAINS_TASK_ID"))
 
 
+def begun_task(**settings: Any) -> Any:
+    """Return a task of ours that begins: nothing is recorded a second time, and no generator of random numbers seeded.
+
+    Args:
+        **settings: Arguments of ``Task.init``.
+    """
+    from clearml import Task
+
+    # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
+    Task._report_subprocess_enabled = False
+    seed = Task._random_seed
+    # A task begins in a thread, beside the training.
+    Task.set_random_seed(None)
+    try:
+        return Task.init(
+            auto_connect_frameworks=False,
+            auto_connect_arg_parser=False,
+            auto_connect_streams=False,
+            auto_resource_monitoring=False,
+            **settings,
+        )
+    finally:
+        Task._random_seed = seed
+
+
 def folder_of_task(named: str | Path | None, stem: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the work directory of the task that an agent runs: a folder of its own below the one that is named.
 
@@ -98,9 +116,7 @@ def task_of_agent() -> Any:
     server = Session.get_api_server_host()
     if not answers(f"{server}/debug.ping", PATIENCE):
         raise ConnectionError(f"{server} does not answer: the values of the task cannot be read, so nothing is trained")
-    # The reporting process of ClearML takes seconds to end, a thread takes milliseconds.
-    Task._report_subprocess_enabled = False
-    task = Task.init(reuse_last_task_id=False, continue_last_task=0, **NOTHING_BY_ITSELF)
+    task = begun_task(reuse_last_task_id=False, continue_last_task=0)
     OURS.add(task.id)
     return task
 

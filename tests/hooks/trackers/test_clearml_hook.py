@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import psutil
 import pytest
+import torch
 from PIL import Image
 
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter
@@ -171,6 +174,19 @@ def test_closing_waits_for_no_process_of_clearml(tmp_path: Path) -> None:
     # A command of ClearML's is a fork too, until it has begun; its process would stay.
     until(lambda: forks() <= before, seconds=30)
     writer.close()
+
+
+def test_a_task_leaves_random_numbers_alone(tmp_path: Path) -> None:
+    """ClearML seeds every generator when a task begins, which is in a thread, at any iteration."""
+    before = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].tolist()
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer.write_scalar("loss", 1.0, 1)
+    writer.close()
+    assert opened(tmp_path)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert numpy.random.get_state()[1].tolist() == before[2]
+    assert clearml.Task._random_seed == 1337, "a task of the script is seeded as ever"
 
 
 def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -58,11 +59,12 @@ def clearml_server() -> Iterator[ClearMLServer]:
 
         def handle_file(self, path: str, body: bytes) -> None:
             """Keep a file that is sent, as the file storage does, and return one that is asked for."""
+            path = urllib.parse.unquote(path)
             with state.lock:
                 if self.command in ("POST", "PUT") and body:
                     files = FORM.findall(body) if "multipart" in (self.headers.get("Content-Type") or "") else []
                     for name, content in files:
-                        state.uploads[f"/{name.decode().lstrip('/')}"] = content
+                        state.uploads[f"/{urllib.parse.unquote(name.decode()).lstrip('/')}"] = content
                     if not files:
                         state.uploads[path] = body
                 kept = state.uploads.get(path)
