@@ -113,6 +113,8 @@ class RunPage:
     memory: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
     """Names of files beside the page, to which it links."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of the run in trackers, by their names."""
     failures: Sequence[str] = ()
     findings: Sequence[str] = ()
     warnings: Sequence[LoggedWarning] = ()

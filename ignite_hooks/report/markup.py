@@ -60,6 +60,17 @@ def link(path: str, text: Any = None) -> Markup:
     return tag("a", path if text is None else text, href=f"./{quote(path, errors='replace')}")
 
 
+def link_out(address: str) -> Markup:
+    """Return a link to a page elsewhere; what is no address of the web is text.
+
+    Example:
+        >>> link_out("https://host/run"), link_out("javascript:alert(1)")
+        ('<a href="https://host/run">https://host/run</a>', 'javascript:alert(1)')
+    """
+    is_web = address.startswith(("http://", "https://"))
+    return tag("a", address, href=address) if is_web else escaped(address)
+
+
 def table(rows: Sequence[Mapping[str, Any]], *, kind: str = "", numbers: Iterable[str] = ()) -> Markup:
     """Return rows as a table that scrolls if it is wider than the page; columns without content are omitted.
 

@@ -9,7 +9,7 @@ from ignite_hooks.report import sections
 from ignite_hooks.report.cards import cards
 from ignite_hooks.report.data import RunPage, moment, nonfinite_lines
 from ignite_hooks.report.evaluation import evaluation
-from ignite_hooks.report.markup import Markup, document, joined, link, tag
+from ignite_hooks.report.markup import Markup, document, joined, link, link_out, tag
 from ignite_hooks.text import duration
 
 REFRESH_SECONDS = 20
@@ -80,4 +80,5 @@ def _footer(page: RunPage) -> Markup:
         )
     if page.files:
         lines.append(joined(["Beside this page: ", joined((link(name) for name in page.files), ", ")]))
+    lines += [joined([f"This run in {name}: ", link_out(address)]) for name, address in page.links.items()]
     return tag("footer", *(tag("p", line) for line in lines))

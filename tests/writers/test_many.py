@@ -174,3 +174,14 @@ def test_a_result_is_drawn_once_and_only_where_pictures_are_taken() -> None:
     assert (len(one.images), len(other.images), len(drawn), tracker.results) == (1, 1, 1, [])
     place.write_result("m", {"kind": "matrix", "values": [[1]]}, 3, draw=draw)
     assert (len(tracker.results), tracker.images, len(drawn)) == (1, [], 1)
+
+
+def test_addresses_of_the_run_are_known_by_the_names_of_their_writers() -> None:
+    class PlaceWriter(MemoryWriter):
+        page = ""
+
+    place = PlaceWriter()
+    many = ManyWriters([place, MemoryWriter()])
+    assert many.pages() == {}
+    place.page = "https://host/run"
+    assert many.pages() == {"PlaceWriter": "https://host/run"}

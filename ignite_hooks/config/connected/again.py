@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import re
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.store.checksums import is_checksum
 from ignite_hooks.store.manifest import Entry
 from ignite_hooks.store.names import MANIFEST
 from ignite_hooks.store.verify import why_unusable_file
@@ -54,20 +55,23 @@ def place_of_task(named: str | Path | None, stem: str, resume: Any) -> tuple[Pat
     return folder, broadcast_object(fail_on_all_ranks(look))
 
 
-def verified(path: Path, says: Mapping[str, str]) -> Path:
+def verified(path: Path, address: str) -> Path:
     """Return a checkpoint that comes from the server, if it is the one that was saved.
 
     Args:
         path: The checkpoint.
-        says: What the model says of it.
+        address: Its address there, whose last part ends with its checksum.
 
     Raises:
         CheckpointError: It is another one.
     """
-    entry = Entry(path.name, int(says.get("size", 0)), says.get("checksum", ""), 0, int(says.get("iteration", 0)))
-    if (why := why_unusable_file(path, entry)) is not None:
+    found = re.search(r"-([a-z0-9_]+)-([0-9a-f]+)\.\w+$", address)
+    checksum = f"{found[1]}:{found[2]}" if found else ""
+    why = f"{address} has no checksum in its name"
+    if is_checksum(checksum):
+        why = why_unusable_file(path, Entry(path.name, path.stat().st_size, checksum, 0, 0)) or ""
+    if why:
         path.unlink()
         raise CheckpointError(f"the model {path.stem!r} of the ClearML task is not what was saved: {why}")
-    words = "goes on from the model %r of the ClearML task, of iteration %d"
-    logging.getLogger(LOGGER_NAME).info(words, path.stem, entry.iteration)
+    logging.getLogger(LOGGER_NAME).warning("goes on from the model %r of the ClearML task: %s", path.stem, address)
     return path

@@ -192,9 +192,9 @@ class ReportHook(BaseHook):
                 self._history.of_classes |= {full_name(f"{name}/{entry}", kind) for entry in result.of_classes()}
 
     def _problems(self, runner: Runner) -> Any:
-        """Return the warnings and failures that a page shows now."""
+        """Return the warnings and failures that a page shows now, and the addresses that trackers have told."""
         warnings = self._collector.warnings() if self._collector is not None else self._warnings
-        return warnings, runner.writer.failures()
+        return warnings, runner.writer.failures(), runner.writer.pages()
 
     def _end(self, runner: Runner) -> None:
         """Set the state and the reason with which the run has ended."""
@@ -276,6 +276,7 @@ class ReportHook(BaseHook):
                 "work directory": mask(str(runner.work_dir)),
             },
             memory=memory_facts(),
+            links={name: mask(address) for name, address in runner.writer.pages().items()},
             files=[name for name in LINKED_FILES if (runner.work_dir / name).exists()],
             failures=[line for line in map(mask, [*report.failure_lines(), *lost]) if not self._ended_the_run(line)],
             findings=[mask(line) for line in report.finding_lines()],

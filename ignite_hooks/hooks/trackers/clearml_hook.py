@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,10 +19,13 @@ from ignite_hooks.checkpoint.uploads import (
     kept_for_sending,
     named_checkpoints,
 )
+from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.plan.schedule import parse_every
+from ignite_hooks.run.logger import LOGGER_NAME
+from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import missing
 from ignite_hooks.writers.trackers.clearml_task import under_agent
 
@@ -79,6 +84,7 @@ class ClearMLHook(TrackerHook):
         self._views: Any = None
         self._abort: Callable[[], None] | None = None
         self._closed = threading.Event()
+        self._lines: Lines | None = None
         self._began = 0.0, 0
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -103,6 +109,9 @@ class ClearMLHook(TrackerHook):
 
         self._abort = abort
         super().before_run(runner, config)
+        if self._writer is not None and not under_agent():
+            self._lines = Lines(self._writer, runner)
+            logging.getLogger(LOGGER_NAME).addHandler(self._lines)
 
     def after_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
         super().after_save_checkpoint(runner, checkpoint, path)
@@ -121,6 +130,9 @@ class ClearMLHook(TrackerHook):
         return [path for path in super()._models(runner) if path.is_dir()]
 
     def cleanup(self, runner: Runner) -> None:
+        if self._lines is not None:
+            logging.getLogger(LOGGER_NAME).removeHandler(self._lines)
+            self._lines = None
         self._upload(runner, at_end=True)
         if self._writer is not None:
             seconds, iterations = time.monotonic() - self._began[0], runner.global_step - self._began[1]
@@ -150,6 +162,24 @@ class ClearMLHook(TrackerHook):
         return writer
 
 
+class Lines(logging.Handler):
+    """Sends the lines of the log to the console of the task.
+
+    Args:
+        writer: The writer for the task.
+        runner: The run, which knows the iteration.
+    """
+
+    def __init__(self, writer: Any, runner: Runner) -> None:
+        super().__init__(logging.INFO)
+        self._writer, self._runner = writer, weakref.ref(runner)
+        self.setFormatter(logging.Formatter("%(asctime)s  %(levelname)-7s  %(message)s", "%Y-%m-%d %H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        runner = self._runner()
+        self._writer.write_text("log", masked(self.format(record)), runner.global_step if runner is not None else 0)
+
+
 def _how_often(every: str) -> tuple[float, str]:
     try:
         return parse_every(every)
@@ -161,4 +191,7 @@ def single_values(runner: Runner, seconds: float, iterations: int) -> dict[str, 
     """Return what the table of tasks compares: best and last metrics, how long it took and how fast it was."""
     best = {f"best {name}": float(record.score) for name, record in runner.best.items()}
     speed = {"iterations per second": iterations / seconds} if seconds > 0 and iterations else {}
+    size = getattr(runner.get_service("train_loader"), "batch_size", None)
+    if speed and isinstance(size, int):
+        speed["samples per second"] = speed["iterations per second"] * size * world_size()
     return {**runner.metrics.numbers(), **best, "seconds": seconds, **speed}

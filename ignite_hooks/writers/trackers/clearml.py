@@ -46,6 +46,12 @@ CAPTURES = {
 }
 """The things that ClearML may capture by itself, each with the class that has a task if it does."""
 
+LINES = "log"
+"""The name under which lines of the log are written as text."""
+SHOWN_WHOLE = ("plan", "summary", "model_summary")
+"""Texts that become artifacts, which the page shows."""
+FILES = {"report": "report.html", "config": "config.yaml", "metrics": "metrics.jsonl"}
+"""The artifacts that are files of the work directory."""
 WE_WENT_OFFLINE: list[bool] = []
 """Not empty if an earlier run of this process set ClearML offline, which holds for the whole process."""
 
@@ -121,6 +127,8 @@ class ClearMLWriter(TrackerWriter):
 
     def connect(self) -> Tracker:
         tracker = self._connected()
+        if tracker.page not in ("", self.page):
+            logger.info("ClearML: %s", tracker.page)
         self.page = tracker.page
         if self.on_abort is not None and not tracker.offline:
             tracker.watch(self.on_abort, self.abort_timeout)
@@ -135,12 +143,12 @@ class ClearMLWriter(TrackerWriter):
             if not current.output_uri:
                 current.output_uri = True
             self.run_id = current.id
-            return _ClearML(current, self.layout, offline=False, ours=self.work_dir)
+            return _ClearML(current, self.layout, self.work_dir, offline=False, ours=True)
         if current is not None:
             self._warn_of_doubles()
             if self.tags:
                 current.add_tags(self.tags)
-            return _ClearML(current, self.layout, offline=bool(current.is_offline()))
+            return _ClearML(current, self.layout, self.work_dir, offline=bool(current.is_offline()), ours=False)
         # It was made with the server and the credentials of an earlier time, which may have changed.
         InterfaceBase._set_default_session(None)
         offline = self._is_offline()
@@ -166,7 +174,7 @@ class ClearMLWriter(TrackerWriter):
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True
         self.run_id = task.id
-        return _ClearML(task, self.layout, offline=offline, ours=self.work_dir)
+        return _ClearML(task, self.layout, self.work_dir, offline=offline, ours=True)
 
     def _is_offline(self) -> bool:
         from clearml import Task
@@ -205,8 +213,8 @@ class ClearMLWriter(TrackerWriter):
 
 
 class _ClearML(Tracker):
-    def __init__(self, task: Any, layout: Layout, *, offline: bool, ours: Path | None = None) -> None:
-        self._task, self._layout, self.offline, self._ours = task, layout, offline, ours
+    def __init__(self, task: Any, layout: Layout, folder: Path, *, offline: bool, ours: bool) -> None:
+        self._task, self._layout, self._folder, self.offline, self._ours = task, layout, folder, offline, ours
         self._watch = contextlib.ExitStack()
         self._models = Models(task, offline=offline)
         self._logger = task.get_logger()
@@ -283,9 +291,14 @@ class _ClearML(Tracker):
                 )
 
     def text(self, record: TrackerRecord) -> None:
-        self._logger.report_text(
-            f"{record.content['name']} (iteration {record.step})\n{record.content['text']}", print_console=False
-        )
+        name, text = record.content["name"], record.content["text"]
+        if name == LINES:
+            if not under_agent():  # an agent records what the process says
+                self._logger.report_text(text, print_console=False)
+        elif name in SHOWN_WHOLE:
+            self._task.upload_artifact(name, text, preview=text, wait_on_upload=True)
+        else:
+            self._logger.report_text(f"{name} (iteration {record.step})\n{text}", print_console=False)
 
     def config(self, record: TrackerRecord) -> None:
         # Under an agent they were written when the values of the task were read.
@@ -307,8 +320,9 @@ class _ClearML(Tracker):
     def close(self, ended: Ending = "finished") -> bool:
         if not self.offline and not answers(f"{self._task._get_api_server()}/debug.ping"):
             return False
+        self._upload_files()
         self._task.flush(wait_for_uploads=True)
-        if self._ours is None:
+        if not self._ours:
             self._watch.close()
             return True
         if ended == "failed" and not self.offline:
@@ -321,12 +335,23 @@ class _ClearML(Tracker):
             self._fetch(session)
         return True
 
+    def _upload_files(self) -> None:
+        """Upload what the work directory has for people; by now all hooks have written."""
+        for name, file in FILES.items():
+            path = self._folder / file
+            try:
+                if path.is_file():
+                    self._task.upload_artifact(name, path, wait_on_upload=True)
+            except Exception as error:  # every storage has its own
+                words = "%s of the ClearML task was not uploaded: %s: %s"
+                logger.warning(words, file, type(error).__name__, " ".join(str(error).split())[:300])
+
     def _fetch(self, session: Path) -> None:
         """Move the files of an offline task from the cache of ClearML to the work directory."""
         archive = session.with_name(f"{session.name}.zip")
-        if archive.is_file() and self._ours is not None:
-            self._ours.mkdir(parents=True, exist_ok=True)
-            shutil.move(archive, self._ours / f"clearml-{archive.name}")
+        if archive.is_file():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            shutil.move(archive, self._folder / f"clearml-{archive.name}")
             shutil.rmtree(session, ignore_errors=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from ignite_hooks.writers.trackers.clearml_task import TEXT
 from ignite_hooks.writers.trackers.tracker import Refused
 
+logger = logging.getLogger("ignite_hooks")
 LAST = "last"
 """The name of the model that a task goes on from on another machine."""
 
@@ -36,15 +38,20 @@ class Models:
         if self._offline:
             self._put_offline(path, name, details)
             return
-        uri = self._uploaded(path, f"{name.replace(' ', '_')}{path.suffix}")
+        # Under a name of its own: whoever is killed here, or reads here, finds the file that is registered, and whole.
+        mark = f"-{details['checksum'].replace(':', '-')}" if "checksum" in details else ""
+        uri = self._uploaded(path, f"{name.replace(' ', '_')}{mark}{path.suffix}")
         model = self._open.get(name)
         if model is None:
             model = self._open[name] = self._model(name, details)
             # Otherwise the name in the task would be that of the file.
             model._task_connect_name = name
+        before = model.url if model._base_model is not None else None
         model.update_weights(register_uri=uri, iteration=details.get("iteration"), update_comment=False)
         if details:
             model.set_all_metadata(metadata_of(details))
+        if before and before != uri:
+            self._drop(before)
 
     def _model(self, name: str, details: Mapping[str, Any]) -> Any:
         from clearml import OutputModel
@@ -70,6 +77,18 @@ class Models:
         model.update_weights(
             str(path), target_filename=f"{name}{path.suffix}", auto_delete_file=False, async_enable=False
         )
+
+    def _drop(self, uri: str) -> None:
+        """Remove a file that was uploaded by this task before, and that no model names any more."""
+        from clearml.storage.helper import StorageHelper
+
+        ours = f"{self._task.output_uri}/{self._task._get_output_destination_suffix('models')}/"
+        if not uri.startswith(ours):
+            return
+        try:
+            StorageHelper.get(uri).delete(uri)
+        except Exception as error:  # every storage has its own, and some delete nothing
+            logger.debug("%s was not removed: %s", uri, error)
 
     def _uploaded(self, path: Path, name: str) -> str:
         """Upload a file and return its address; ``OutputModel`` would register it also where that has failed."""
@@ -99,8 +118,8 @@ def metadata_of(details: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 ORIGIN = ("iteration", "epoch", "run", "file", "size", "checksum")
 
 
-def fetched(task: Any, name: str, folder: Path) -> tuple[Path, dict[str, str]] | None:
-    """Return a checkpoint that became an output model of a task, as a file here, and what the model says of it.
+def fetched(task: Any, name: str, folder: Path) -> tuple[Path, str] | None:
+    """Return a checkpoint that became an output model, as a file here, and its address, which has its checksum.
 
     Args:
         task: The task.
@@ -119,4 +138,4 @@ def fetched(task: Any, name: str, folder: Path) -> tuple[Path, dict[str, str]] |
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}{Path(local).suffix}"
     shutil.copyfile(local, path)
-    return path, {key: str(found.get("value")) for key, found in (model.get_all_metadata() or {}).items()}
+    return path, str(model.url)

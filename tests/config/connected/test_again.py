@@ -59,14 +59,16 @@ def test_a_task_whose_folder_is_gone_goes_on_from_its_model_if_that_is_what_was_
     saved.save("last.pth", {"a": 1}, kind="last", epoch=1, iteration=7)
     saved.close()
     [entry] = saved.entries()
-    says = {"size": str(entry.size), "checksum": entry.checksum, "iteration": "7"}
+    address = f"https://there/last-{entry.checksum.replace(':', '-')}.pth"
     path = tmp_path / "elsewhere" / "last.pth"
-    monkeypatch.setattr(again, "fetched", lambda task, name, folder: (path, says))
+    monkeypatch.setattr(again, "fetched", lambda task, name, folder: (path, address))
     assert place_of_task(tmp_path / "runs", "digits", "of_the_parent.pth")[1] == str(path)
-    monkeypatch.setattr(again, "fetched", lambda task, name, folder: (path, {**says, "size": "1"}))
-    with pytest.raises(CheckpointError, match="the model 'last' of the ClearML task is not what was saved: "):
-        place_of_task(tmp_path / "runs", "digits", None)
-    assert not path.exists()
+    for bad in (address, "https://there/last.pth"):
+        path.write_bytes(b"another")
+        monkeypatch.setattr(again, "fetched", lambda *_, bad=bad: (path, bad))
+        with pytest.raises(CheckpointError, match="the model 'last' of the ClearML task is not what was saved: "):
+            place_of_task(tmp_path / "runs", "digits", None)
+        assert not path.exists()
 
 
 def test_a_folder_that_the_agent_removes_is_told(caplog: pytest.LogCaptureFixture) -> None:

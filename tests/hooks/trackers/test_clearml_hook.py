@@ -284,19 +284,19 @@ from pathlib import Path
 import torch
 from tests.hooks.trackers.tracked import train
 
-train(Path(sys.argv[1]), {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True})
+hook = {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True}
+train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}])
 """
 
 
 FETCHES = """
-import json, sys
+import sys
 from pathlib import Path
 from clearml import Task
 from ignite_hooks.writers.trackers.clearml_models import fetched
 
 print()
-path, says = fetched(Task.get_task(sys.argv[1]), "best", Path(sys.argv[2]))
-print(json.dumps([str(path), says]))
+print(fetched(Task.get_task(sys.argv[1]), "best", Path(sys.argv[2]))[0])
 """
 
 
@@ -334,6 +334,15 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert task["status"] == "completed"
     assert "ClearMLHook" in str(task["configuration"])
     assert CANARY.encode() not in server.received
+    artifacts = {one["key"]: one for one in task["execution"]["artifacts"]}
+    assert artifacts.keys() == {"plan", "summary", "report", "metrics"}
+    page = server.uploads[artifacts["report"]["uri"].removeprefix(server.url)]
+    assert page.startswith(b"<!doctype html>")
+    # A short run has ended before the server has answered: its page is written again for the link.
+    assert f'This run in clearml: <a href="{server.url}/projects/' in (tmp_path / "report.html").read_text()
+    assert "after_val_epoch" in artifacts["plan"]["type_data"]["preview"]
+    console = "".join(event["msg"] for event in server.events if event["type"] == "log")
+    assert "INFO     run ended after 3 epochs, 12 iterations" in console
     [best] = tmp_path.glob("best*.pth")
     files = {"best": best.read_bytes(), "last": (tmp_path / "last.pth").read_bytes()}
     models = {model["name"]: model for model in server.models.values()}
@@ -343,8 +352,8 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert models["best"]["metadata"]["file"]["value"] == best.name
     assert {"val_accuracy", "iteration", "checksum", "run"} <= models["best"]["metadata"].keys()
     assert {one["name"]: one["model"] for one in task["models"]["output"]} == {n: m["id"] for n, m in models.items()}
-    fetched = json.loads(in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()[-1])
-    assert (Path(fetched[0]).read_bytes(), fetched[1]["file"]) == (best.read_bytes(), best.name)
+    fetched = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()[-1]
+    assert Path(fetched).read_bytes() == best.read_bytes()
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []

@@ -68,6 +68,8 @@ def clearml_server() -> Iterator[ClearMLServer]:
                     if not files:
                         state.uploads[path] = body
                 kept = state.uploads.get(path)
+                if self.command == "DELETE":
+                    state.uploads.pop(path, None)
             known = path in ("", "/", "/debug.ping") or self.command in ("POST", "PUT")
             self.say(b"{}" if kept is None or self.command in ("POST", "PUT") else kept, 200 if known or kept else 404)
 
