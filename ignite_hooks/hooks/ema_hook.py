@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
@@ -118,6 +118,8 @@ class EMAHook(BaseHook):
         momentum: The share of the average that is kept, near 1; 0.9998 here is 0.0002 in some other libraries.
         interval: The number of iterations from one update to the next.
         warm_up: The time constant of the rise of the momentum, in optimizer steps; 0 for the full momentum at once.
+        power: The exponent of a power-function average in place of warm_up: in the n-th step the momentum is
+            ``(n / (n + 1)) ** (power + 1)``, up to ``momentum``. The average is of a share of the run, however long.
         resume_from: A checkpoint, relative to the work directory, with the averages that a fresh run begins with,
             without a warm-up. If it has no averages, its weights are used.
         update_buffers: Whether floating-point buffers are averaged too; otherwise an evaluation or a checkpoint gets
@@ -139,6 +141,7 @@ class EMAHook(BaseHook):
     momentum: float = 0.9999
     interval: Annotated[int, Ge(1)] = 1
     warm_up: Annotated[int, Ge(0)] = 100
+    power: Annotated[float, Gt(0)] | None = None
     resume_from: str | None = None
     update_buffers: bool = False
     begin_iter: Annotated[int, Ge(0)] = 0
@@ -170,6 +173,8 @@ class EMAHook(BaseHook):
             "In MMEngine and Ignite's EMAHandler it is the share of the new weights: their 0.0002 is 0.9998 here"
         )
         refuse_other_momentum(self.momentum, "average", elsewhere)
+        if self.power is not None and "warm_up" in self.given:
+            raise SettingError("power", "is another rise of the momentum than 'warm_up': give one of them")
         when = self.when
         if when.unit == "epoch":
             raise SettingError("interval", "an average moves by iterations: give interval, or every: '10 iter'")
@@ -231,7 +236,7 @@ class EMAHook(BaseHook):
             raise RuntimeError("the averages are in the model: leave swap() before the training continues")
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
-        momentum = momentum_at(passed, self.momentum, self.warm_up)
+        momentum = momentum_at(passed, self.momentum, self.warm_up, self.power)
         if self.update_buffers:
             averages.buffers.update(momentum)
         deferred = averages.weights.deferred
@@ -489,16 +494,18 @@ def thread_beside(runner: Runner, model: Any, optimizer: Any) -> AveragingThread
     return None
 
 
-def momentum_at(step: float, momentum: float, warm_up: int) -> float:
+def momentum_at(step: float, momentum: float, warm_up: int, power: float | None = None) -> float:
     """Return the momentum of an optimizer step, counted from 0.
 
     Example:
         >>> momentum_at(0, 0.9999, 100), momentum_at(98, 0.9999, 100), momentum_at(0, 0.9999, 0)
         (0.01, 0.5, 0.9999)
+        >>> momentum_at(0, 0.9999, 0, power=1), momentum_at(1, 0.9999, 0, power=1)
+        (0.0, 0.25)
     """
-    if warm_up == 0 or step == math.inf:
+    if step == math.inf or (warm_up == 0 and power is None):
         return momentum
-    warm = (1 + step) / (warm_up + step)
+    warm = (1 + step) / (warm_up + step) if power is None else (step / (1 + step)) ** (power + 1)
     return warm if warm < momentum else momentum
 
 

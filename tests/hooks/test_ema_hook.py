@@ -134,6 +134,33 @@ def test_the_momentum_rises_to_its_value(step: float, momentum: float, warm_up: 
     assert momentum_at(step, momentum, warm_up) == expected
 
 
+@pytest.mark.parametrize("power", [0.5, 3.0, 6.94])
+def test_a_power_function_average_is_of_a_share_of_the_run(tmp_path: Path, power: float) -> None:
+    weight, seen = torch.nn.Parameter(torch.zeros(1)), []
+    model = torch.nn.Module()
+    model.weight = weight
+
+    def step(engine: Engine, batch: float) -> float:
+        weight.data.fill_(batch)
+        seen.append(batch)
+        return batch
+
+    trainer = Engine(step)
+    hook = EMAHook(power=power, momentum=0.99999, begin_iter=1)
+    attach_hooks(trainer, [hook], work_dir=tmp_path, model=model)
+    trainer.run([0.0, 3.0, 1.0, 7.0, 2.0, 5.0])
+    average = None
+    for count, value in enumerate(seen[1:]):
+        share = (count / (count + 1)) ** (power + 1)
+        average = value if average is None else share * average + (1 - share) * value
+    assert float(hook.weights()["ema_state_dict"]["weight"]) == pytest.approx(average, rel=1e-5)
+
+
+def test_the_momentum_rises_in_one_way() -> None:
+    with pytest.raises(ValueError, match="power: is another rise of the momentum than 'warm_up'"):
+        EMAHook(power=1.0, warm_up=10)
+
+
 @pytest.mark.parametrize("momentum", [0.0002, 0.0, -1.0, 0.49, 1.0, 1.5, math.nan, math.inf])
 def test_a_momentum_that_means_the_other_share_is_refused(momentum: float) -> None:
     with pytest.raises(ValueError, match=r"is not in \[0.5, 1\).*0.0002 is 0.9998 here"):
