@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import re
 import runpy
 import sys
 import zlib
@@ -24,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from tests.clients import line
 
 STAND_INS = Path(__file__).with_name("standins")
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 
 class Record:
@@ -65,6 +67,11 @@ class Record:
         self.events.append(f"{number} {getattr(name, 'name', name)}")
 
 
+def without_addresses(text: str) -> str:
+    """Return a message without the addresses of objects, which differ in every process."""
+    return _ADDRESS.sub("0x...", text)
+
+
 def main() -> int:
     """Run the script; exit with 0 however it ends, as the record says how."""
     parser = argparse.ArgumentParser()
@@ -94,7 +101,7 @@ def main() -> int:
     except SystemExit as error:
         record.ending = f"exit {error.code or 0}"
     except BaseException as error:
-        record.ending = f"{type(error).__name__}: {error}"
+        record.ending = without_addresses(f"{type(error).__name__}: {error}")
         import traceback
 
         traceback.print_exc()
