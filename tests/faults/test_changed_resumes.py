@@ -19,10 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from ignite_hooks import CheckpointError, ConfigError, attach_hooks
 from tests.faults.tools import drawn, times
 
-pytestmark = pytest.mark.timeout(times(120, 3600))
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(times(120, 3600))]
 
 SAMPLES, EPOCHS = 24, 4
-LONG = bool(os.environ.get("IGNITE_HOOKS_LONG"))
 
 
 def run(folder: Path, stop_at: int = -1, **changed: Any) -> tuple[dict[str, Any], list[tuple[int, int]], int]:
@@ -125,7 +124,7 @@ def test_a_resume_with_one_thing_changed_is_right_or_says_so(
     begun = {at: run(folder, at)[1] for at, folder in stops.items()}
     outcomes: Counter[str] = Counter()
     try:
-        for number in range(1000 if LONG else 60):
+        for number in range(times(60, 1000)):
             at, folder = dice.choice(list(stops)), tmp_path / "now"
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(stops[at], folder)
