@@ -22,7 +22,17 @@ from ignite_hooks.run.progress import progress_of
 from ignite_hooks.store.plain import to_plain
 
 if TYPE_CHECKING:
+    from ignite.engine import Engine
+
     from ignite_hooks.run.runner import Runner
+
+
+def user_state(trainer: Engine) -> dict[str, Any]:
+    """Return what the script has added to the state of the trainer, as far as it is there.
+
+    A handler of the start of the run may give it its first value, after the rehearsal.
+    """
+    return {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys if hasattr(trainer.state, key)}
 
 
 def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -> dict[str, Any]:
@@ -59,7 +69,7 @@ def capture(runner: Runner, *, optimizer: bool = True, scheduler: bool = True) -
             "iteration": progress.iteration,
             "epoch": progress.epoch,
             "epoch_length": trainer.state.epoch_length,
-            "user": {key: getattr(trainer.state, key) for key in trainer.state_dict_user_keys},
+            "user": user_state(trainer),
             "terminated": bool(trainer.should_terminate) and runner.stop_reason is None,
         },
         "hooks": runner.installation.hook_states(),

@@ -7,11 +7,13 @@ import itertools
 import types
 import weakref
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ignite_hooks.checkpoint.script.own_generators import is_generator
-from ignite_hooks.checkpoint.script.reachable import reach, worth_entering_in_script
-from ignite_hooks.checkpoint.script.variables import Variable, memory_of, own_modules, variables
+from ignite_hooks.checkpoint.script.plain_values import SCALARS, memory_of
+from ignite_hooks.checkpoint.script.reachable import is_installed, package_of, reach, worth_entering_in_script
+from ignite_hooks.checkpoint.script.variables import Variable, frozen_weights, modules_of, variables
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.trained import LooseWeights, OtherModule, drives_the_same, is_optimizer, tensors_of, weights_of
@@ -117,10 +119,46 @@ def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Vari
             number = sum(place.partition("#")[0] == handler.place for place in roots)
             roots[f"{handler.place}#{number}" if number else handler.place] = thing
     saved = _saved_otherwise(runner) | {id(one.thing) for one in found if one.kind != "module"}
-    modules = {name: module for model in _all_models(runner, found) for name, module in own_modules(model)}
-    state = runner.trainer.state
-    ours = {*IGNITE_ATTRIBUTES, *runner.trainer.state_dict_user_keys}
-    return list(variables(roots, modules, {"trainer.state": state}, saved, ours))
+    models = _all_models(runner, found)
+    modules = {name: module for model in models for name, module in modules_of(model)}
+    places = {f"engine.{name}": engine for name, engine in _engines(runner) if _is_plain(engine)}
+    for place, engine in places.items():
+        held = {name: thing for name, thing in vars(engine).items() if name not in _of_every_engine()}
+        roots |= {f"{place}.{name}": thing for name, thing in held.items() if not isinstance(thing, SCALARS)}
+    places |= {f"engine.{name}.state": engine.state for name, engine in runner.evaluators.items()}
+    places["trainer.state"] = runner.trainer.state
+    ours = {*IGNITE_ATTRIBUTES, *runner.trainer.state_dict_user_keys, *_of_every_engine()}
+    freezes = any(getattr(hook, "freezes", False) for hook in runner.hooks.registered.values())
+    return [
+        *variables(roots, modules, places, saved, ours),
+        *(frozen_weights(f"model.{name}", model) for name, model in _named_models(runner) if not freezes),
+    ]
+
+
+def _named_models(runner: Runner) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    for part, model in parts_of(runner.model).items():
+        if isinstance(model, torch.nn.Module):
+            yield part or type(unwrapped(model)).__name__, model
+
+
+def _engines(runner: Runner) -> list[tuple[str, Any]]:
+    return [("trainer", runner.trainer), *sorted(runner.evaluators.items())]
+
+
+def _is_plain(engine: Any) -> bool:
+    """Return whether the attributes of an engine are Ignite's and the script's alone."""
+    package = package_of(engine)
+    return package == "ignite" or not is_installed(package)
+
+
+@lru_cache
+def _of_every_engine() -> frozenset[str]:
+    """Return the attributes of every engine, and what stands for its `run`."""
+    from ignite.engine import Engine
+
+    return frozenset({*vars(Engine(lambda *_: None)), "run"})
 
 
 def _all_models(runner: Runner, found: Iterable[ScriptObject]) -> list[Any]:
@@ -132,8 +170,15 @@ def known_memory(runner: Runner, found: Iterable[ScriptObject]) -> set[int]:
     import torch
 
     models = [model for model in _all_models(runner, found) if isinstance(model, torch.nn.Module)]
-    tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
-    return {memory_of(tensor) for tensor in tensors} - {0}
+    modules = [module for model in models for module in model.modules()]
+    buffers = [
+        buffer
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    ]
+    weights = [weight for model in models for weight in model.parameters()]
+    return {memory_of(tensor) for tensor in (*weights, *buffers)} - {0}
 
 
 def _trained_in_step(runner: Runner, found: list[Any]) -> list[tuple[str, Any, Kind]]:
@@ -303,7 +348,7 @@ def unwrap(handler: Any) -> Any:
 
 def _handlers(runner: Runner) -> Iterator[_Handler]:
     trainer = runner.trainer
-    for name, engine in [("trainer", trainer), *sorted(runner.evaluators.items())]:
+    for name, engine in _engines(runner):
         events = sorted(engine._event_handlers.items(), key=lambda item: str(getattr(item[0], "name", item[0])))
         for event, entries in events:
             for handler, args, kwargs in list(entries):

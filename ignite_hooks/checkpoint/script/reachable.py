@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import enum
 import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 MOST_OBJECTS, DEEPEST, LONGEST = 1000, 8, 64
@@ -16,6 +19,7 @@ GLOBALS = "globals"
 """What the place of a global begins with, after that of the function that names it."""
 
 _NEVER_ENTERED = (types.ModuleType, type, str, bytes, bytearray, memoryview, int, float, complex, range, type(None))
+_OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
@@ -40,7 +44,7 @@ def reach(roots: Mapping[str, Any], enter: Any = None, seen: set[int] | None = N
     while rest and len(seen) < most:
         found, depth = rest.popleft()
         thing = found.thing
-        if id(thing) in seen or isinstance(thing, _NEVER_ENTERED):
+        if id(thing) in seen or (isinstance(thing, _NEVER_ENTERED) and not is_class_of_script(thing)):
             continue
         seen.add(id(thing))
         yield found
@@ -52,6 +56,9 @@ def holds(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield what an object holds, by name: its attributes, the items of a short collection, what a function names."""
     if isinstance(thing, _FUNCTIONS):
         yield from _named_by(thing)
+    elif isinstance(thing, type):
+        yield from class_attributes(thing)
+        yield from _named_by_methods(thing)
     elif isinstance(thing, Mapping):
         if len(thing) <= LONGEST and type(thing) is dict:
             yield from ((str(key), item) for key, item in list(thing.items()))
@@ -62,11 +69,42 @@ def holds(thing: Any) -> Iterator[tuple[str, Any]]:
         attributes = getattr(thing, "__dict__", None)
         if type(attributes) is dict:
             yield from list(attributes.items())
+        yield from ((name, getattr(thing, name)) for name in slots_of(thing))
         for kind in type(thing).__mro__:
-            if not _is_library(kind.__module__):
-                for method in vars(kind).values():
-                    if isinstance(method, types.FunctionType):
-                        yield from _globals_named_by(method.__code__, method.__globals__)
+            yield from class_attributes(kind)
+            yield from _named_by_methods(kind)
+
+
+def _named_by_methods(kind: type) -> Iterator[tuple[str, Any]]:
+    if not _is_library(kind.__module__):
+        for method in list(vars(kind).values()):
+            method = getattr(method, "__func__", method)  # of a method of the class, or a static one
+            if isinstance(method, types.FunctionType):
+                yield from _globals_named_by(method.__code__, method.__globals__)
+
+
+def slots_of(thing: object) -> list[str]:
+    """Return the names of the slots of an object that hold something, of the classes of a script."""
+    kinds = [kind for kind in type(thing).__mro__ if "__slots__" in vars(kind) and is_of_script(kind.__module__)]
+    names = [name for kind in kinds for name in _as_names(vars(kind)["__slots__"])]
+    return [name for name in names if name not in ("__dict__", "__weakref__") and hasattr(thing, name)]
+
+
+def _as_names(slots: Any) -> Iterable[str]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def class_attributes(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a class of a script that are values and no part of its definition."""
+    if is_class_of_script(kind):
+        for name, value in list(vars(kind).items()):
+            if not name.startswith("__") and not hasattr(type(value), "__get__"):
+                yield name, value
+
+
+def is_class_of_script(thing: object) -> bool:
+    """Return whether a thing is a class that a script defines; the members of an enumeration never change."""
+    return isinstance(thing, type) and is_of_script(thing.__module__) and not issubclass(thing, enum.Enum)
 
 
 def _named_by(function: Any) -> Iterator[tuple[str, Any]]:
@@ -80,12 +118,15 @@ def _named_by(function: Any) -> Iterator[tuple[str, Any]]:
     else:
         if (wrapped := getattr(function, "__wrapped__", None)) is not None:
             yield "__wrapped__", wrapped
+        yield from ((name, value) for name, value in vars(function).items() if not name.startswith("_"))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             try:
-                yield name, cell.cell_contents
+                value = cell.cell_contents
             except ValueError:
                 # A variable that is not assigned yet.
                 continue
+            yield name, value
+            yield from members_named(name, value, function.__code__)
         yield from ((str(index), item) for index, item in enumerate(function.__defaults__ or ()))
         yield from _globals_named_by(function.__code__, function.__globals__)
 
@@ -94,20 +135,60 @@ def _globals_named_by(code: types.CodeType, variables: Mapping[str, Any]) -> Ite
     """Yield the globals that code names; functions of installed libraries are not searched."""
     for name in global_names(code, variables):
         yield f"{GLOBALS}.{name}", variables[name]
+        yield from members_named(f"{GLOBALS}.{name}", variables[name], code)
+
+
+def members_named(name: str, module: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
+    """Yield what a module of the script holds under the names in code; nothing of anything else."""
+    if isinstance(module, types.ModuleType) and is_of_script(module.__name__):
+        for member in _names_in(code):
+            if member in vars(module):
+                yield f"{name}.{member}", vars(module)[member]
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names_in(inner)
 
 
 def global_names(code: types.CodeType, variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the globals of a script that code names, and functions within it; none of a library."""
     if _is_library(str(variables.get("__name__", ""))):
         return
-    yield from (name for name in code.co_names if name in variables)
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from global_names(inner, variables)
+    yield from (name for name in _loaded_globals(code) if name in variables)
+
+
+@lru_cache(maxsize=4096)
+def _loaded_globals(code: types.CodeType) -> tuple[str, ...]:
+    """Return the globals that code, and functions within it, read or assign; names of attributes are others."""
+    own = [found.argval for found in dis.get_instructions(code) if found.opname in _OF_GLOBALS]
+    inner = [name for one in code.co_consts if isinstance(one, types.CodeType) for name in _loaded_globals(one)]
+    return tuple(dict.fromkeys([*own, *inner]))
 
 
 def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
+
+
+def package_of(thing: Any) -> str:
+    """Return the package in which a function, or the class of anything else, is."""
+    is_function = isinstance(thing, (types.FunctionType, types.MethodType, type))
+    return str(getattr(thing if is_function else type(thing), "__module__", "")).partition(".")[0]
+
+
+@lru_cache
+def is_installed(package: str) -> bool:
+    """Return whether a package is one that was installed, and not a module of the script."""
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def is_of_script(module: str) -> bool:
+    """Return whether a module is a part of the script: of no library, and not installed."""
+    package = module.partition(".")[0]
+    return package not in _LIBRARIES and not is_installed(package)
 
 
 _THIRD_PARTY = frozenset(

@@ -27,7 +27,7 @@ from ignite_hooks.checkpoint.script.objects import (
 )
 from ignite_hooks.checkpoint.script.own_generators import generator_state, set_generator_state
 from ignite_hooks.checkpoint.script.own_state import OwnState
-from ignite_hooks.checkpoint.script.variables import Values, named
+from ignite_hooks.checkpoint.script.progress import Progress, named
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 
@@ -55,7 +55,7 @@ class ScriptState:
         self._runner_ref, self._left_out = weakref.ref(runner), left_out
         self._marks: dict[str, Mark] = {} if former is None else former._marks
         self._changed: set[str] = set() if former is None else former._changed
-        self._values: Values = Values() if former is None else former._values
+        self._values: Progress = Progress() if former is None else former._values
         self._own: dict[str, OwnState] = {}
         self._saved: Mapping[str, Any] = {}
         self._missing: list[str] = []
@@ -169,6 +169,8 @@ class ScriptState:
             if found.key in saved and found.key not in self._unfit and found.kind != "module"
         }
         self._saved, self._path = {**saved, **now}, path
+        keys = [key for key in state.get("trainer", {}).get("user", {}) if hasattr(self._runner.trainer.state, key)]
+        self._user = {key: copy.deepcopy(getattr(self._runner.trainer.state, key)) for key in keys}
         self._in_mid_epoch = isinstance(data, Mapping) and data.get("at") == "iteration"
 
     def started(self) -> None:
@@ -185,6 +187,7 @@ class ScriptState:
             return
         self._put_back(self._not_weights(), self._path)
         self._put_back_variables(is_first=True)
+        self._put_back_user_keys()
         here = {each_object.key for each_object in found}
         for key in self._saved.keys() - here:
             self._tell(
@@ -204,8 +207,6 @@ class ScriptState:
                 for group in param_groups(runner.optimizer)
             ]
             self._schedulers = [copied_state(one) for one in _with_state(runner.scheduler)]
-            state = runner.trainer.state
-            self._user = {key: copy.deepcopy(getattr(state, key)) for key in runner.trainer.state_dict_user_keys}
 
     def first_batch(self) -> None:
         """Put it back after the handlers of an epoch that had started before it was resumed; do nothing otherwise."""
@@ -217,10 +218,13 @@ class ScriptState:
                 _set_values(group, rates)
             for one, state in zip(_with_state(runner.scheduler), self._schedulers, strict=False):
                 one.load_state_dict(state)
-            for key, value in self._user.items():
-                setattr(runner.trainer.state, key, value)
+            self._put_back_user_keys()
         self._saved, self._path, self._rates, self._schedulers, self._user = {}, None, [], [], {}
         self._variables = {}
+
+    def _put_back_user_keys(self) -> None:
+        for key, value in self._user.items():
+            setattr(self._runner.trainer.state, key, copy.deepcopy(value))
 
     def _put_back_variables(self, *, is_first: bool = False) -> None:
         """Put back what the script keeps in variables; say once what that was, and what could not be."""

@@ -44,6 +44,8 @@ class FreezeHook(BaseHook):
 
     may_end_a_run: ClassVar[bool] = False
     changes_training: ClassVar[bool] = True
+    freezes: ClassVar[bool] = True
+    """Which weights are frozen follows from its settings, not from a checkpoint."""
 
     def __post_init__(self) -> None:
         if isinstance(self.patterns, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class Thing:
 
 
 WANTED = Thing()
+other: Any = sys.modules[__name__]  # as a module of the script that another one imports
 
 
 def naming_a_global() -> Thing:
@@ -27,6 +29,24 @@ def naming_a_global() -> Thing:
 def closing_over() -> Any:
     wanted = WANTED
     return lambda: wanted
+
+
+class Slotted:
+    __slots__ = ("held", "other")
+
+    def __init__(self) -> None:
+        self.held = WANTED
+
+
+class Holding:
+    shared = WANTED
+
+
+def with_an_attribute() -> Any:
+    def function() -> None: ...
+
+    function.held = WANTED  # type: ignore[attr-defined]
+    return function
 
 
 class Naming:
@@ -46,11 +66,23 @@ class Naming:
         (WANTED.method, "root.__self__"),
         (lambda given=WANTED: given, "root.0"),
         (Naming(), "root.globals.WANTED"),
+        (Slotted(), "root.held"),
+        (Holding(), "root.shared"),
+        (lambda: Holding, "root.globals.Holding.shared"),
+        (with_an_attribute(), "root.held"),
+        (lambda: other.WANTED, "root.globals.other.WANTED"),
         (functools.wraps(closing_over())(lambda: None), "root.__wrapped__.wanted"),
     ],
 )
 def test_what_is_held_is_found_with_its_place(holder: Any, place: str) -> None:
     assert {found.place: found.thing for found in reach({"root": holder})}[place] is WANTED
+
+
+def test_the_name_of_an_attribute_is_no_global() -> None:
+    def function(thing: Any) -> Any:
+        return thing.WANTED
+
+    assert [found.place for found in reach({"root": function})] == ["root"]
 
 
 def test_long_collections_and_rings_end_the_search() -> None:

@@ -255,6 +255,16 @@ def user_keys(made: SimpleNamespace) -> Callable[[], Any]:
     return lambda: trainer.state.in_epoch
 
 
+def late_user_keys(made: SimpleNamespace) -> Callable[[], Any]:
+    trainer = made.trainer
+    trainer.state_dict_user_keys.append("total")
+    trainer.add_event_handler(Events.STARTED, lambda: setattr(trainer.state, "total", [0]))
+    trainer.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda: setattr(trainer.state, "total", [trainer.state.total[0] + 1])
+    )
+    return lambda: trainer.state.total
+
+
 class Last(Metric):
     """A metric of the script, which declares nothing."""
 
@@ -330,6 +340,7 @@ ATTACHED: dict[str, Build] = {
     "generators": generators,
     "a second loader": second_loader,
     "user keys that an epoch resets": user_keys,
+    "user keys that come at the start": late_user_keys,
     "metrics": metrics,
 }
 
