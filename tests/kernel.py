@@ -11,7 +11,7 @@ from typing import Any
 import nbclient
 import nbformat
 
-SECONDS = 120
+SECONDS = 250
 """For one cell."""
 
 

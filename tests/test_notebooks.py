@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BY_NAME = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 LONG = os.environ.get("IGNITE_HOOKS_LONG") == "1"
-SECONDS = 120
+SECONDS = 250
 """For one cell; all of a notebook takes a few on a machine that does nothing else."""
 MOST_CELLS = 12
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -40,19 +41,25 @@ optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.1), torch.nn.function
 trainer = create_supervised_trainer(model, optimizer, loss)
 evaluator = create_supervised_evaluator(model, {"accuracy": Accuracy(), "loss": Loss(loss)})
 trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: time.sleep(pause));""",
-    """runner = attach_hooks(trainer, work_dir="first", evaluators=evaluator, model=model, optimizer=optimizer,
-                      val_loader=data)""",
+    """runner = attach_hooks(trainer, {"custom_hooks": ["ReportHook"]}, work_dir="first", evaluators=evaluator,
+                      model=model, optimizer=optimizer, val_loader=data)""",
     "pause = 0.001\ntrainer.run(data, max_epochs=12);",
     "runner.best",
+    "runner.checkpoints",
+    "runner.plot()",
+    "runner.history.to_pandas().tail(3)",
+    "runner.show_report(height=300)",
 )
 SLOWER = "pause = 0.05\ntrainer.run(data, max_epochs=30);"
 FASTER = "pause = 0.001\ntrainer.run(data, max_epochs=30);"
 PANEL = "display_data:text/html+text/plain"
+TABLE, PICTURE = "text/html+text/plain", "image/png+text/plain"
 
 OUTPUTS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.outputs.toJSON().map(
     one => one.output_type + ':' + (one.ename || one.name || Object.keys(one.data || {}).sort().join('+'))))"""
 TRUSTED = "[...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.trusted)"
 SET = "text => [...window.jupyterapp.shell.currentWidget.content.model.cells][2].sharedModel.setSource(text)"
+BUSY = '.jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status="busy"]'
 IDLE = '.jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status="idle"]'
 
 
@@ -118,19 +125,33 @@ class Lab:
 
     def run_third(self, source: str) -> None:
         self.page.evaluate(SET, source)
-        self.page.locator(".jp-CodeCell").nth(2).locator(".jp-InputPrompt").click()
+        self.run_cell(2)
+
+    def run_cell(self, number: int) -> None:
+        self.page.locator(".jp-CodeCell").nth(number).locator(".jp-InputPrompt").click()
         self.page.keyboard.press("Control+Enter")
+
+    def click(self, link: str) -> None:
+        """Follow a link of the panel."""
+        self.page.locator(".jp-OutputArea a", has_text=re.compile(f"^{link}$")).first.click()
 
     def until(self, words: str) -> None:
         self.page.wait_for_function("words => document.body.innerText.includes(words)", arg=words)
         self.page.wait_for_selector(IDLE, state="attached")
 
-    def must_show(self, moment: str, third: list[str]) -> None:
-        """Fail unless the third cell has these outputs and no other cell has one that is red; take a picture."""
+    def must_show(self, moment: str, third: list[str], plain: int = 0) -> None:
+        """Fail unless the third cell has these outputs and no other cell has one that is red; take a picture.
+
+        Args:
+            moment: When that is.
+            third: The outputs of the third cell.
+            plain: The number of outputs of others that are plain lines.
+        """
         outputs = self.page.evaluate(OUTPUTS)
         assert outputs[2] == third, f"{moment}: {outputs}"
-        red = [one for cell in (*outputs[:2], *outputs[3:]) for one in cell if one.startswith(("stream:", "error:"))]
-        assert red == [], f"{moment}: {outputs}"
+        others = [one for cell in (*outputs[:2], *outputs[3:]) for one in cell]
+        assert [one for one in others if one.startswith(("stream:stderr", "error:"))] == [], f"{moment}: {outputs}"
+        assert others.count("stream:stdout") == plain, f"{moment}: {outputs}"
         # The splash of a page that was just opened fades over it.
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
         self.page.screenshot(path=PICTURES / f"{moment.replace(' ', '_')}.png")
@@ -143,23 +164,39 @@ def as_a_person_would(lab: Lab, notebook: Path) -> None:
         lab.fire("notebook:run-all-cells")
         lab.until("epoch 12/12")
         lab.must_show("run all", [PANEL])
+        kinds = [one for cell in lab.page.evaluate(OUTPUTS)[3:] for one in cell]
+        assert [kind.split(":")[1] for kind in kinds] == [TABLE, TABLE, PICTURE, TABLE, TABLE], kinds
+        # The whole notebook once more, and the cells that attach and run by themselves: each has one panel.
+        lab.fire("notebook:run-all-cells")
+        lab.page.wait_for_selector(BUSY, state="attached")
+        lab.until("epoch 12/12")
+        lab.must_show("run all again", [PANEL])
+        lab.run_cell(1)
+        lab.until("replaced the hooks of an earlier")
+        lab.run_third(FASTER.replace("30", "14"))
+        lab.until("epoch 14/14")
+        lab.must_show("attached again", [PANEL], plain=1)
+        lab.click("report")
+        lab.page.wait_for_function("() => window.jupyterapp.shell.currentWidget.title.label === 'report.html'")
+        lab.do("application:close")
+        lab.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         lab.run_third(SLOWER)
-        lab.page.wait_for_function("() => /iteration 2[0-9][0-9]/.test(document.body.innerText)")
+        lab.page.wait_for_function("() => /iteration 2[3-9][0-9]/.test(document.body.innerText)")
         lab.page.click('.jp-NotebookPanel-toolbar [data-jp-item-name="interrupt"] >> jp-button')
         lab.until("interrupted at")
-        lab.must_show("interrupted", [PANEL, "error:RunInterrupted"])
+        lab.must_show("interrupted", [PANEL, "error:RunInterrupted"], plain=1)
         lab.run_third(FASTER)
         lab.until("epoch 30/30")
-        lab.must_show("gone on", [PANEL])
+        lab.must_show("gone on", [PANEL], plain=1)
         lab.do("docmanager:save")
-        size = notebook.stat().st_size
+        size = len(json.dumps(json.loads(notebook.read_text("utf-8"))["cells"][2]))
         assert size < 100_000, size
         lab.page.reload()
         lab.until("epoch 30/30")
-        lab.must_show("reloaded", [PANEL])
+        lab.must_show("reloaded", [PANEL], plain=1)
         lab.do("apputils:change-theme", theme="JupyterLab Dark")
         lab.page.wait_for_function("document.body.dataset.jpThemeLight === 'false'")
-        lab.must_show("dark", [PANEL])
+        lab.must_show("dark", [PANEL], plain=1)
         lab.do("apputils:change-theme", theme="JupyterLab Light")
     for database in (lab.folder / "home").rglob("nbsignatures.db*"):
         database.unlink()
@@ -167,7 +204,7 @@ def as_a_person_would(lab: Lab, notebook: Path) -> None:
         lab.open()
         assert not any(lab.page.evaluate(TRUSTED))
         lab.until("epoch 30/30")
-        lab.must_show("untrusted", [PANEL])
+        lab.must_show("untrusted", [PANEL], plain=1)
 
 
 def main() -> None:
@@ -191,9 +228,13 @@ def main() -> None:
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
         options += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--disable-component-update"]
         chromium = playwright.chromium.launch(executable_path=browser, headless=True, args=options)
-        page = chromium.new_page(viewport={"width": 1100, "height": 1800})
-        page.set_default_timeout(120_000)
-        as_a_person_would(Lab(folder, page), notebook)
+        page = chromium.new_page(viewport={"width": 1100, "height": 2600})
+        page.set_default_timeout(600_000)
+        try:
+            as_a_person_would(Lab(folder, page), notebook)
+        except BaseException:
+            page.screenshot(path=PICTURES / "failed.png")
+            raise
         chromium.close()
     print(f"pictures: {PICTURES}")
 
