@@ -22,7 +22,7 @@ from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import FILE_NAME as MANIFEST
 from ignite_hooks.store.manifest import Entry
 from ignite_hooks.terminal import ipython_shell
-from ignite_hooks.text import html_table, number
+from ignite_hooks.text import escaped, html_table, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,7 +137,8 @@ class RecordedRun:
         # Inline, since a browser does not open files of the machine on which the notebook runs.
         html: Any = display.HTML
         frame = f'<iframe srcdoc="{text}" width="100%" height="{height}" sandbox style="border:0"></iframe>'
-        return html(f"<div>{frame}</div>")
+        # A page that is not trusted drops the frame.
+        return html(f"<div>{frame}<p>{escaped(str(path))}</p></div>")
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield what a person asks first, as names and texts."""
@@ -163,8 +164,18 @@ class RecordedRun:
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
 
 
-MACHINE: Final = ("system/", "memory/", "gpu/", "time/")
-"""Numbers of the machine, which learning curves do not show unless they are named."""
+MACHINE: Final = (
+    "system/",
+    "memory",
+    "gpu/",
+    "time/",
+    "share/",
+    "profile/",
+    "throughput",
+    "iters_per_s",
+    "samples_per_s",
+)
+"""The beginnings of numbers of the machine, which learning curves do not show unless they are named."""
 
 
 def read_run(folder: str | Path) -> RecordedRun:

@@ -47,6 +47,13 @@ def test_the_curves_of_a_run_are_drawn_by_name(folder: Path) -> None:
     run = read_run(folder)
     assert [axes.get_title(loc="left") for axes in run.plot(["loss"]).axes] == ["loss"]
     assert "lr" in {axes.get_title(loc="left") for axes in run.plot().axes}
+    line = {"time": 9.0, "step": 9, "epoch": 2, "kind": "train"}
+    measured = {"share/data": 0.5, "iters_per_s": 3.0, "memory_mb": 5.0, "time/iter": 0.1}
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**line, "scalars": measured}) + "\n")
+    run = read_run(folder)
+    assert {axes.get_title(loc="left") for axes in run.plot().axes} == {"loss", "lr"}
+    assert [axes.get_title(loc="left") for axes in run.plot(["share/data"]).axes] == ["share_data"]
     with pytest.raises(KeyError, match="val/acc: not in this run, which has loss"):
         run.plot(["val/acc"])
 
@@ -54,6 +61,7 @@ def test_the_curves_of_a_run_are_drawn_by_name(folder: Path) -> None:
 def test_the_report_is_shown_in_a_frame(folder: Path) -> None:
     html = read_run(folder).show_report().data
     assert html.startswith('<div><iframe srcdoc="')
+    assert html.endswith(f"<p>{folder / 'report.html'}</p></div>"), "for a page that drops the frame"
     assert " sandbox " in html
     (folder / "report.html").unlink()
     with pytest.raises(FileNotFoundError, match="ReportHook writes one"):
