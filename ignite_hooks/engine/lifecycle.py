@@ -175,11 +175,11 @@ class Lifecycle:
         if state.resume_from:
             wanted, state.resume_from = state.resume_from, None
             self.checkpoints.resume(wanted)
-        if runner.installation.starts_from and state.resumed_from is None and runner.global_step == 0:
-            runner.note_once(f"starts from {runner.installation.starts_from}")
             if state.length_offset > 0:
                 end_by_epochs(self.trainer)
             note_idle_run(runner)
+        if runner.installation.starts_from and state.resumed_from is None and runner.global_step == 0:
+            runner.note_once(f"starts from {runner.installation.starts_from}")
         state.first_iteration = self.trainer.state.iteration
         identify(runner)
         rehearse(runner)
