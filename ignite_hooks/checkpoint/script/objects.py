@@ -119,6 +119,8 @@ def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Vari
             number = sum(place.partition("#")[0] == handler.place for place in roots)
             roots[f"{handler.place}#{number}" if number else handler.place] = thing
     saved = _saved_otherwise(runner) | {id(one.thing) for one in found if one.kind != "module"}
+    if isinstance(data := runner.trainer.state.dataloader, list):  # whose order a script may change
+        saved.discard(id(data))
     models = _all_models(runner, found)
     modules = {name: module for model in models for name, module in modules_of(model)}
     places = {f"engine.{name}": engine for name, engine in _engines(runner) if _is_plain(engine)}

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 PLACE = "script"
 
+UNCHANGED = "unchanged"
+"""In place of the kind of a module that is as it was at the start of the run: what it is recognised by is saved."""
+
 
 class ScriptState:
     """Schedulers, handlers, metrics, generators and loaders of a script, in one run.
@@ -91,6 +94,8 @@ class ScriptState:
             if kind == "metric" and not in_mid_epoch and is_reset_each_epoch(thing, runner.trainer):
                 continue
             if kind == "module" and not self._is_to_save(each_object):
+                if mark := self._marks.get(key):
+                    found[key] = {"kind": UNCHANGED, "state": list(mark.values)}
                 continue
             plain, parts = self._left_out.part(partial(self._state_of, each_object), f"{PLACE}.{key}")
             missing += parts
@@ -189,18 +194,21 @@ class ScriptState:
         self._put_back_variables(is_first=True)
         self._put_back_user_keys()
         here = {each_object.key for each_object in found}
-        for key in self._saved.keys() - here:
+        for key in self._of_kind(without=UNCHANGED) - here:
             self._tell(
                 f"{self._path.name} holds the state of {in_words(key)} of the script, which is not there now: "
                 f"{_remedy(key)}"
             )
         for missing in found:
             trained = missing.kind == "module" and missing.thing.is_trained
-            if missing.key not in self._saved and (missing.kind == "stateful" or trained):
+            if missing.key not in self._of_kind(without=UNCHANGED) and (missing.kind == "stateful" or trained):
                 self._tell(
                     f"{self._path.name} holds no state of {missing.words} of the script, which begins anew: "
                     f"{_remedy(missing.key)}"
                 )
+        for other in found:
+            if other.key in self._of_kind(UNCHANGED) and not other.thing.is_trained:
+                self._compare(other)
         if self._in_mid_epoch:
             self._rates = [
                 {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
@@ -221,6 +229,20 @@ class ScriptState:
             self._put_back_user_keys()
         self._saved, self._path, self._rates, self._schedulers, self._user = {}, None, [], [], {}
         self._variables = {}
+
+    def _compare(self, other: ScriptObject) -> None:
+        """Name a module that is not saved, as it had not changed, and has other weights in this process."""
+        if self._path is not None and list(other.thing.mark().values) != self._saved[other.key]["state"]:
+            self._tell(
+                f"{self._path.name} does not hold {other.words} of the script, which had not changed and is another "
+                "now: resuming is approximate; give it the same weights at every start, or pass it as one of several "
+                "models, model={...: ...}, to attach_hooks()"
+            )
+
+    def _of_kind(self, kind: str = "", *, without: str = "") -> set[str]:
+        """Return the keys of what the checkpoint holds, of one kind or of all but one."""
+        kinds = {key: one.get("kind") for key, one in self._saved.items() if isinstance(one, Mapping)}
+        return {key for key, one in kinds.items() if (one == kind if kind else one != without)}
 
     def _put_back_user_keys(self) -> None:
         for key, value in self._user.items():

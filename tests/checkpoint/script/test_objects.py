@@ -249,7 +249,32 @@ def test_what_is_saved_already_or_frozen_is_not_saved_again(tmp_path: Path) -> N
     scene.passed = {"model": model, "optimizer": optimizer}
     scene.step = lambda batch: scene.train((wrapped(untrained(frozen(batch))) + model[1](batch)).mean(), optimizer)
     run_scene(tmp_path, lambda made: made.__dict__.update(vars(scene)), 1)
-    assert "script" not in torch.load(tmp_path / "last.pth", weights_only=True)
+    objects = torch.load(tmp_path / "last.pth", weights_only=True)["script"]["objects"]
+    assert {saved["kind"] for saved in objects.values()} == {"unchanged"}
+
+
+def test_a_module_that_is_not_saved_and_another_after_a_resume_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def build(scene: Scene, seed: int) -> None:
+        model = nn.Linear(2, 1)
+        torch.manual_seed(seed)
+        target = nn.Linear(2, 1).requires_grad_(False)
+        scene.passed = {"model": model, "optimizer": adam(model)}
+        scene.step = lambda batch: scene.train(
+            (model(batch) - target(batch)).square().mean(), scene.passed["optimizer"]
+        )
+        scene.state = list
+
+    for epochs, seed in ((1, 1), (2, 1), (3, 2)):
+        assert "does not hold" not in caplog.text
+        run_scene(tmp_path, functools.partial(build, seed=seed), epochs)
+    assert (
+        caplog.text.count(
+            "last.pth does not hold Linear (scene.step.target; trainer, step) of the script, which had not"
+        )
+        == 1
+    )
 
 
 def test_a_container_is_saved_without_the_model_in_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import logging
+import random
 import sys
 import time
 import types
@@ -344,3 +345,26 @@ def test_frozen_weights_are_those_of_the_hook_that_freezes(freezes: bool, kept: 
     saved = torch.load(tmp_path / "last.pth", weights_only=True).get("script", {}).get("objects", {})
     values = saved.get("trainer.step.variables", {}).get("state", {}).get("values", {})
     assert ("model.Rates.requires_grad" in values) is kept
+
+
+def test_a_list_of_batches_that_a_script_shuffles_goes_on(tmp_path: Path) -> None:
+    def shuffled(folder: Path, stop_at: int = -1, seed: int = 0) -> list[int]:
+        random.seed(seed)
+        data, seen = [torch.tensor(number) for number in range(4)], list[int]()
+
+        def step(engine: Engine, batch: torch.Tensor) -> None:
+            seen.append(int(batch))
+            if engine.state.iteration == stop_at:
+                runner.stop("stopped here")
+
+        trainer = Engine(step)
+        trainer.add_event_handler(Events.EPOCH_STARTED, lambda: random.shuffle(data))
+        hook = {"type": "CheckpointHook", "save_best": False, "async_save": False}
+        runner = attach_hooks(trainer, [hook], work_dir=folder, resume="auto", model=nn.Linear(1, 1))
+        trainer.run(data, max_epochs=3)
+        return seen
+
+    whole = shuffled(tmp_path / "whole")
+    for at in (4, 6):
+        begun = shuffled(tmp_path / str(at), at)
+        assert begun + shuffled(tmp_path / str(at), seed=1) == whole
