@@ -26,7 +26,7 @@ SECONDS = 250
 MOST_CELLS = 12
 
 SHOWN: dict[str, list[str]] = {
-    "clearml_experiment": [" numbers: ", "the secret is in it: False"],
+    "clearml_experiment": ["holds the secret: False", "# lr found by hand", "the weights of a run by hand: True"],
     "distributed_evaluation": ["0 5 batches", "1 5 batches", "of 301 right", "val    epoch 2"],
     "life_of_an_event": ["70  eval.after_val_epoch", "not 'four'", "before: []", "after: []", "'kind': 'best'"],
     "quickstart": ["best_accuracy_epoch_", "EarlyStoppingHook", "mean µs"],
@@ -40,9 +40,7 @@ SHOWN: dict[str, list[str]] = {
     "write_your_own_hook": ["Greeter: epoch 4 of Linear", "AssertionError: Forgetful", "the disk is full"],
 }
 """What a reader has to find in the outputs."""
-OF_OTHER_FORM = ("clearml_experiment",)
-"""Without the cells that all others begin with."""
-PROCESSES = ("distributed_evaluation", "three_homes")
+PROCESSES = ("clearml_experiment", "distributed_evaluation", "three_homes")
 """Start processes of their own, which takes longer than all others together."""
 
 
@@ -74,11 +72,10 @@ def test_it_is_short_and_kept_without_outputs(path: Path) -> None:
     assert len(notebook.cells) <= MOST_CELLS
     # What clears a cell flickers and forgets; pictures are updated in their place.
     assert not any("clear_output" in cell.source for cell in cells)
-    if path.stem not in OF_OTHER_FORM:
-        assert len(tagged(notebook, "parameters")) == 1
-        # An agent runs them without IPython.
-        assert not any(line.startswith(("%", "!")) for cell in cells for line in cell.source.splitlines())
-        assert not any("IPython" in cell.source or "display(" in cell.source for cell in cells)
+    assert len(tagged(notebook, "parameters")) == 1
+    # An agent runs them without IPython.
+    assert not any(line.startswith(("%", "!")) for cell in cells for line in cell.source.splitlines())
+    assert not any("IPython" in cell.source or "display(" in cell.source for cell in cells)
 
 
 @pytest.mark.parametrize(("version", "there"), [("2.13.0", False), ("2.13.0+cu126", False), ("2.13.0", True)])
@@ -87,7 +84,7 @@ def test_installing_keeps_the_torch_that_is_there(version: str, there: bool, mon
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there else None)
     monkeypatch.setattr(torch, "__version__", version)
-    cells = [read(path).cells[1].source for path in NOTEBOOKS if path.stem not in OF_OTHER_FORM]
+    cells = [read(path).cells[1].source for path in NOTEBOOKS]
     for source in cells:
         exec(source, {})
     assert (
@@ -140,7 +137,7 @@ def test_they_run_as_plain_scripts_with_log_lines_for_the_panel(tmp_path: Path) 
     exporters: Any = pytest.importorskip("nbconvert.exporters")
     scripts = []
     for path in NOTEBOOKS:
-        if path.stem in OF_OTHER_FORM or (path.stem in PROCESSES and not LONG):
+        if path.stem in PROCESSES and not LONG:
             continue
         script = tmp_path / path.stem / "script.py"
         script.parent.mkdir()

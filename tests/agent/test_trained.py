@@ -134,6 +134,31 @@ def test_an_edited_clone_of_a_script_in_a_repository_with_a_change(agent: Agent,
     assert torch.load(folder / "last.pth", weights_only=True)["meta"]["iter"] == 16
 
 
+RANKS = """
+model: {type: mlp, hidden: [8]}
+dataset: {type: digits}
+training: {epochs: 1, batch_size: 64, seed: 0, optimizer: {type: SGD, lr: 0.1}}
+hooks: [{type: CheckpointHook, save_best: false}, {type: ClearMLHook, project: digits}]
+"""
+
+
+def test_an_edited_clone_on_two_ranks(agent: Agent, tmp_path: Path) -> None:
+    server, launch = agent.server, ("-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "ignite_hooks", "train")
+    (tmp_path / "digits.yaml").write_text(RANKS)
+    agent.by_hand(*launch, "digits.yaml", folder=tmp_path)
+    [first] = server.tasks
+    assert server.tasks[first]["script"]["entry_point"] == f"{' '.join(launch)} digits.yaml"
+    clone = server.clone(first)
+    server.set_parameter(clone, "Training/optimizer/lr", "0.01")
+    said = agent.execute(clone, "--standalone-mode")
+    assert server.tasks[clone]["status"] == "completed", said[-3000:]
+    assert len(server.tasks) == 2, "one task for both ranks"
+    (tmp_path / "values.yaml").write_text(RANKS.replace("0.1", "0.01").replace("project: digits", "mode: disabled"))
+    agent.by_hand(*launch, "values.yaml", "--work-dir", "values", folder=tmp_path)
+    [folder] = (agent.home / "runs").rglob(clone)
+    assert_same(folder, tmp_path / "values")
+
+
 def test_a_value_that_does_not_fit_fails_the_task(agent: Agent, tmp_path: Path) -> None:
     server = agent.server
     (tmp_path / "digits.yaml").write_text(CONFIG)

@@ -91,6 +91,9 @@ class Delivery:
     def close(self, deadline: float, ended: Ending = "finished") -> None:
         """Deliver the remaining records, or put them into the spool."""
         self._ended = ended
+        if ended != "finished":
+            # Whoever sends the rest later closes the run as it ended.
+            self.spool.say(ended=ended)
         self._closing.set()
         with self._news:
             self._news.notify()

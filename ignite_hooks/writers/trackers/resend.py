@@ -63,7 +63,8 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     except BaseException:
         spool.forget_delivered()
         raise
-    if not tracker.close():
+    ended = header.get("ended")
+    if not tracker.close(ended if ended in ("stopped", "failed") else "finished"):
         raise ConnectionError("it is not known whether everything has arrived")
     spool.forget_delivered()
     return f"{counted(sent, 'record')} sent to {header['writer'].removesuffix('Writer')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import re
 import threading
 import time
 import uuid
@@ -188,6 +189,7 @@ class ClearMLServer:
             if asked.get(field_):
                 allowed = asked[field_] if isinstance(asked[field_], list) else [asked[field_]]
                 found = [task for task in found if task.get(field_) in allowed]
+        found = [task for task in found if re.search(asked.get("name") or "", task.get("name") or "")]
         return {"tasks": copy.deepcopy(found)}
 
     _tasks_get_all_ex = _tasks_get_all
@@ -292,11 +294,22 @@ class ClearMLServer:
     def _auth_login(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"token": _token()}
 
+    def _projects_create(self, asked: dict[str, Any]) -> dict[str, Any]:
+        id_ = uuid.uuid4().hex
+        self.projects[id_] = asked["name"]
+        return {"id": id_}
+
     def _projects_get_all(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"projects": []}
+        name = asked.get("name") or ""
+        return {
+            "projects": [{"id": id_, "name": known} for id_, known in self.projects.items() if re.search(name, known)]
+        }
+
+    _projects_get_all_ex = _projects_get_all
 
     def _projects_get_by_id(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"project": {"id": asked["project"], "name": "of the stand-in"}}
+        name = self.projects.get(asked["project"], "of the stand-in")
+        return {"project": {"id": asked["project"], "name": name}}
 
     def _models_create(self, asked: dict[str, Any]) -> dict[str, Any]:
         new = {"id": uuid.uuid4().hex, "company": "a company", "ready": False, "metadata": {}, **asked}

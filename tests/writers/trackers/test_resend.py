@@ -19,6 +19,7 @@ class Shelf(TrackerWriter, Tracker):
     """A tracker that keeps everything."""
 
     got: list[TrackerRecord]
+    ended: list[str]
     down = False
 
     def __init__(self, label: str = "", *, mode: Any = "auto", deadline: float = 20.0, work_dir: Any = None) -> None:
@@ -37,12 +38,13 @@ class Shelf(TrackerWriter, Tracker):
         Shelf.got += records
 
     def close(self, ended: Ending = "finished") -> bool:  # type: ignore[override]
+        Shelf.ended.append(ended)
         return True
 
 
 @pytest.fixture(autouse=True)
 def _empty_shelf() -> None:
-    Shelf.got, Shelf.down = [], False
+    Shelf.got, Shelf.ended, Shelf.down = [], [], False
 
 
 def spool_in(folder: Path, /, *records: TrackerRecord, **header: Any) -> Spool:
@@ -71,6 +73,24 @@ def test_waiting_records_are_sent_once_in_order(tmp_path: Path) -> None:
     assert [record.step for record in Shelf.got] == [1, 2, 3]
     assert not spool.path.exists()
     assert send(tmp_path) == []
+
+
+@pytest.mark.parametrize("ended", ["finished", "stopped", "failed"])
+def test_what_is_sent_later_ends_as_the_run_has_ended(ended: Any, tmp_path: Path) -> None:
+    Shelf.down = True
+    writer = Shelf(mode="online", work_dir=tmp_path)
+    writer.ended = ended
+    writer.write_scalar("loss", 1.0, 1)
+    TrackerWriter.close(writer)
+    Shelf.down, Shelf.ended = False, []
+    send(tmp_path)
+    assert Shelf.ended == [ended]
+
+
+def test_an_end_that_nobody_knows_is_none(tmp_path: Path) -> None:
+    spool_in(tmp_path, scalars(1), ended="__init__")
+    send(tmp_path)
+    assert Shelf.ended == ["finished"]
 
 
 def test_rejected_records_keep_waiting(tmp_path: Path) -> None:
