@@ -25,7 +25,7 @@ from tests.writers.test_tensorboard import scalars
 
 EVERY = 3
 """Iterations from one line of the log to the next, as in every tracker."""
-LEFT_OUT = ("VisualizationHook", "FeatureMapHook", "ProfilerHook", "ProgressBarHook")
+LEFT_OUT = ("VisualizationHook", "FeatureMapHook", "ProfilerHook", "ProgressBarHook", "ExportHook")
 """They write no numbers."""
 
 
@@ -69,7 +69,7 @@ def shown_in_log(messages: list[str]) -> dict[str, list[str]]:
             for name, value in re.findall(r"  (loss|lr) (\S+)", line):
                 found.setdefault(name, []).append(value)
         elif match := re.match(r"(val|test) +epoch +\d+  (.*?)(?:  \(best|$)", line):
-            for name, value in re.findall(r"(\w+) ([\d.]+)", match[2]):
+            for name, value in re.findall(r"([\w/]+) ([\d.]+)", match[2]):
                 found.setdefault(f"{match[1]}/{name}", []).append(value)
     return found
 

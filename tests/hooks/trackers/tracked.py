@@ -73,7 +73,7 @@ def as_written(folder: Path) -> Series:
     """Return the numbers of ``metrics.jsonl`` by the names that trackers use."""
     found: Series = {}
     for line in read_jsonl(folder / "metrics.jsonl"):
-        for name, value in line["scalars"].items():
+        for name, value in line.get("scalars", {}).items():  # a line may have results instead
             value = math.nan if value is None else value
             found.setdefault(full_name(name, line["kind"]), []).append((line["step"], value))
     return found
