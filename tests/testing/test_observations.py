@@ -108,3 +108,10 @@ def test_threads_files_and_logging_handlers_are_described(tmp_path: Path) -> Non
     for word in ("NullHandler", "observed.txt", "'observed'"):
         assert len([line for line in new if word in line]) == 1, word
     assert not [line for line in process_resources() if "observed" in line]
+
+
+def test_fonts_that_matplotlib_keeps_open_belong_to_no_hook(tmp_path: Path) -> None:
+    with (tmp_path / "any.ttf").open("w"), (tmp_path / "any.txt").open("w"):
+        opened = [line for line in process_resources() if str(tmp_path) in line]
+    assert len(opened) == 1
+    assert "any.txt" in opened[0]
