@@ -58,15 +58,18 @@ class Models:
 
         there = [] if self._offline else (self._task.data.models.output or [])
         base = next((item.model for item in there if item.name == name), None)
-        return OutputModel(
+        model = OutputModel(
             task=self._task,
             name=name,
             framework="PyTorch",
             tags=details.get("tags"),
             label_enumeration=details.get("labels") or None,
             config_text=None if self._offline else self._task.get_configuration_object(TEXT),
-            base_model_id=base,
         )
+        if base is not None:
+            # With `base_model_id`, ClearML would name the model in the task by its file as well.
+            model._base_model, model._floating_data = self._task._get_output_model(model_id=base), None
+        return model
 
     def _put_offline(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
         model = self._model(name, details)
