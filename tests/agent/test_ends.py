@@ -77,7 +77,7 @@ def test_a_killed_task_goes_on_as_if_it_had_never_stopped(
     with agent.executing(task) as first:
         until(lambda: any(event["iter"] > moment for event in server.scalars_of(task)))
         if machine == "another":
-            until(lambda: server.tasks[task]["models"]["output"])
+            until(lambda: any("/models/last" in model["uri"] for model in server.models.values()))
         os.killpg(first.pid, signal.SIGKILL)
     [folder] = (agent.home / "runs").rglob(task)
     assert 0 < verified(folder, "iter_*.pth") < 1900

@@ -14,6 +14,8 @@ from ignite_hooks.writers.trackers.tracker import Refused
 logger = logging.getLogger("ignite_hooks")
 LAST = "last"
 """The name of the model that a task goes on from on another machine."""
+NO_FILES = ("/uploading_file", "/failed_uploading")
+"""What the SDK lists as the address of a model that has no file yet."""
 
 
 class Models:
@@ -124,6 +126,8 @@ ORIGIN = ("iteration", "epoch", "run", "file", "size", "checksum")
 def fetched(task: Any, name: str, folder: Path) -> tuple[Path, str] | None:
     """Return a checkpoint that became an output model, as a file here, and its address, which has its checksum.
 
+    A task that was killed between listing the model and registering its file has no checkpoint there.
+
     Args:
         task: The task.
         name: The name of the model in the task.
@@ -136,6 +140,8 @@ def fetched(task: Any, name: str, folder: Path) -> tuple[Path, str] | None:
     if id_ is None:
         return None
     model = InputModel(model_id=id_)
+    if str(model.url).endswith(NO_FILES):
+        return None
     # The cache of the SDK knows a file by its address alone, and the address stays the same.
     local = model.get_local_copy(raise_on_error=True, force_download=True)
     folder.mkdir(parents=True, exist_ok=True)

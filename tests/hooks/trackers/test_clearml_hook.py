@@ -296,7 +296,9 @@ from clearml import Task
 from ignite_hooks.writers.trackers.clearml_models import fetched
 
 print()
-print(fetched(Task.get_task(sys.argv[1]), "best", Path(sys.argv[2]))[0])
+task = Task.get_task(sys.argv[1])
+print(fetched(task, "last", Path(sys.argv[2])))
+print(fetched(task, "best", Path(sys.argv[2]))[0])
 """
 
 
@@ -352,7 +354,10 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert models["best"]["metadata"]["file"]["value"] == best.name
     assert {"val_accuracy", "iteration", "checksum", "run"} <= models["best"]["metadata"].keys()
     assert {one["name"]: one["model"] for one in task["models"]["output"]} == {n: m["id"] for n, m in models.items()}
-    fetched = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()[-1]
+    # So a task ends that is killed before its upload.
+    models["last"]["uri"] = f"{server.url}/uploading_file"
+    *_, last, fetched = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()
+    assert last == "None"
     assert Path(fetched).read_bytes() == best.read_bytes()
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
