@@ -33,7 +33,7 @@ from ignite_hooks.errors import CheckpointError, ConfigError, Problem
 from ignite_hooks.hooks.base_hook import Situation
 from ignite_hooks.model.parts import is_several
 from ignite_hooks.model.wrapping import signature_of
-from ignite_hooks.run.logger import LOGGER_NAME, warnings_in_plain_text
+from ignite_hooks.run.logger import LOGGER_NAME, warnings_on_screen
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.run.services import discover
 from ignite_hooks.secrets import MASKING, Masks
@@ -48,7 +48,7 @@ from ignite_hooks.writers.trackers.clearml_task import failing_task, under_agent
 
 
 @failing_task()
-@warnings_in_plain_text()
+@warnings_on_screen()
 def attach_hooks(
     trainer: Engine,
     cfg: str | Path | Mapping[str, Any] | Sequence[Any] | None = None,

@@ -20,6 +20,7 @@ from ignite_hooks.engine.training_data import is_training_data
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.model.class_names import labels_of
 from ignite_hooks.plan.schedule import NEVER
+from ignite_hooks.run.logger import loggers_of, warnings_on_screen
 from ignite_hooks.run.metrics import has_results, of_training_data
 from ignite_hooks.run.ranking import is_training_name, main_evaluator
 
@@ -239,7 +240,8 @@ class Evaluations:
     @contextlib.contextmanager
     def _evaluation(self, name: str, engine: Engine, runner: Runner) -> Iterator[None]:
         state, shared = runner.state, _shared_by(engine, runner)
-        with self._dispatcher.ready(runner):
+        outside = contextlib.nullcontext() if state.running else warnings_on_screen(loggers_of(runner))
+        with self._dispatcher.ready(runner), outside:
             evaluation = EvaluationRun(name, engine, runner, self._dispatcher, self._stopping, self._boxes, shared)
             outer = state.evaluating, state.in_iteration
             state.evaluating, state.in_iteration = name, False

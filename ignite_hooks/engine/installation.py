@@ -33,6 +33,7 @@ from ignite_hooks.plan.hook_events import HookEvents
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import CHECKPOINT_POINTS
+from ignite_hooks.run.logger import loggers_of, warnings_on_screen
 from ignite_hooks.run.memory import after_failure, forget_failures
 from ignite_hooks.text import did_you_mean
 
@@ -204,7 +205,7 @@ class Installation:
             with self.evaluations.left_alone():
                 yield
             return
-        with self._signals(data):
+        with self._signals(data), warnings_on_screen(loggers_of(self.runner)):
             run = self._run or self._open(trainer)
             try:
                 yield

@@ -135,6 +135,9 @@ class WarningCollector(logging.Handler):
         mask: Removes the secrets from a text.
     """
 
+    only_collects = True
+    """It shows nothing, so somebody else has to."""
+
     def __init__(self, loggers: list[logging.Logger], mask: Callable[[str], str]) -> None:
         super().__init__(logging.WARNING)
         self._loggers, self._mask = loggers, mask

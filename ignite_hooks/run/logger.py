@@ -7,7 +7,7 @@ import itertools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from ignite_hooks.secrets import MASKING
@@ -115,7 +115,7 @@ class SharedLogger:
 
     def _set_up(self, logger: logging.Logger) -> None:
         if not is_heard(logger):
-            self._undo.enter_context(_consoles(logger, formatted))
+            self._undo.enter_context(_consoles(logger))
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
             self._undo.callback(logger.setLevel, logging.NOTSET)
@@ -125,19 +125,15 @@ SHARED = SharedLogger()
 
 
 @contextlib.contextmanager
-def _consoles(
-    logger: logging.Logger, dress: Callable[[logging.Handler], object], level: int = logging.NOTSET
-) -> Iterator[None]:
+def _consoles(logger: logging.Logger) -> Iterator[None]:
     """Show the lines of a logger on the screen; in a notebook, which paints stderr red, only errors go there."""
     consoles: list[logging.Handler] = [logging.StreamHandler()]
     if in_notebook():
         consoles[0].setLevel(logging.ERROR)
         consoles.append(logging.StreamHandler(sys.stdout))
         consoles[1].addFilter(lambda record: record.levelno < logging.ERROR)
-        consoles[1].setLevel(level)
     for console in consoles:
-        dress(console)
-        logger.addHandler(console)
+        logger.addHandler(formatted(console))
     try:
         yield
     finally:
@@ -146,14 +142,47 @@ def _consoles(
             console.close()
 
 
+class LastResort(logging.Handler):
+    """Shows warnings on the screen where no other handler does, in a notebook as plain text.
+
+    Python's own last resort writes them to stderr, which a notebook paints red, and is not asked where a handler only
+    collects what a run says.
+
+    Args:
+        logger: The logger to which it belongs.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = logger
+
+    @property
+    def stream(self) -> IO[str] | None:
+        """The screen."""
+        return sys.stderr
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show it, unless somebody else does."""
+        last = [handler for handler in _handlers_of(self._logger) if isinstance(handler, LastResort)][-1:]
+        if is_heard(self._logger) or last != [self]:
+            return
+        screen = sys.stdout if in_notebook() and record.levelno < logging.ERROR else sys.stderr
+        try:
+            if screen is not None:
+                screen.write(f"{self.format(record)}\n")
+                screen.flush()
+        except Exception:
+            self.handleError(record)
+
+
 @contextlib.contextmanager
-def warnings_in_plain_text() -> Iterator[None]:
-    """Show warnings in a notebook as plain text, where without any handler Python writes them to stderr, in red."""
-    logger = logging.getLogger(LOGGER_NAME)
-    if not in_notebook() or is_heard(logger):
-        yield
-        return
-    with _consoles(logger, lambda console: console.setFormatter(logging.Formatter()), logging.WARNING):
+def warnings_on_screen(loggers: Iterable[logging.Logger] = ()) -> Iterator[None]:
+    """Show the warnings of these loggers on the screen, that of the package unless they are named."""
+    with contextlib.ExitStack() as undo:
+        for logger in loggers or [logging.getLogger(LOGGER_NAME)]:
+            handler = LastResort(logger)
+            logger.addHandler(handler)
+            undo.callback(logger.removeHandler, handler)
         yield
 
 
@@ -171,13 +200,10 @@ class OffScreen(logging.Filter):
 
     def begin(self, logger: logging.Logger) -> None:
         """Filter what this logger and those above it write to the screen."""
-        current: logging.Logger | None = logger
-        while current is not None:
-            for handler in current.handlers:
-                if _writes_to_screen(handler) and self not in handler.filters:
-                    handler.addFilter(self)
-                    self._handlers.append(handler)
-            current = current.parent if current.propagate else None
+        for handler in _handlers_of(logger):
+            if _writes_to_screen(handler) and self not in handler.filters:
+                handler.addFilter(self)
+                self._handlers.append(handler)
 
     def end(self) -> None:
         """Let all lines through again."""
@@ -212,9 +238,13 @@ def formatted(handler: logging.Handler) -> logging.Handler:
 
 def is_heard(logger: logging.Logger) -> bool:
     """Return whether the script has set up logging for a logger."""
+    silent = (logging.NullHandler, LastResort)
+    return any(not isinstance(one, silent) and not hasattr(one, "only_collects") for one in _handlers_of(logger))
+
+
+def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Yield the handlers that get what a logger logs."""
     current: logging.Logger | None = logger
     while current is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
-            return True
+        yield from current.handlers
         current = current.parent if current.propagate else None
-    return False

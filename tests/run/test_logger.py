@@ -12,6 +12,7 @@ from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.run.logger import RunLogger
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer
 
@@ -117,3 +118,37 @@ def test_the_log_file_of_a_run_holds_only_its_own_lines(way: str, tmp_path: Path
         for line in (f"{word} says so", f"a module says so to {word}", "run ended after 1 epoch", f"{word} ends"):
             assert line in text, line
         assert other not in text
+
+
+@pytest.mark.parametrize("during", ["run", "evaluation"])
+@pytest.mark.parametrize("hooks", [[], ["ReportHook"], ["LoggerHook"]], ids=str)
+@pytest.mark.parametrize("notebook", [False, True])
+def test_a_warning_is_shown_once_and_in_a_notebook_only_errors_are_red(
+    notebook: bool,
+    hooks: list[Any],
+    during: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr("ignite_hooks.run.logger.in_notebook", lambda: notebook)
+
+    class Speaks(BaseHook):
+        def after_val(self, runner: Any) -> None:
+            runner.logger.warning("a warning")
+            runner.logger.error("an error")
+
+    run = tiny_run()
+    attach_hooks(
+        run.trainer, [*hooks, "EvalHook", Speaks()], evaluators=run.evaluator, work_dir=tmp_path, **run.services
+    )
+    if during == "run":
+        run.trainer.run(run.data, max_epochs=1)
+    else:
+        run.evaluator.run(run.val_data)
+    said = capsys.readouterr()
+    plain, red = (said.out, said.err) if notebook else (said.err, said.err)
+    assert (plain.count("a warning"), red.count("an error")) == (1, 1)
+    assert (said.out + said.err).count("a warning") == (said.out + said.err).count("an error") == 1
+    assert logging.getLogger("ignite_hooks").handlers == []
