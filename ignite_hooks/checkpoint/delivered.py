@@ -35,6 +35,8 @@ class ChosenWeights(NamedTuple):
 
     what: str
     averaged: bool
+    file: Path | None = None
+    """The file that holds them, as far as it is known."""
 
     def __str__(self) -> str:
         return f"{self.what}, averages" if self.averaged else self.what
@@ -133,13 +135,13 @@ def weights_in_model(
     """
     options = runner.evaluation_options
     before = options.weights, options.of_others
-    found, words = _wanted(runner, checkpoint)
+    found, words, file = _wanted(runner, checkpoint)
     if weights == "ema" and found is None and not keeps_averages(runner.hooks.values()):
         raise CheckpointError("there are no averages in this run: add an EMAHook, or test the raw weights")
     if found is None:
         options.weights, options.of_others = weights, before[1] or runner.state.delivered is not None
         try:
-            yield ChosenWeights(words, (weights or _usual(runner)) == "ema")
+            yield ChosenWeights(words, (weights or _usual(runner)) == "ema", file)
         finally:
             options.weights, options.of_others = before
         return
@@ -147,7 +149,7 @@ def weights_in_model(
     options.weights, options.of_others = "raw", True
     try:
         with _for_a_time(runner, chosen, words):
-            yield ChosenWeights(words, averaged)
+            yield ChosenWeights(words, averaged, file)
     finally:
         options.weights, options.of_others = before
 
@@ -161,13 +163,13 @@ def weights_to_hand_on(
     Averages are put into it too, which hooks otherwise do at the beginning of an evaluation. The arguments are those
     of `weights_in_model`.
     """
-    found, words = _wanted(runner, checkpoint)
+    found, words, file = _wanted(runner, checkpoint)
     chosen, averaged = _chosen(runner, weights_of(runner) if found is None else found, weights, words)
     if found is None and not averaged:
-        yield ChosenWeights(words, averaged=False)
+        yield ChosenWeights(words, averaged=False, file=file)
         return
     with _for_a_time(runner, independent_copy(chosen), words):
-        yield ChosenWeights(words, averaged)
+        yield ChosenWeights(words, averaged, file)
 
 
 @contextlib.contextmanager
@@ -181,35 +183,36 @@ def _for_a_time(runner: Runner, chosen: Any, words: str) -> Iterator[None]:
         _put_into_model(runner, kept, "the weights before this")
 
 
-def _wanted(runner: Runner, checkpoint: str | Path | None) -> tuple[Mapping[str, Any] | None, str]:
-    """Return the weights that are wanted and what they are; None where the model has them."""
+def _wanted(runner: Runner, checkpoint: str | Path | None) -> tuple[Mapping[str, Any] | None, str, Path | None]:
+    """Return the weights that are wanted, what they are and their file; no weights where the model has them."""
     delivered = runner.state.delivered
-    if checkpoint in (None, "delivered"):
-        return None, "the last weights" if delivered is None else str(delivered)
+    if checkpoint in (None, "delivered") or (checkpoint == "last" and delivered is None):
+        if delivered is not None:
+            return None, str(delivered), None if delivered.file is None else runner.work_dir / delivered.file
+        path = _last_file(runner)
+        return None, "the last weights", path if path.exists() else None
     if checkpoint == "last":
-        if delivered is None:
-            return None, "the last weights"
-        return _from_file(runner, fail_on_all_ranks(lambda: _last_file(runner))), "the last weights"
+        path = fail_on_all_ranks(lambda: _last_file(runner))
+        return _from_file(runner, path), "the last weights", path
     if checkpoint == "best":
         if delivered is not None and delivered.metric is not None:
-            return None, str(delivered)
+            return None, str(delivered), None if delivered.file is None else runner.work_dir / delivered.file
         return _best(runner)
     path = fail_on_all_ranks(lambda: find_checkpoint(runner, str(checkpoint)))
-    return _from_file(runner, path), f"the weights of {path.name}"
+    return _from_file(runner, path), f"the weights of {path.name}", path
 
 
-def _best(runner: Runner) -> tuple[Mapping[str, Any], str]:
+def _best(runner: Runner) -> tuple[Mapping[str, Any], str, Path | None]:
     """Return the best weights of the run, from a file or from the hook that keeps them."""
     ranked = [name for hook in runner.hooks.values() for name in getattr(hook, "ranked_metrics", ())]
     files = {name: record for name, record in runner.best.items() if record.file is not None}
     for name in sorted(files, key=lambda name: name not in ranked):
-        record = files[name]
-        words = str(Delivered.best(name, record))
-        return _from_file(runner, runner.work_dir / str(record.file)), words
+        path = runner.work_dir / str(files[name].file)
+        return _from_file(runner, path), str(Delivered.best(name, files[name])), path
     for hook in runner.hooks.registered.values():
         if (kept := ask(hook, "best_weights")) is not None:
             weights, words = kept
-            return weights, words
+            return weights, words, None
     raise CheckpointError("this run has no best weights (yet): CheckpointHook(save_best=...) keeps those of a metric")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import is_main_process
+from ignite_hooks.errors import ResultError
 from ignite_hooks.measure.environment import environment_facts
 from ignite_hooks.model.parts import parts_of
 from ignite_hooks.model.wrapping import is_sharded, plain_state
@@ -16,12 +17,14 @@ from ignite_hooks.results.history import History
 from ignite_hooks.results.outcome import Outcome, is_pruning, is_stop, outcome_of
 from ignite_hooks.results.recorded_run import LOCKS
 from ignite_hooks.results.result import Reached, RunResult
+from ignite_hooks.run.late_test import POINT, has_result, late_test
 from ignite_hooks.run.progress import finished_epochs
 from ignite_hooks.store.checksums import FAST, marked, new_hash
 from ignite_hooks.store.files import explain
 from ignite_hooks.text import one_line
 
 if TYPE_CHECKING:
+    from ignite_hooks.checkpoint.delivered import ChosenWeights
     from ignite_hooks.run.runner import Runner
 
 
@@ -51,6 +54,36 @@ def record_result(runner: Runner, outcome: Outcome, seconds: float, bits: Mappin
         runner.logger.warning("the result of the run is not written: %s", explain(error, runner.work_dir))
     except Exception as error:
         runner.logger.warning("the result of the run is not written: %s", one_line(error), exc_info=True)
+
+
+def record_late_test(runner: Runner, metrics: Mapping[str, Any], chosen: ChosenWeights, *, asked: bool) -> None:
+    """Add a test after the end of the run to its result, and tell trackers and report; what goes wrong is said.
+
+    Args:
+        runner: The run.
+        metrics: What the test has found.
+        chosen: The weights that were tested.
+        asked: Whether weights were asked for, so that they may be others than those that the run delivers.
+    """
+    if not is_main_process():
+        return
+    try:
+        if not has_result(runner):
+            return
+        file, folder = chosen.file, runner.work_dir
+        inside = file is not None and file.is_relative_to(folder)
+        where = chosen.what if file is None else str(file.relative_to(folder) if inside else file)
+        step = int(runner.trainer_state.iteration)
+        about = {"checkpoint": where, "chosen": asked, "step": step}
+        tested = late_test(runner, "test", metrics, averaged=chosen.averaged, **about)
+        tested.record(folder)
+    except (ResultError, OSError) as error:
+        runner.logger.warning("the test is not a part of the result: %s", one_line(error))
+        return
+    try:
+        runner.call_hook(POINT, tested=tested)
+    finally:
+        runner.writer.close()
 
 
 def collect(runner: Runner, outcome: Outcome, seconds: float, bits: Mapping[str, Any]) -> RunResult:

@@ -17,6 +17,7 @@ from ignite_hooks.engine.attachments import note_attached, note_detached, releas
 from ignite_hooks.engine.continuing import has_been_done
 from ignite_hooks.engine.data_waits import DataWaits
 from ignite_hooks.engine.dispatch import Dispatcher
+from ignite_hooks.engine.ending import record_late_test
 from ignite_hooks.engine.evaluation import Evaluations, evaluate
 from ignite_hooks.engine.fast_path import IterationBoxes
 from ignite_hooks.engine.handlers import is_trial, remove_events
@@ -290,10 +291,16 @@ class Installation:
     def evaluate_weights(
         self, name: str, checkpoint: str | Path | None, weights: Averaging | None
     ) -> tuple[dict[str, Any], ChosenWeights]:
-        """Do the same, and return also of which weights the metrics are."""
+        """Do the same, and return also of which weights the metrics are; a test after the run belongs to its result."""
         self._must_be_attached()
-        with weights_in_model(self.runner, checkpoint, weights) as chosen:
-            return evaluate(name, self.runner), chosen
+        runner, was_running = self.runner, self.runner.state.running
+        with weights_in_model(runner, checkpoint, weights) as chosen:
+            metrics = evaluate(name, runner)
+        if name == "test" and not was_running:
+            record_late_test(
+                runner, metrics, chosen, asked=checkpoint not in (None, "delivered") or weights is not None
+            )
+        return metrics, chosen
 
     def save_checkpoint(self, name: str | None) -> Path:
         """Write a checkpoint now, wait for it and return its path."""

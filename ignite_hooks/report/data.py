@@ -16,6 +16,7 @@ from ignite_hooks.results.outcome import State
 from ignite_hooks.text import counted, shown
 
 if TYPE_CHECKING:
+    from ignite_hooks.results.result import RecordedTest
     from ignite_hooks.run.best import Record
     from ignite_hooks.run.report import Report
     from ignite_hooks.run.state import Delivered
@@ -100,6 +101,10 @@ class RunPage:
     history: CurveSet = field(default_factory=CurveSet)
     results: Mapping[str, ShownResult] = field(default_factory=dict)
     """What the last evaluations found beside numbers, by name."""
+    tests: Mapping[str, RecordedTest] = field(default_factory=dict)
+    """The tests after the end, as the result has them."""
+    test_results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the last of them has found beside numbers, by name."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """The share of each phase of an iteration, as the timer has measured them; empty if there is none."""
     costs: Sequence[HookCost] = ()

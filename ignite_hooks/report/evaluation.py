@@ -24,7 +24,9 @@ def evaluation(page: RunPage) -> Markup | str:
     for number, kind in enumerate(kinds):
         mine = {name: one for name, one in page.results.items() if one.kind == kind}
         last = max(mine.values(), key=lambda one: one.step)
-        shown = [_result(name, one.content) for name, one in sorted(mine.items(), key=lambda item: _order(item[1]))]
+        shown = [
+            shown_result(name, one.content) for name, one in sorted(mine.items(), key=lambda item: _order(item[1]))
+        ]
         words = f"{kind}, {position(last.epoch, last.step)}"
         content = tag("div", *shown, class_="results")
         if number:
@@ -38,7 +40,8 @@ def _order(one: ShownResult) -> int:
     return ("matrix", "vector", "curves", "table").index(one.content["kind"])
 
 
-def _result(name: str, content: Mapping[str, Any]) -> Markup:
+def shown_result(name: str, content: Mapping[str, Any]) -> Markup:
+    """Return one result below its name."""
     drawn = {"matrix": matrix, "vector": bars, "curves": curves, "table": rows}[content["kind"]](content)
     note = tag("p", content["note"], class_="faint") if content.get("note") else ""
     wide = "wide-result" if content["kind"] in ("table", "matrix") else None

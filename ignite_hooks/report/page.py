@@ -9,6 +9,8 @@ from ignite_hooks.report import sections
 from ignite_hooks.report.cards import cards
 from ignite_hooks.report.data import RunPage, moment, nonfinite_lines
 from ignite_hooks.report.evaluation import evaluation
+from ignite_hooks.report.late_tests import TITLE as TESTS
+from ignite_hooks.report.late_tests import section as tests_section
 from ignite_hooks.report.markup import Markup, document, joined, link, link_out, tag
 from ignite_hooks.text import duration
 
@@ -41,7 +43,10 @@ def render(page: RunPage) -> str:
     body = [
         tag("section", tag("h2", title), content, id=name, class_=kinds.get(name)) for name, title, content in shown
     ]
-    links = [tag("a", title, href=f"#{name}") for name, title, _ in shown]
+    # A test may come when nothing but this page is left of the run.
+    body.insert(1 if failed else 0, tests_section(page))
+    links = [tag("a", TESTS, href="#tests")] if page.tests else []
+    links += [tag("a", title, href=f"#{name}") for name, title, _ in shown]
     header = tag("header", *_headline(page), tag("nav", *links, aria_label="sections"))
     refresh = REFRESH_SECONDS if page.state == "running" else None
     title = f"{_SYMBOL[page.state]} {page.name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -194,21 +195,22 @@ def _test(
     overrides: Sequence[str],
     data: str | None,
 ) -> None:
-    from ignite_hooks.run.metrics import numbers_of
-    from ignite_hooks.trainer.tested_run import find_run, named_split, record
+    from ignite_hooks.trainer.tested_run import NAMED, find_run, late_test_of, named_split, record
 
     found = find_run(Path(run), word)
     with _built_again(found, overrides, data) as trainer:
         metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
-        labels = trainer.runner.metrics.labels
-    numbers = {name: float(value) for name, value in numbers_of(metrics, labels).items()}
-    split = named_split(split, data)
+        asked = word not in (None, "delivered") or weights is not None or found.what == NAMED
+        tested = late_test_of(trainer, found, split, metrics, averaged=chosen.averaged, chosen=asked)
+        masks = trainer.runner.masks
+    tested = dataclasses.replace(tested, split=named_split(split, data))
     # Those of single classes are in the result.
-    short = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items() if "/" not in name)
+    short = ", ".join(f"{name} {value:.4f}" for name, value in tested.metrics.items() if "/" not in name)
     what = f"{'averages' if chosen.averaged else 'raw weights'}, {found.what}"
-    _say(f"{split}: {short or 'no metric that is a number'}\nof {found.checkpoint}: {what}")
+    _say(f"{tested.split}: {short or 'no metric that is a number'}\nof {found.checkpoint}: {what}")
     if is_main_process():
-        _say(record(found, split, numbers, averaged=chosen.averaged))
+        for line in record(found, tested, masks):
+            _say(line)
 
 
 def _export(

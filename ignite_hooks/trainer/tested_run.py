@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ignite_hooks.config.build import build_hook
+from ignite_hooks.config.build_writers import build_writers
 from ignite_hooks.config.files import PARSERS, load_config, parse_yaml
 from ignite_hooks.config.read import HookEntry, default_set, read_config
 from ignite_hooks.errors import ConfigError, Problem, ResultError
+from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.registry import HOOKS
-from ignite_hooks.results.recorded_run import RecordedRun, read_run
-from ignite_hooks.results.result import RecordedTest, add_test
+from ignite_hooks.report.late_tests import add_to_page
+from ignite_hooks.results.recorded_run import REPORT, RecordedRun, read_run
+from ignite_hooks.results.result import FILE_NAME
+from ignite_hooks.run.late_test import LateTest, late_test
 from ignite_hooks.store.claim import NewFolder
 from ignite_hooks.store.manifest import resuming_order
 from ignite_hooks.text import nearest
+from ignite_hooks.writers.many import ManyWriters
+from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
+
+if TYPE_CHECKING:
+    from ignite_hooks.secrets import Masks
+    from ignite_hooks.trainer.base_trainer import BaseTrainer
+    from ignite_hooks.writers.interface import Writer
 
 CONFIG_FILE = "config.yaml"
 WORDS = ("delivered", "best", "last")
+NAMED = "the file that was named"
 
 
 class FoundRun(NamedTuple):
@@ -49,7 +63,7 @@ def find_run(path: Path, word: str | None) -> FoundRun:
         _must_have_config(folder)
         if word is not None:
             raise _wrong("--checkpoint", f"{path} is a checkpoint already: name its folder, or leave this out")
-        return FoundRun(folder, folder / CONFIG_FILE, path, "the file that was named")
+        return FoundRun(folder, folder / CONFIG_FILE, path, NAMED)
     if path.is_dir():
         folder, config = path, path / CONFIG_FILE
         _must_have_config(folder)
@@ -105,7 +119,7 @@ def _checkpoint(run: RecordedRun, word: str) -> tuple[Path, str]:
         return _last(run, "")
     for place in (Path(word), run.path / word, *(path for path in files.values() if path.name == word)):
         if place.exists():
-            return place, "the file that was named"
+            return place, NAMED
     meant = f", did you mean {near!r}?" if (near := nearest(word, [*WORDS, *files], cutoff=0.7)) else ""
     raise _wrong("--checkpoint", f"there is no {word}{meant or _there(files)}")
 
@@ -200,16 +214,63 @@ def _observes(entry: HookEntry) -> bool:
     return getattr(type_, "on_error", "raise") == "warn"
 
 
-def record(found: FoundRun, split: str, metrics: Mapping[str, float], *, averaged: bool) -> str:
-    """Add a test to the result of its run, and say so; a run that goes on writes its result itself."""
+def late_test_of(
+    trainer: BaseTrainer, found: FoundRun, split: str, measured: Mapping[str, Any], *, averaged: bool, chosen: bool
+) -> LateTest:
+    """Return a test as the result of its run is to have it.
+
+    Args:
+        trainer: The trainer that has made it.
+        found: The run, and which of its checkpoints.
+        split: The name of the evaluation.
+        measured: What its evaluator has found.
+        averaged: Whether averages of the weights were tested.
+        chosen: Whether other weights were asked for than those that the run delivers.
+    """
     inside = found.checkpoint.absolute().is_relative_to(found.folder.absolute())
     path = found.checkpoint.absolute().relative_to(found.folder.absolute()) if inside else found.checkpoint.absolute()
-    weights = "ema" if averaged else "raw"
+    return late_test(trainer.runner, split, measured, averaged=averaged, checkpoint=str(path), chosen=chosen, step=0)
+
+
+def record(found: FoundRun, tested: LateTest, masks: Masks) -> Iterator[str]:
+    """Add a test to result, report and trackers of its run, and say so; a run that goes on writes its result itself."""
+    folder = found.folder
     try:
-        run = read_run(found.folder)
-        if run.state in ("running", "killed"):
-            return f"not recorded: the run is {run.state}, so it has no result yet"
-        add_test(found.folder, f"{split}/{path}/{weights}", RecordedTest(metrics, str(path), weights))
+        run = read_run(folder)
+        if run.state in ("running", "killed") or run.result is None:
+            yield f"not recorded: the run is {run.state}, so it has no result yet"
+            return
+        tested = replace(tested, step=run.result.iterations)
+        tested.record(folder)
+        yield f"recorded in {folder / FILE_NAME}"
+        results = {f"{tested.name}/{name}": masks.tree(one.to_json()) for name, one in tested.results.items()}
+        if add_to_page(folder / REPORT, folder, results):
+            yield f"recorded in {folder / REPORT}"
     except (ResultError, OSError) as error:
-        return f"not recorded: {error}"
-    return f"recorded in {found.folder / 'result.json'}"
+        yield f"not recorded: {error}"
+        return
+    for name, writer in trackers_of(load_config(found.config), folder):
+        ended: Any = run.result.state
+        if isinstance(writer, TrackerWriter) and not writer.go_on(ended, run.result.ended):
+            continue
+        place = ManyWriters([writer], masks)
+        tested.write(place)
+        place.close()
+        problems = place.problem_lines()
+        yield f"not sent by {name}: {problems[0]}" if problems else f"handed to {name}"
+
+
+def trackers_of(content: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Writer]]:
+    """Yield the trackers of a configuration, as hooks and as writers, with their names."""
+    problems: list[Problem] = []
+    settings = read_config(content, defaults=default_set(evaluates=True), problems=problems)
+    for entry in settings.entries:
+        wanted = dict(entry.wanted) if isinstance(entry.wanted, Mapping) else {}
+        type_ = wanted.get("type")
+        cls = HOOKS.get(type_) if isinstance(type_, str) and type_ in HOOKS else type_
+        if isinstance(cls, type) and issubclass(cls, TrackerHook):
+            hook: Any = build_hook(wanted)
+            yield cls.__name__, hook.make_writer(folder)
+    for writer in build_writers(settings, folder, problems):
+        if isinstance(writer, TrackerWriter) or type(writer).__name__ == "TensorboardWriter":
+            yield type(writer).__name__, writer

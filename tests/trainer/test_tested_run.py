@@ -45,6 +45,14 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("small.yaml").write_text(CONFIG)
 
 
+def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return what TensorBoard shows of a run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder)).Reload()
+    return {tag: [(one.step, one.value) for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
 def _trained() -> BaseTrainer:
     trainer = BaseTrainer("small.yaml", work_dir="run")
     trainer.train()
@@ -139,3 +147,40 @@ def test_other_data_is_tested_and_recorded_beside(capsys: pytest.CaptureFixture[
     assert f"test@{wanted}: accuracy" in capsys.readouterr().out
     assert main(["test", "run", "--data", "elsewhere"]) == 2
     assert "--data: the data of this run is at no place" in capsys.readouterr().err
+
+
+def test_report_and_tracker_of_a_run_that_has_ended_get_its_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    hooks = CONFIG.replace("{type: LoggerHook}", "{type: ReportHook}, {type: TensorBoardHook}")
+    Path("small.yaml").write_text(hooks + "evaluation: {metrics: [accuracy, loss, confusion_matrix]}\n")
+    _trained()
+    for given in ((), ("--checkpoint", "best", "--weights", "raw")):
+        assert main(["test", "run", *given]) == 0
+        assert "handed to TensorBoardHook" in capsys.readouterr().out
+    tests = read_run("run").result.tests  # type: ignore[union-attr]
+    best = next(name for name in tests if name.endswith("/raw"))
+    shown, stem = scalars_of(Path("run/tensorboard")), Path(tests[best].checkpoint).stem
+    assert shown["test/loss"][-1] == (4, pytest.approx(tests["test/last.pth/ema"].metrics["loss"]))
+    assert shown[f"test@{stem}-raw/loss"] == [(4, pytest.approx(tests[best].metrics["loss"]))]
+    text = Path("run/report.html").read_text()
+    assert text.count('id="tests"') == 1
+    section = text[text.index('<section id="tests"') : text.index("<!--/tests-->")]
+    assert f"{tests[best].metrics['loss']:.4f}" in section
+    assert section.count("confusion_matrix") == 1
+    assert "last.pth" in section
+
+
+def test_a_script_tests_after_the_run_and_everyone_hears_of_it() -> None:
+    pytest.importorskip("tensorboard")
+    Path("small.yaml").write_text(CONFIG.replace("{type: LoggerHook}", "{type: ReportHook}, {type: TensorBoardHook}"))
+    trainer = _trained()
+    before = scalars_of(Path("run/tensorboard"))["test/loss"]
+    loss = trainer.test()["loss"]
+    chosen = trainer.test("best", "raw")["loss"]
+    tests = read_run("run").result.tests  # type: ignore[union-attr]
+    assert tests["test/last.pth/ema"].metrics["loss"] == pytest.approx(loss)
+    [key] = [key for key in tests if key.endswith("/raw")]
+    after = scalars_of(Path("run/tensorboard"))
+    assert after["test/loss"] == [*before, (4, pytest.approx(loss))]
+    assert after[f"test@{Path(tests[key].checkpoint).stem}-raw/loss"] == [(4, pytest.approx(chosen))]
+    assert Path("run/report.html").read_text().count("<!--tests--><section") == 1

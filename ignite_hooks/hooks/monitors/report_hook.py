@@ -31,6 +31,7 @@ from ignite_hooks.report.data import (
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.results.outcome import State, is_stop
+from ignite_hooks.results.result import read_result
 from ignite_hooks.run.logger import loggers_of
 from ignite_hooks.run.metrics import evaluated
 from ignite_hooks.run.progress import outcome_now
@@ -40,6 +41,7 @@ from ignite_hooks.text import one_line
 from ignite_hooks.writers.interface import full_name
 
 if TYPE_CHECKING:
+    from ignite_hooks.results.result import RecordedTest
     from ignite_hooks.run.report import Report
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.jsonl import Tail
@@ -79,7 +81,7 @@ class ReportHook(BaseHook):
     clock: Callable[[], float] = field(init=False, repr=False, default=time.perf_counter)
 
     also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
-    custom_points: ClassVar[Sequence[str]] = ("after_writers_closed",)
+    custom_points: ClassVar[Sequence[str]] = ("after_writers_closed", "after_late_test")
 
     # After other hooks have closed their files, before the log is closed.
     point_priority: ClassVar[Mapping[str, int]] = {"before_train": 100, "cleanup": 1}
@@ -96,6 +98,7 @@ class ReportHook(BaseHook):
         self._tail: Tail | None = None
         self._pictures = PictureFinder()
         self._results: dict[str, ShownResult] = {}
+        self._tests: Mapping[str, RecordedTest] = {}
         self._collector: WarningCollector | None = None
         self._warnings: tuple[LoggedWarning, ...] = ()
         self._is_behind = False
@@ -176,6 +179,13 @@ class ReportHook(BaseHook):
         told = self._told
         self._stop_collecting()
         if self._tail is not None and self._problems(runner) != told:
+            self._write(runner)
+
+    def after_late_test(self, runner: Runner) -> None:
+        """Write the page again with a test after the end."""
+        found = read_result(runner.work_dir)
+        if self._tail is not None and found is not None:
+            self._tests = found.tests
             self._write(runner)
 
     def switched_off(self) -> None:
@@ -264,6 +274,7 @@ class ReportHook(BaseHook):
             delivered_file=None if delivered is None else delivered.file,
             history=self._history,
             results=dict(self._results),
+            tests=self._tests,
             shares=phase_shares(timer.seconds()) if hasattr(timer, "seconds") else {},
             costs=list(costs_of(report, evaluating)),
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],

@@ -141,6 +141,9 @@ class ClearMLHook(TrackerHook):
 
     def after_writers_closed(self, runner: Runner) -> None:
         super().after_writers_closed(runner)
+        if self._ended is not None:
+            # A test after the end is no run that could be aborted.
+            self._ended.on_abort = None
         forget_sent(runner.work_dir, "clearml")
         self._closed.set()
 

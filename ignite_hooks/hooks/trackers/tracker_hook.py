@@ -20,6 +20,7 @@ from ignite_hooks.run.imports import import_ahead
 from ignite_hooks.run.metrics import Evaluated, evaluated
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.late_test import LateTest
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
     from ignite_hooks.writers.many import ManyWriters
@@ -51,7 +52,7 @@ class TrackerHook(BaseHook):
     priority: PriorityLike = Priority.NORMAL
     on_error: OnError = "warn"
 
-    custom_points: ClassVar[Sequence[str]] = ("after_training_data", "after_writers_closed")
+    custom_points: ClassVar[Sequence[str]] = ("after_training_data", "after_writers_closed", "after_late_test")
     also_paced_by: ClassVar[tuple[str, ...]] = ("every", "start", "begin")
 
     def __post_init__(self) -> None:
@@ -61,6 +62,8 @@ class TrackerHook(BaseHook):
         self._writer: Any = None
         self._saved: Path | None = None
         self._closing: ManyWriters | None = None
+        self._ended: Any = None
+        """The writer of the run that has ended, which goes on in the same run of the tracker."""
 
     def make_writer(self, folder: Path) -> Writer:
         """Return the writer for this run, whose files are in a folder."""
@@ -143,6 +146,7 @@ class TrackerHook(BaseHook):
         stopped = runner.stop_reason and runner.state.stop_kind != "planned"
         if self._writer is not None and stopped and self._writer.ended == "finished":
             self._writer.ended = "stopped"
+        self._ended = self._writer
         place, self._place, self._writer = self._place, None, None
         if place is None:
             return
@@ -169,6 +173,12 @@ class TrackerHook(BaseHook):
                 DRAWING,
             )
 
+    def after_late_test(self, runner: Runner, tested: LateTest) -> None:
+        """Write the figures of a test after the end to the run of the tracker, which is opened again and closed."""
+        writer = self._ended
+        if self._place is None and writer is not None and can_go_on(writer, runner.logger):
+            tested.write(runner.writer.join(writer, pictures=self.log_images))
+
     def _log(self, runner: Runner, optimizer: Any) -> None:
         """Write what was measured since the last time."""
         if self._place is None:
@@ -194,6 +204,15 @@ class TrackerHook(BaseHook):
         best += [runner.work_dir / delivered.file] if delivered is not None and delivered.file else []
         last = [] if self._saved is None else [self._saved]
         return [path for path in dict.fromkeys([*best, *last]) if path.exists()]
+
+
+def can_go_on(writer: Any, logger: Any) -> bool:
+    """Return whether a tracker takes more after the end of its run, and say so where it does not."""
+    if getattr(writer, "takes_more", True):
+        return True
+    words = "%s has kept the run in files, which take no more: the test is in result.json and in the report"
+    logger.info(words, type(writer).__name__)
+    return False
 
 
 def crossed(step: int, interval: int, every: int) -> bool:

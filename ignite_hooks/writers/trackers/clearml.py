@@ -127,6 +127,7 @@ class ClearMLWriter(TrackerWriter):
 
     def connect(self) -> Tracker:
         tracker = self._connected()
+        self.takes_more = tracker.takes_more
         if tracker.page not in ("", self.page):
             logger.info("ClearML: %s", tracker.page)
         self.page = tracker.page
@@ -220,6 +221,11 @@ class _ClearML(Tracker):
         self._logger = task.get_logger()
         # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
         self.vouches = offline
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether the task can be opened again: an offline one of ours becomes an archive at its end."""
+        return not (self.offline and self._ours)
 
     @property
     def page(self) -> str:

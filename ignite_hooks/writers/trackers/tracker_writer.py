@@ -52,6 +52,10 @@ class TrackerWriter(Writer):
         """The time of the first record of the run in the tracker."""
         self.ended: Ending = "finished"
         """How the run has ended, which trackers show."""
+        self.takes_more = mode != "disabled"
+        """Whether more can be written once it is closed; a tracker that works offline may close its own files."""
+        self.clock: Callable[[], float] = time.time
+        """The time of what is written."""
         self._delivery: Delivery | None = None
         self._spool: Spool | None = None
         self._begun = False
@@ -178,17 +182,28 @@ class TrackerWriter(Writer):
         self._there, self._begun = None, True
         self._held = [*_numbers_in(state.get("numbers")), *(self._held or [])]
 
+    def go_on(self, ended: Ending, at: float) -> bool:
+        """Go on in the run that this work directory has in the tracker; return whether there is one.
+
+        Args:
+            ended: How that run has ended, which the tracker is to show again.
+            at: When it has ended, so that it does not become longer.
+        """
+        self.run_id, self.ended, self.clock = self._noted_run(any_key=True), ended, lambda: at
+        return self.run_id is not None
+
     @property
     def _note(self) -> Path:
         """The file with the name of the run, which a tracker may give after the first checkpoint."""
         return self.work_dir / f".{self.kind}.run"
 
-    def _noted_run(self) -> str | None:
+    def _noted_run(self, *, any_key: bool = False) -> str | None:
         try:
             noted = json.loads(self._note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return noted.get("run") if isinstance(noted, dict) and noted.get("key") == self._key else None
+        run = noted.get("run") if isinstance(noted, dict) else None
+        return run if isinstance(run, str) and (any_key or noted.get("key") == self._key) else None
 
     def _note_run(self) -> None:
         try:
@@ -216,7 +231,7 @@ class TrackerWriter(Writer):
     def _put(self, what: str, step: int, content: Mapping[str, Any], at: float | None = None) -> None:
         if self.mode == "disabled":
             return
-        now = time.time() if at is None else at
+        now = self.clock() if at is None else at
         if self._held is not None:
             self._held.append(TrackerRecord(what, step, now, content))
             return

@@ -88,7 +88,7 @@ class WandbWriter(TrackerWriter):
             return _Wandb(wandb.run, ends=False)
         self.work_dir.mkdir(parents=True, exist_ok=True)
         _follow_environment(wandb)
-        online = self._online(wandb)
+        self.takes_more = online = self._online(wandb)
         if self._continued is not None and self.run_id == self._continued and not online:
             logger.info("WandbWriter: W&B cannot continue run %s offline, so this is another run", self.run_id)
             self.run_id = None
@@ -139,7 +139,8 @@ class _Wandb(Tracker):
             unsent.touch()
         # W&B counts no steps in a run that several processes share.
         self._shared = not ends and run.settings.mode == "shared"
-        self._at = 0
+        # A run that goes on takes no row of the steps that it has.
+        self._at = int(run.step) if ends else 0
 
     def delivered(self) -> Delivered:
         # Its next step; W&B takes no row of an earlier one.

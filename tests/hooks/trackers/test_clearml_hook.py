@@ -373,6 +373,14 @@ from tests.hooks.trackers.tracked import train
 hook = {"type": "ClearMLHook", "project": "digits", "on_resume": sys.argv[2]}
 if sys.argv[3] == "first":
     train(Path(sys.argv[1]), hook, fail=True)
+elif sys.argv[3] == "later":
+    from ignite_hooks.run.late_test import LateTest
+    from ignite_hooks.writers.trackers.clearml import ClearMLWriter as Writer
+
+    writer = Writer(work_dir=sys.argv[1], deadline=240.0)
+    assert writer.go_on("finished", 1.8e9)
+    LateTest("test", "best.pth", "raw", True, 16, {"accuracy": 0.25}).write(writer)
+    writer.close()
 else:
     train(Path(sys.argv[1]), hook, epochs=4, resume="epoch_2.pth")
 """
@@ -401,6 +409,10 @@ def test_a_resumed_run_goes_on_in_its_task_without_a_step_twice(
     assert [*server.tasks] == [first], "the same task"
     assert told(server) == as_written(tmp_path), "every step, where it was"
     assert [key for key, times in server.sent.items() if times > 1 and key[2] != SINGLE] == []
+    in_a_process("-c", IN_TWO_LIVES, str(tmp_path), on_resume, "later")
+    assert [*server.tasks] == [first]
+    assert server.tasks[first]["status"] == "completed"
+    assert told(server)["test@best-raw/accuracy"] == [(16, 0.25)], "a test after the end is in the same task"
 
 
 STOPPED = """

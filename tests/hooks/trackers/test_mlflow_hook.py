@@ -21,6 +21,7 @@ import pytest
 from ignite_hooks import BaseHook
 from ignite_hooks.cli.app import main
 from ignite_hooks.results.outcome import StopKind
+from ignite_hooks.run.late_test import LateTest
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers import tracker_writer
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
@@ -275,6 +276,20 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(tmp_path: Path) -
     for name, rows in as_written(tmp_path).items():
         history = mlflow.MlflowClient(uri).get_metric_history(run.info.run_id, name)
         assert sorted((metric.step, metric.value) for metric in history) == rows, name
+
+
+def test_a_test_after_the_end_goes_to_the_run_which_stays_ended(tmp_path: Path) -> None:
+    hook = {"type": "MLflowHook", "experiment": "tested"}
+    train(tmp_path, hook, epochs=1)
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    writer = MLflowWriter(experiment="tested", work_dir=tmp_path, deadline=240.0)
+    assert writer.go_on("stopped", 1.8e9)
+    LateTest("test", "best.pth", "raw", True, 4, {"accuracy": 0.25}).write(writer)
+    writer.close()
+    (run,) = runs_at(uri, "tested")
+    assert run.data.metrics["test_best-raw/accuracy"] == 0.25
+    assert (run.info.status, run.info.end_time) == ("KILLED", 1_800_000_000_000)
+    assert not MLflowWriter(work_dir=tmp_path / "elsewhere").go_on("finished", 1.8e9)
 
 
 def test_results_are_files_and_pictures_of_mlflow(tmp_path: Path) -> None:

@@ -262,6 +262,14 @@ from tests.hooks.trackers.tracked import train
 hook = {"type": "WandbHook", "on_resume": sys.argv[2], "mode": "online"}
 if sys.argv[3] == "first":
     train(Path(sys.argv[1]), hook, fail=True)
+elif sys.argv[3] == "later":
+    from ignite_hooks.run.late_test import LateTest
+    from ignite_hooks.writers.trackers.wandb import WandbWriter as Writer
+
+    writer = Writer(mode="online", work_dir=sys.argv[1], deadline=240.0)
+    assert writer.go_on("finished", 1.8e9)
+    LateTest("test", "best.pth", "raw", True, 16, {"accuracy": 0.25}).write(writer)
+    writer.close()
 else:
     train(Path(sys.argv[1]), hook, epochs=4, resume="epoch_2.pth")
 """
@@ -275,7 +283,7 @@ else:
 def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(on_resume: str, tmp_path: Path) -> None:
     with wandb_server() as server:
         environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
-        for life in ("first", "second"):
+        for life in ("first", "second", *(["later"] if on_resume == "same" else [])):
             command = [sys.executable, "-W", "ignore", "-c", IN_TWO_LIVES, str(tmp_path), on_resume, life]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
             assert done.returncode == 0, done.stderr[-3000:]
@@ -292,6 +300,7 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(on_resume: str, t
             if name in as_written(tmp_path):
                 found.setdefault(name, []).append((row["_step"], value))
     assert found == as_written(tmp_path)
+    assert rows[-1]["test@best-raw/accuracy"] == 0.25, "a test after the end is in the same run"
 
 
 class Stops(BaseHook):
