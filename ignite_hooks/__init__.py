@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ignite_hooks.hooks.training.pipeline_switch_hook import PipelineSwitchHook
     from ignite_hooks.hooks.training.prepare_tta_hook import PrepareTTAHook
     from ignite_hooks.hooks.training.pruning_hook import PruningHook
+    from ignite_hooks.hooks.training.schedule_free_hook import ScheduleFreeHook
     from ignite_hooks.hooks.training.set_epoch_info_hook import SetEpochInfoHook
     from ignite_hooks.hooks.training.swa_hook import SWAHook
     from ignite_hooks.hooks.training.sync_buffers_hook import SyncBuffersHook
@@ -210,6 +211,7 @@ __all__ = [
     "RuntimeInfoHook",
     "SWAHook",
     "SegVisualizationHook",
+    "ScheduleFreeHook",
     "SetEpochInfoHook",
     "SyncBuffersHook",
     "SyncNormHook",

@@ -23,7 +23,14 @@ from ignite_hooks.config.connected.again import place_of_task
 from ignite_hooks.config.connected.connect import already_connected, connected_with_task
 from ignite_hooks.config.keys import OURS, is_ours
 from ignite_hooks.config.outer_form import say_unread
-from ignite_hooks.config.read import Settings, checked_folder, checked_resume, default_set, read_config
+from ignite_hooks.config.read import (
+    Settings,
+    checked_folder,
+    checked_resume,
+    default_set,
+    read_config,
+    with_schedule_free,
+)
 from ignite_hooks.config.signals import unsaved_signals
 from ignite_hooks.config.starting_weights import LoadFrom, read_load_from
 from ignite_hooks.distributed.collectives import broadcast_object, fail_on_all_ranks, is_main_process, world_size
@@ -120,6 +127,7 @@ def attach_hooks(
         connected = connected_with_task(dict(settings.everything), problems, keys=OURS, is_checked=is_ours)
         if connected.of_task:
             settings = replaced(read(connected, ()), source=settings.source)
+    settings = replaced(settings, entries=with_schedule_free(settings.entries, services.get("optimizer")))
     resume = checked_resume(resume, problems)
     resume = settings.resume if resume is None else resume
     problems += argument_problems(services, engines, trainer, loss)

@@ -233,6 +233,7 @@ HOOKS = Registry(
         "NotifyHook": _HERE + "monitors.notify_hook",
         "OOMObserverHook": _HERE + "monitors.oom_observer_hook",
         "PrepareTTAHook": _HERE + "training.prepare_tta_hook",
+        "ScheduleFreeHook": _HERE + "training.schedule_free_hook",
         "SWAHook": _HERE + "training.swa_hook",
         "ThroughputHook": _HERE + "monitors.throughput_hook",
         "TimeLimitHook": _HERE + "training.time_limit_hook",

@@ -13,6 +13,7 @@ from ignite_hooks.config.outer_form import as_content, as_mapping
 from ignite_hooks.config.signals import read_requeue, read_signals
 from ignite_hooks.config.starting_weights import LoadFrom, read_load_from
 from ignite_hooks.errors import ConfigError, Problem
+from ignite_hooks.registry import HOOKS
 from ignite_hooks.text import below, did_you_mean, nearest, shown
 
 KNOWN_BESIDES = {"param_scheduler": {"type": "ParamSchedulerHook"}}
@@ -71,6 +72,25 @@ def default_set(
     if distributed:
         chosen |= {"sampler_seed": {"type": "DistSamplerSeedHook"}, "sync_buffers": {"type": "SyncBuffersHook"}}
     return chosen
+
+
+def with_schedule_free(entries: Sequence[HookEntry], optimizer: Any) -> tuple[HookEntry, ...]:
+    """Return the hooks with the one that a schedule-free optimizer needs, unless one of them keeps averages already."""
+    from ignite_hooks.model.schedule_free import is_schedule_free
+
+    if not is_schedule_free(optimizer) or any(
+        getattr(_class_of(one.wanted), "keeps_averages", False) for one in entries
+    ):
+        return tuple(entries)
+    return (*entries, HookEntry("schedule_free", {"type": "ScheduleFreeHook", "name": "schedule_free"}))
+
+
+def _class_of(wanted: Any) -> Any:
+    """Return the class of a hook that is asked for; None for a name that is unknown."""
+    type_ = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+    if isinstance(type_, str):
+        return HOOKS.get(type_) if type_ in HOOKS else None
+    return type_ if isinstance(type_, type) else type(type_)
 
 
 def read_config(
