@@ -210,6 +210,10 @@ class ClearMLServer:
     def _tasks_update(self, asked: dict[str, Any]) -> dict[str, Any]:
         return self._tasks_edit({**asked, "force": True})
 
+    def _tasks_set_requirements(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._task(asked["task"])["script"]["requirements"] = asked["requirements"]
+        return {"updated": 1, "fields": {}}
+
     def _tasks_edit_hyper_params(self, asked: dict[str, Any]) -> dict[str, Any]:
         parameters = self._to_edit(asked)["hyperparams"]
         replaced = asked.get("replace_hyperparams")
