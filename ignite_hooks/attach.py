@@ -202,7 +202,7 @@ def attach_hooks(
         signals=settings.signals,
         requeue=settings.requeue,
     )
-    installation.starts_from = starts_from
+    installation.starts_from, installation.starts_from_file = starts_from, None if weights is None else weights.file
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)

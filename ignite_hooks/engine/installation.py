@@ -82,6 +82,8 @@ class Installation:
         self._actions = dict(signals or {})
         self.starts_from = ""
         """The weights that were loaded when the hooks were attached, in words."""
+        self.starts_from_file: Path | None = None
+        """The file of the weights that a new training starts from."""
         self.stopping.requeues, self.stopping.vote.asked_for = requeue, bool(self._actions)
         self.evaluations = Evaluations(self.dispatcher, self.stopping, self.boxes)
         self._run: Lifecycle | None = None

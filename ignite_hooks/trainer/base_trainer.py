@@ -108,6 +108,7 @@ class BaseTrainer:
         self.trainer = self._make_trainer()
         self.evaluators = self._make_evaluators(built)
         self.runner: Runner = self._attach(content, work_dir, resume)
+        self.runner.installation.starts_from_file = built.loaded_file
         for hook in self._own_hooks():
             # It follows from the sections of the trainer: a resumed run with another length has nothing to tell.
             hook.derived_settings = ("interval",)

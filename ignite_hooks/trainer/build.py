@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
@@ -51,6 +52,8 @@ class Built:
     criterion: Any = None
     loaded: str = ""
     """The weights that the model begins with, in words."""
+    loaded_file: Path | None = None
+    """The file of these weights."""
     metrics: Callable[[], dict[str, Any]] = dict
     """Makes the metrics of one evaluator."""
 
@@ -81,23 +84,23 @@ def build(sections: Sections, device: torch.device, problems: list[Problem]) -> 
     if built.model is not None:
         built.model.to(device)
         built.criterion = getattr(built.criterion, "to", lambda _: built.criterion)(device)
-        built.loaded = _load_weights(sections, built.model, problems)
+        built.loaded, built.loaded_file = _load_weights(sections, built.model, problems)
         _optimizer_and_scheduler(built, sections, problems)
     built.metrics = _metrics(sections, data, built.criterion, problems)
     return built
 
 
-def _load_weights(sections: Sections, model: Any, problems: list[Problem]) -> str:
-    """Load the weights that the run is to start from, and return in words which they are."""
+def _load_weights(sections: Sections, model: Any, problems: list[Problem]) -> tuple[str, Path | None]:
+    """Load the weights that the run is to start from, and return in words which they are, and their file."""
     place = "training.load_from"
     chosen = read_load_from(sections.training.load_from, problems, place)
     if chosen is None:
-        return ""
+        return "", None
     try:
-        return load_from(model, chosen.file, **chosen.how)
+        return load_from(model, chosen.file, **chosen.how), chosen.file
     except CheckpointError as error:
         problems.append(Problem(place, str(error)))
-        return ""
+        return "", None
 
 
 def device_of(wanted: str | None, problems: list[Problem]) -> torch.device:

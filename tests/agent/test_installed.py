@@ -47,7 +47,9 @@ WHERE = "import ignite_hooks; print(ignite_hooks.__file__)"
 def built(folder: Path) -> Path:
     """Return a wheel of this tree; the build leaves its traces in a copy."""
     copy = folder / "source"
-    left_out = shutil.ignore_patterns(".*", "work_dirs", "tests", "docs", "notebooks", "benchmarks", "site", "__pycache__")
+    left_out = shutil.ignore_patterns(
+        ".*", "work_dirs", "tests", "docs", "notebooks", "benchmarks", "site", "__pycache__"
+    )
     shutil.copytree(ROOT, copy, ignore=left_out)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, copy]
     subprocess.run(command, check=True)

@@ -96,8 +96,8 @@ class ClearMLHook(TrackerHook):
         self._views = runner.connected if self.connect else None
         self._closed.clear()
         self._uploads = Uploads(self._upload_seconds)
-        if under_agent() and not self.log_model:
-            runner.note_once("log_model is false: if this task is run again on another machine, it begins anew")
+        if not self.log_model and self.mode not in ("offline", "disabled"):
+            runner.note_once("log_model is false: nothing can be resumed from the ClearML server")
         self._began = time.monotonic(), runner.global_step
 
         def abort() -> None:
@@ -112,6 +112,12 @@ class ClearMLHook(TrackerHook):
         if self._writer is not None and not under_agent():
             self._lines = Lines(self._writer, runner)
             logging.getLogger(LOGGER_NAME).addHandler(self._lines)
+
+    def before_train(self, runner: Runner) -> None:
+        super().before_train(runner)
+        resumed, given = runner.resumed_from, runner.installation.starts_from_file
+        if self._writer is not None and (path := resumed or given) is not None:
+            self._writer.write_source(path, "load_from" if resumed is None else "resumed from")
 
     def after_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any], path: Path | None = None) -> None:
         super().after_save_checkpoint(runner, checkpoint, path)

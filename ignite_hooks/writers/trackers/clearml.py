@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import plain, shown_cell
 from ignite_hooks.writers.interface import installed
-from ignite_hooks.writers.trackers.clearml_models import Models
+from ignite_hooks.writers.trackers.clearml_models import Models, address_of
 from ignite_hooks.writers.trackers.clearml_script import write_script
 from ignite_hooks.writers.trackers.clearml_task import (
     OURS,
@@ -121,6 +121,10 @@ class ClearMLWriter(TrackerWriter):
         """Write a checkpoint as the output model of this name; the newest of a name replaces the one before."""
         content = {"path": str(path.absolute()), "name": name, "kind": "model", "details": plain(details)}
         self._put("artifact", details["iteration"], content)
+
+    def write_source(self, path: Path, why: str) -> None:
+        """Write that the run began from a file: an input model of this name."""
+        self._put("source", 0, {"uri": address_of(path), "name": why})
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
@@ -311,6 +315,10 @@ class _ClearML(Tracker):
         if "views" in record.content and not under_agent():
             record_in(self._task, Views(**record.content["views"]))
         self._task.set_configuration_object(TRAINED, config_text=record.content["trained"], config_type="json")
+
+    def source(self, record: TrackerRecord) -> None:
+        if not self.offline:  # a session that is sent later has no input models
+            self._models.begin_from(record.content["uri"], record.content["name"])
 
     def artifact(self, record: TrackerRecord) -> None:
         path, name, kind = Path(record.content["path"]), record.content["name"], record.content["kind"]

@@ -55,6 +55,19 @@ class Models:
         if before and before != uri:
             self._drop(before)
 
+    def begin_from(self, uri: str, why: str) -> None:
+        """Register a file as what the run began from; a model of this address that the server knows is taken.
+
+        Args:
+            uri: The address of the file.
+            why: The name in the task.
+        """
+        from clearml import InputModel
+
+        model = InputModel.import_model(uri, name=Path(uri).stem, framework="PyTorch")
+        # `connect` would let an agent's task keep the model of the task that it was cloned from.
+        self._task.set_input_model(model.id, name=why, update_task_design=False, update_task_labels=False)
+
     def _model(self, name: str, details: Mapping[str, Any]) -> Any:
         from clearml import OutputModel
 
@@ -147,4 +160,19 @@ def fetched(task: Any, name: str, folder: Path) -> tuple[Path, str] | None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}{Path(local).suffix}"
     shutil.copyfile(local, path)
+    _FETCHED[path.absolute()] = str(model.url)
     return path, str(model.url)
+
+
+_FETCHED: dict[Path, str] = {}
+"""The addresses from which this process has fetched files."""
+
+
+def address_of(path: Path) -> str:
+    """Return the address of a checkpoint: that on the server, if it comes from there.
+
+    Example:
+        >>> address_of(Path("/data/a b.pth"))
+        'file:///data/a%20b.pth'
+    """
+    return _FETCHED.get(path.absolute()) or path.absolute().as_uri()

@@ -15,7 +15,7 @@ from typing import Any
 SUFFIX = ".spool"
 UNSENT = ".unsent"
 """The suffix of a mark beside a tracker's own file that is not known to have arrived."""
-KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact", "values", "result"})
+KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact", "values", "result", "source"})
 
 
 @dataclass(frozen=True)

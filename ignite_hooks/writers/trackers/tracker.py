@@ -83,6 +83,9 @@ class Tracker:
     def values(self, record: TrackerRecord) -> None:
         """Deliver single values of the whole run, which a tracker shows in its table; ``content`` has them by name."""
 
+    def source(self, record: TrackerRecord) -> None:
+        """Deliver which file the run began from; ``content`` has its address and why."""
+
     def artifact(self, record: TrackerRecord) -> None:
         """Deliver a file; ``content`` has path, name and kind."""
 

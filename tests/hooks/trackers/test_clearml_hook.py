@@ -250,6 +250,7 @@ def test_without_credentials_or_an_answer_it_works_offline(
     assert [message for message in caplog.messages if "works offline" in message] == [
         f"ClearMLWriter: {reason}, so it works offline, in {tmp_path}; 'ignite-hooks send {tmp_path}' sends it later"
     ]
+    assert "log_model is false: nothing can be resumed from the ClearML server" in caplog.messages
     assert series(opened(tmp_path)).keys() == as_written(tmp_path).keys()
 
 
@@ -283,9 +284,12 @@ import sys
 from pathlib import Path
 import torch
 from tests.hooks.trackers.tracked import train
+from ignite_hooks.testing import tiny_run
 
 hook = {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True}
-train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}])
+weights = Path(sys.argv[1], "given.pth")
+torch.save(tiny_run(batches=4).services["model"].state_dict(), weights)
+train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}], load_from=weights)
 """
 
 
@@ -348,12 +352,15 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     [best] = tmp_path.glob("best*.pth")
     files = {"best": best.read_bytes(), "last": (tmp_path / "last.pth").read_bytes()}
     models = {model["name"]: model for model in server.models.values()}
-    uploaded = {name: server.uploads[model["uri"].removeprefix(server.url)] for name, model in models.items()}
+    paths = {name: models[name]["uri"].removeprefix(server.url) for name in files}
+    uploaded = {name: server.uploads[path] for name, path in paths.items()}
     assert uploaded == files
     assert models["best"]["tags"] == ["best"]
     assert models["best"]["metadata"]["file"]["value"] == best.name
     assert {"val_accuracy", "iteration", "checksum", "run"} <= models["best"]["metadata"].keys()
-    assert {one["name"]: one["model"] for one in task["models"]["output"]} == {n: m["id"] for n, m in models.items()}
+    outputs = {one["name"]: one["model"] for one in task["models"]["output"]}
+    assert outputs == {name: models[name]["id"] for name in ("best", "last")}
+    assert input_models(server, task) == {"load_from": (tmp_path / "given.pth").as_uri()}
     # So a task ends that is killed before its upload.
     models["last"]["uri"] = f"{server.url}/uploading_file"
     *_, last, fetched = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()
@@ -362,6 +369,11 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []
+
+
+def input_models(server: ClearMLServer, task: dict[str, Any]) -> dict[str, str]:
+    """Return the addresses of the files that a task began from."""
+    return {one["name"]: server.models[one["model"]]["uri"] for one in task["models"]["input"]}
 
 
 IN_TWO_LIVES = """
@@ -407,6 +419,7 @@ def test_a_resumed_run_goes_on_in_its_task_without_a_step_twice(
         assert {key[0] for key in later} == {[*server.tasks][1]}
         return
     assert [*server.tasks] == [first], "the same task"
+    assert input_models(server, server.tasks[first]) == {"resumed from": (tmp_path / "epoch_2.pth").as_uri()}
     assert told(server) == as_written(tmp_path), "every step, where it was"
     assert [key for key, times in server.sent.items() if times > 1 and key[2] != SINGLE] == []
     in_a_process("-c", IN_TWO_LIVES, str(tmp_path), on_resume, "later")
