@@ -18,6 +18,7 @@ def add_to(commands: Any) -> None:
 
 
 def _send(options: argparse.Namespace) -> int:
+    from ignite_hooks.checkpoint.uploads import forget_sent
     from ignite_hooks.registry import WRITERS
     from ignite_hooks.writers.trackers.resend import waiting
 
@@ -35,6 +36,8 @@ def _send(options: argparse.Namespace) -> int:
                 words = masked(" ".join(str(error).split())[:300])
                 print(f"{path}: {type(error).__name__}: {words}", file=sys.stderr)
                 failed += 1
+            else:
+                forget_sent(path.parent, "clearml")
     if not found and not failed:
         print(f"{', '.join(options.folder)}: nothing waits to be sent")
     return 1 if failed else 0

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ignite_hooks.writers.trackers.clearml_task import TEXT
-from ignite_hooks.writers.trackers.tracker import Refused
+from ignite_hooks.writers.trackers.clearml_task import TEXT, under_agent
+from ignite_hooks.writers.trackers.tracker import Offline, Refused
 
 logger = logging.getLogger("ignite_hooks")
 LAST = "last"
@@ -29,17 +29,24 @@ class Models:
     def __init__(self, task: Any, *, offline: bool) -> None:
         self._task, self._offline = task, offline
         self._open: dict[str, Any] = {}
+        self._told = False
 
     def put(self, path: Path, content: Mapping[str, Any]) -> None:
         """Upload a checkpoint, and only then register it.
 
         Raises:
             Refused: It was not uploaded.
+            Offline: The task takes none, because somebody has aborted it; it is opened again to send what waits.
         """
         name, details = Path(content["name"]).stem, content.get("details") or {}
         if self._offline:
             self._put_offline(path, name, details)
             return
+        if not under_agent() and str(self._task.get_status()) == "stopped":
+            if not self._told:
+                logger.warning("the ClearML task was aborted, so its models wait for 'ignite-hooks send'")
+            self._told = True
+            raise Offline("the task was aborted")
         # Under a name of its own: whoever is killed here, or reads here, finds the file that is registered, and whole.
         mark = f"-{details['checksum'].replace(':', '-')}" if "checksum" in details else ""
         uri = self._uploaded(path, f"{name.replace(' ', '_')}{mark}{path.suffix}")

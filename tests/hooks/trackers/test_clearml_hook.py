@@ -454,6 +454,53 @@ def test_the_task_of_a_script_that_sigterm_ends_is_stopped(server: ClearMLServer
     assert [task["status"] for task in server.tasks.values()] == ["stopped"]
 
 
+ABORTED = """
+import sys
+from pathlib import Path
+import torch
+from tests.hooks.trackers.tracked import train
+
+train(Path(sys.argv[1]), {"type": "ClearMLHook", "log_model": True, "interval": 1000}, epochs=100_000)
+"""
+ASKS_OFTEN = "sdk { development { worker { report_period_sec: 1, ping_period_sec: 1 } } }"
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(not LONG, reason="half a minute: make faults")
+def test_models_of_a_task_that_was_aborted_by_hand_are_sent_later(
+    server: ClearMLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes none while the task is stopped; sending reopens it for them."""
+    (tmp_path / "clearml.conf").write_text(ASKS_OFTEN)
+    monkeypatch.setenv("CLEARML_CONFIG_FILE", str(tmp_path / "clearml.conf"))
+    folder = tmp_path / "run"
+
+    def abort() -> None:
+        def runs() -> bool:
+            tasks = list(server.tasks.values())
+            return bool(tasks and tasks[0]["runtime"].get("_abort_callback_timeout"))
+
+        until(runs, seconds=240)
+        server.abort(next(iter(server.tasks)))
+
+    aborting = threading.Thread(target=abort)
+    aborting.start()
+    said = in_a_process("-c", ABORTED, str(folder))
+    aborting.join()
+    [task] = server.tasks.values()
+    assert task["status"] == "stopped"
+    assert "was aborted, so its models wait" in said
+    before = len(server.calls)
+    assert "sent to ClearML" in in_a_process("-m", "ignite_hooks", "send", str(folder))
+    assert [*server.tasks] == [task["id"]]
+    assert task["status"] == "stopped", "as it had ended"
+    assert "tasks.completed" not in {call for call, _ in server.calls[before:]}
+    [last] = (server.models[one["model"]] for one in task["models"]["output"] if one["name"] == "last")
+    assert server.uploads[last["uri"].removeprefix(server.url)] == (folder / "last.pth").read_bytes()
+    assert not (folder / ".uploads").exists()
+    assert list(folder.glob("*.spool")) == []
+
+
 @pytest.mark.slow
 def test_offline_records_are_sent_later(server: ClearMLServer, folder: Path, tmp_path: Path) -> None:
     later = tmp_path / "later"

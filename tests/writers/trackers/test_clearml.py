@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ignite_hooks.writers.trackers.clearml import has_credentials, named, plotted, titled
+from ignite_hooks.writers.trackers.clearml_models import Models
+from ignite_hooks.writers.trackers.tracker import Offline
 from tests.tools import trackers_at
 
 CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONFIG_FILE")
@@ -57,6 +59,24 @@ def test_credentials_are_in_variables_or_in_the_file(
     if file is not None:
         (tmp_path / "clearml.conf").write_text(file)
     assert has_credentials() is known
+
+
+class Stopped:
+    """A task that somebody has aborted."""
+
+    def get_status(self) -> str:
+        return "stopped"
+
+
+def test_an_aborted_task_takes_no_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CLEARML_TASK_ID", raising=False)
+    models = Models(Stopped(), offline=False)
+    for _ in range(2):
+        with pytest.raises(Offline):
+            models.put(tmp_path / "last.pth", {"name": "last"})
+    assert caplog.messages == ["the ClearML task was aborted, so its models wait for 'ignite-hooks send'"]
 
 
 TWO_SERVERS = """
