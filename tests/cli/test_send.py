@@ -16,7 +16,7 @@ from tests.writers.trackers.test_resend import Shelf, scalars, spool_in
 @pytest.fixture(autouse=True)
 def _shelf() -> Iterator[None]:
     """Register a tracker that keeps everything."""
-    Shelf.got, Shelf.down = [], False
+    Shelf.got, Shelf.ended, Shelf.down = [], [], False
     WRITERS.register(Shelf)
     yield
     del WRITERS._classes["Shelf"]
