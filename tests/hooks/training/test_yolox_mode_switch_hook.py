@@ -124,8 +124,8 @@ def test_resumed_run_has_the_mode_of_an_uninterrupted_one(loading: Any, stop_at:
     model = Detector()
     seen = run(DataLoader(Mixed(), batch_size=2, **loading), tmp_path, model, resume=True)
     modes = [(ALL, {False}), (ALL, {False}), (WEAK, {True}), (WEAK, {True})]
-    assert [epoch[:2] if epoch[0] else mode for epoch, mode in zip(seen, modes, strict=True)] == modes
-    assert [bool(kinds) for kinds, *_ in seen] == [epoch >= stop_at // 2 for epoch in range(4)]
+    # What the step has gathered before the stop is restored, too.
+    assert [epoch[:2] for epoch in seen] == modes
 
 
 def test_a_second_run_begins_in_the_old_mode(tmp_path: Path) -> None:
