@@ -141,6 +141,15 @@ def test_another_optimizer_is_an_error_that_names_both(
     assert torch.equal(again.runner.model.weight, weights)
 
 
+def test_the_number_of_weights_in_a_file_is_no_setting() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    now = optimizer_settings(optimizer)
+    assert now is not None
+    recorded = {**now, "groups": [{**now["groups"][0], "params": 10**30, "lr": 0.2}]}
+    changes = changes_since({"optimizer": {}, "meta": {"optimizer": recorded}}, now)
+    assert [change.name for change in changes] == ["lr"]
+
+
 def test_values_are_compared_as_plain_types() -> None:
     weight = [nn.Parameter(torch.ones(1))]
     then = optimizer_settings(torch.optim.Adam(weight, lr=torch.tensor(0.5), betas=(0.9, 0.99), capturable=True))
