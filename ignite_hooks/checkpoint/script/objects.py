@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ignite_hooks.checkpoint.script.kinds import SCALARS, memory_of
 from ignite_hooks.checkpoint.script.own_generators import is_generator
-from ignite_hooks.checkpoint.script.plain_values import SCALARS, memory_of
 from ignite_hooks.checkpoint.script.reachable import is_installed, package_of, reach, worth_entering_in_script
 from ignite_hooks.checkpoint.script.variables import Variable, frozen_weights, modules_of, variables
 from ignite_hooks.model.optimizers import param_groups
@@ -168,7 +168,7 @@ def _all_models(runner: Runner, found: Iterable[ScriptObject]) -> list[Any]:
 
 
 def known_memory(runner: Runner, found: Iterable[ScriptObject]) -> set[int]:
-    """Return where the content is of the weights and buffers that are saved in another way."""
+    """Return where the content is of the weights and buffers that are saved in another way, and their ids."""
     import torch
 
     models = [model for model in _all_models(runner, found) if isinstance(model, torch.nn.Module)]
@@ -180,7 +180,8 @@ def known_memory(runner: Runner, found: Iterable[ScriptObject]) -> set[int]:
         if buffer is not None and name not in module._non_persistent_buffers_set
     ]
     weights = [weight for model in models for weight in model.parameters()]
-    return {memory_of(tensor) for tensor in (*weights, *buffers)} - {0}
+    tensors = (*weights, *buffers)
+    return {*map(memory_of, tensors), *map(id, tensors)} - {0}
 
 
 def _trained_in_step(runner: Runner, found: list[Any]) -> list[tuple[str, Any, Kind]]:

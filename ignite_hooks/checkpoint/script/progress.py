@@ -8,19 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ignite_hooks.checkpoint.script.plain_values import (
-    CANNOT,
-    NO_STATE,
-    Mark,
-    as_before,
-    is_missed,
-    log_size,
-    mark_of,
-    plain_of,
-)
+from ignite_hooks.checkpoint.script.marks import Mark, is_missed, log_size, mark_of
+from ignite_hooks.checkpoint.script.places import key_of, spelled
+from ignite_hooks.checkpoint.script.plain_values import CANNOT, NO_STATE, as_before, plain_of
 from ignite_hooks.checkpoint.script.variables import Variable
 
 MOST_NAMED = 8
+_NOTHING: dict[str, Any] = {"values": {}, "unkept": []}
 
 
 class Progress:
@@ -34,12 +28,16 @@ class Progress:
         self._logs: dict[str, tuple[int, Mark]] = {}
         self._windows: set[str] = set()
         """The lists that have changed without becoming longer, such as the latest losses."""
+        self._entries: dict[str, int] = {}
+        """The entries that mappings have had when the run began, and the id of each mapping."""
         self._began = time.perf_counter()
 
     def begin(self, found: Iterable[Variable]) -> None:
         """Note what the variables are; what was noted before stays."""
         self._began = time.perf_counter()
         for variable in found:
+            if variable.entries_of is not None:
+                self._entries.setdefault(variable.place, variable.entries_of)
             value = variable.get()
             if value is not CANNOT and variable.place not in self._first:
                 self._first[variable.place] = mark_of(value)
@@ -50,8 +48,11 @@ class Progress:
         values: dict[str, Any] = {}
         unkept: list[str] = []
         now = time.perf_counter()
+        entries: dict[str, int] = {}
         for variable in found:
             value = variable.get()
+            if variable.entries_of is not None:
+                entries[variable.place] = variable.entries_of
             first = self._first.get(variable.place)
             if value is CANNOT or (first is not None and first.is_of(value)) or self._is_log(variable.place, value):
                 continue
@@ -65,7 +66,14 @@ class Progress:
                 values[variable.place] = plain
         # What is in a collection that cannot be kept would find no place.
         values = {place: one for place, one in values.items() if not place.startswith(tuple(f"{u}." for u in unkept))}
-        return {"values": values, "unkept": unkept} if values or unkept else {}
+        state: dict[str, Any] = {"values": values, "unkept": unkept} if values or unkept else {}
+        # Of a mapping that is still the same.
+        gone = [
+            place
+            for place, mapping in self._entries.items()
+            if place not in entries and entries.get(f"{place.rpartition('.')[0]}.") == mapping
+        ]
+        return {**_NOTHING, **state, "gone": gone} if gone else state
 
     def _is_log(self, place: str, value: Any) -> bool:
         """Return whether a value is a collection that only becomes longer: a script keeps it to look at."""
@@ -80,8 +88,14 @@ class Progress:
         self._logs[place] = size, mark
         return True
 
-    def put_back(self, found: Iterable[Variable], saved: Mapping[str, Any]) -> list[str]:
-        """Put values back; return the places that are there no more, or where something else is now."""
+    def put_back(self, found: Iterable[Variable], saved: Mapping[str, Any], gone: Collection[str] = ()) -> list[str]:
+        """Put values back; return the places that are there no more, or where something else is now.
+
+        Args:
+            found: The variables.
+            saved: The values, by place.
+            gone: The entries of mappings that the script had taken out.
+        """
         left, later = dict(saved), dict[str, Variable]()
         self._windows |= saved.keys()
 
@@ -93,7 +107,9 @@ class Progress:
                 del left[place]
 
         for variable in found:
-            if (now := variable.get()) is CANNOT:
+            if variable.entries_of is not None and variable.place in gone:
+                variable.set(CANNOT)
+            elif (now := variable.get()) is CANNOT:
                 later[variable.place] = variable
             elif variable.place in left:
                 put(variable.place, variable.set, now)
@@ -108,7 +124,7 @@ class Progress:
 
 
 def _set_entry(mapping: Variable, name: str, value: Any) -> None:
-    mapping.set((name, value))
+    mapping.set((key_of(name), value))
 
 
 def named(places: Collection[str]) -> str:
@@ -118,7 +134,7 @@ def named(places: Collection[str]) -> str:
         >>> named(["trainer.step.globals.beta", "model.encoder.temperature", "trainer.step.self.hidden"])
         'beta, model.encoder.temperature, self.hidden'
     """
-    words = [_name_of(place) for place in places]
+    words = [spelled(_name_of(place)) for place in places]
     shown = sorted(set(words))
     return ", ".join(shown[:MOST_NAMED]) + (f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else "")
 

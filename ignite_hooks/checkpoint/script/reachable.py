@@ -7,10 +7,12 @@ import enum
 import functools
 import sys
 import types
-from collections import deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from ignite_hooks.checkpoint.script.places import name_of, name_of_any
 
 MOST_OBJECTS, DEEPEST, LONGEST = 1000, 8, 64
 """Where a search ends: a data set may hold millions of samples, which are data and no state."""
@@ -20,6 +22,7 @@ GLOBALS = "globals"
 
 _NEVER_ENTERED = (types.ModuleType, type, str, bytes, bytearray, memoryview, int, float, complex, range, type(None))
 _OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
@@ -59,20 +62,27 @@ def holds(thing: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, type):
         yield from class_attributes(thing)
         yield from _named_by_methods(thing)
-    elif isinstance(thing, Mapping):
-        if len(thing) <= LONGEST and type(thing) is dict:
-            yield from ((str(key), item) for key, item in list(thing.items()))
-    elif isinstance(thing, (list, tuple)):
+    elif isinstance(thing, Mapping) and not _has_attributes(thing):
+        if len(thing) <= LONGEST and type(thing) in _MAPPINGS:
+            keys = list(thing)
+            yield from ((name_of_any(key, at, keys), thing[key]) for at, key in enumerate(keys))
+    elif isinstance(thing, (list, tuple, deque)):
         if len(thing) <= LONGEST:
             yield from ((str(index), item) for index, item in enumerate(thing))
     else:
         attributes = getattr(thing, "__dict__", None)
         if type(attributes) is dict:
-            yield from list(attributes.items())
+            yield from ((name_of(name), held) for name, held in list(attributes.items()))
         yield from ((name, getattr(thing, name)) for name in slots_of(thing))
         for kind in type(thing).__mro__:
             yield from class_attributes(kind)
             yield from _named_by_methods(kind)
+
+
+def _has_attributes(thing: Mapping[Any, Any]) -> bool:
+    """Return whether a mapping keeps what it holds in attributes."""
+    kind = type(thing)
+    return kind in (UserDict, ChainMap) or (not isinstance(thing, dict) and is_of_script(kind.__module__))
 
 
 def _named_by_methods(kind: type) -> Iterator[tuple[str, Any]]:

@@ -251,10 +251,11 @@ class ScriptState:
     def _put_back_variables(self, *, is_first: bool = False) -> None:
         """Put back what the script keeps in variables; say once what that was, and what could not be."""
         values, unkept = self._variables.get("values", {}), self._variables.get("unkept", [])
-        if not values and not unkept:
+        taken_out = self._variables.get("gone", [])
+        if not values and not unkept and not taken_out:
             return
         runner = self._runner
-        gone = self._values.put_back(script_variables(runner, script_objects(runner)), values)
+        gone = self._values.put_back(script_variables(runner, script_objects(runner)), values, taken_out)
         if not is_first or self._path is None:
             return
         name, kept = self._path.name, [place for place in values if place not in gone]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ignite_hooks.checkpoint.script.plain_values import (
-    CANNOT,
-    CHANGED_IN_PLACE,
-    SCALARS,
-    refill,
-)
+from ignite_hooks.checkpoint.script.kinds import CHANGED_IN_PLACE, SCALARS, is_record
+from ignite_hooks.checkpoint.script.places import name_of
+from ignite_hooks.checkpoint.script.plain_values import CANNOT, refill
 from ignite_hooks.checkpoint.script.reachable import (
     GLOBALS,
     class_attributes,
@@ -38,6 +36,8 @@ class Variable(NamedTuple):
     place: str
     get: Callable[[], Any]
     set: Callable[[Any], None]
+    entries_of: int | None = None
+    """The id of the mapping of which it is an entry that a script may take out, by setting `CANNOT`."""
 
 
 def variables(
@@ -58,11 +58,11 @@ def variables(
     """
     from ignite.engine import Engine
 
-    passed: set[tuple[int, str]] = set()
+    passed: set[tuple[int, str | None]] = set()
     engines: dict[str, Any] = {}
     packages = {package_of(thing) for root in roots.values() for thing in (root, getattr(root, "__self__", root))}
 
-    def each_once(found: Iterable[tuple[Variable, tuple[int, str]]]) -> Iterator[Variable]:
+    def each_once(found: _Found) -> Iterator[Variable]:
         for variable, owner in found:
             if owner not in passed:
                 passed.add(owner)
@@ -89,16 +89,18 @@ def _enter(thing: object) -> bool:
 
     if isinstance(thing, (torch.utils.data.Dataset, torch.utils.data.Sampler, torch.utils.data.DataLoader, Metric)):
         return False
-    if isinstance(thing, enum.Enum):  # a value
+    if isinstance(thing, enum.Enum) or is_record(thing):  # a value
         return False
-    if isinstance(thing, (list, tuple)):
-        # What a list holds has no name of its own: only a list of objects is a part of the script, any other a value.
-        return not any(isinstance(item, (*SCALARS, list, tuple, dict, torch.Tensor)) for item in thing)
+    if isinstance(thing, (list, tuple, deque)):
+        # What a list holds has no name of its own: only a list with objects is a part of the script, any other a value.
+        return not all(
+            isinstance(item, (*SCALARS, list, tuple, dict, torch.Tensor)) or is_record(item) for item in thing
+        )
     return worth_entering_in_script(thing)
 
 
-_Found = Iterator[tuple[Variable, tuple[int, str]]]
-"""Variables, each with what tells it from others: what holds it, and its name there."""
+_Found = Iterator[tuple[Variable, tuple[int, str | None]]]
+"""Variables, each with what tells it from others: what holds it, and its name there; None for all of a collection."""
 
 
 def _variables_of(place: str, thing: Any) -> _Found:
@@ -114,9 +116,9 @@ def _variables_of(place: str, thing: Any) -> _Found:
         yield from _of_class(place, thing)
         yield from _globals_of_methods(place, thing)
     elif isinstance(thing, CHANGED_IN_PLACE):
-        yield _in_place(place, thing), (id(thing), "")
+        yield _in_place(place, thing), (id(thing), None)
         if _has_entries(thing):
-            yield from _entries(place, thing)
+            yield from _entries(place, thing, may_lose_some=True)
     elif not isinstance(thing, (types.MethodType, tuple)) and _enter(thing):
         is_ours_to_read = not is_of_library(thing) or type(thing).__name__ in ("SimpleNamespace", "Namespace")
         if is_ours_to_read:
@@ -183,15 +185,22 @@ def _of_vars(kind: type, name: str) -> Any:
 
 
 def _of_slot(place: str, thing: Any, name: str) -> Variable:
-    return Variable(f"{place}.{name}", lambda: _single(getattr(thing, name, CANNOT)), partial(setattr, thing, name))
+    put = partial(object.__setattr__, thing, name)  # also of a frozen dataclass
+    return Variable(f"{place}.{name}", lambda: _single(getattr(thing, name, CANNOT)), put)
 
 
-def _entries(place: str, thing: Any, skip: Collection[str] = ()) -> _Found:
+def _set_entry(thing: Any, entry: tuple[str, Any]) -> None:
+    thing[entry[0]] = entry[1]
+
+
+def _entries(place: str, thing: Any, skip: Collection[str] = (), *, may_lose_some: bool = False) -> _Found:
     """Yield the entries of a mapping, and a place for those that come later."""
-    yield Variable(f"{place}.", lambda: CANNOT, lambda entry: thing.__setitem__(*entry)), (id(thing), ".")
+    entries_of = id(thing) if may_lose_some else None
+    put = partial(_set_entry, thing)
+    yield Variable(f"{place}.", lambda: CANNOT, put, entries_of), (-id(thing), None)
     for name in list(thing):
         if isinstance(name, str) and name not in skip:
-            yield _of_mapping(f"{place}.{name}", thing, name), (id(thing), name)
+            yield _of_mapping(f"{place}.{name_of(name)}", thing, name, entries_of), (id(thing), name)
 
 
 def _attributes(place: str, thing: Any, skip: Collection[str] = ()) -> _Found:
@@ -200,8 +209,14 @@ def _attributes(place: str, thing: Any, skip: Collection[str] = ()) -> _Found:
         yield from _entries(place, attributes, skip)
 
 
-def _of_mapping(place: str, mapping: Any, name: str) -> Variable:
-    return Variable(place, lambda: _single(mapping.get(name, CANNOT)), lambda value: mapping.__setitem__(name, value))
+def _of_mapping(place: str, mapping: Any, name: str, entries_of: int | None = None) -> Variable:
+    def put(value: Any) -> None:
+        if value is CANNOT:
+            del mapping[name]
+        else:
+            mapping[name] = value
+
+    return Variable(place, lambda: _single(mapping.get(name, CANNOT)), put, entries_of)
 
 
 def _single(value: Any) -> Any:

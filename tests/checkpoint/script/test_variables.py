@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import itertools
 import logging
@@ -9,7 +10,7 @@ import random
 import sys
 import time
 import types
-from collections import defaultdict, deque
+from collections import ChainMap, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,11 +222,71 @@ def in_rates_and_frozen_weights(made: SimpleNamespace) -> Step:
     return lambda engine, batch: [step(engine, batch), float(model.gain), model.dropout.p]
 
 
+@dataclasses.dataclass
+class Tally:
+    count: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Phase:
+    number: int = 0
+
+
+class Kept:
+    __slots__ = ("phase",)
+
+    def __init__(self) -> None:
+        self.phase = Phase()
+
+
+def in_mappings_with_keys_of_any_kind(made: SimpleNamespace) -> Step:
+    named: dict[str, Any] = {"a": {"b": 0}, "a.b": 0, "": 0, "'q'": 0, "drop": 1, "drop.it": {"too": 1}}
+    late = dict[str, Any]()
+    mixed: dict[Any, Any] = {1: 0, "1": 0, None: 0, (1, "a"): 0, 2.5: 0, b"x": 0, Stage.WARM: 0, numpy.int64(7): 0}
+    objects = {1: Tally(), "1": Tally(), (2, 3): Tally(), "a.b": Tally(), "a": SimpleNamespace(b=Tally()), 0.5: Tally()}
+    deep: dict[str, Any] = {"a": {1: {"x.y": {(1, 2): 0}}}}
+
+    def step(engine: Engine, batch: torch.Tensor) -> Any:
+        for number, key in enumerate(("a.b", "", "'q'")):
+            named[key] += number + 1
+            late[key] = late.get(key, 0) + number + 1
+        named["a"]["b"] += 10
+        for key in ("drop", "drop.it"):
+            named.pop(key, None)
+        for number, key in enumerate(mixed):
+            mixed[key] += number
+        for number, value in enumerate(objects.values()):
+            getattr(value, "b", value).count += number
+        deep["a"][1]["x.y"][1, 2] += 1
+        return repr([named, sorted(late.items()), mixed, objects, deep])
+
+    return step
+
+
+def in_objects_within_collections(made: SimpleNamespace) -> Step:
+    mixed, ordered, latest = [0, Tally()], OrderedDict(a=Tally()), deque([Tally()])
+    counted = defaultdict(Tally, {0: Tally()})
+    phase, kept, best = Phase(), Kept(), (float("inf"), Stage.WARM)
+    wrapped, chained = UserDict[int, int]({1: 0}), ChainMap[int, int]({1: 0})
+
+    def step(engine: Engine, batch: torch.Tensor) -> Any:
+        nonlocal phase, best
+        for tally in (mixed[1], ordered["a"], latest[0], counted[0]):
+            tally.count += 1
+        phase, kept.phase = Phase(phase.number + 1), Phase(kept.phase.number + 2)
+        best = (float("inf"), Stage.MAIN)
+        wrapped[1], chained[1] = wrapped[1] + 1, chained[1] + 1
+        return repr([wrapped, chained, mixed, ordered, latest, counted, phase, kept.phase, best])
+
+    return step
+
+
 FORMS = {
     form.__name__: form
     for form in (
         *(in_a_closure, in_globals, in_an_object, in_the_model, in_classes_and_slots, in_other_kinds_of_values),
         *(on_functions_engines_and_modules_of_the_script, in_rates_and_frozen_weights),
+        *(in_mappings_with_keys_of_any_kind, in_objects_within_collections),
     )
 }
 
