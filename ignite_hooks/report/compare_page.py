@@ -18,6 +18,8 @@ from ignite_hooks.writers.jsonl import Tail
 MAX_LINES = 10
 """Maximum number of runs in a chart: the best of them."""
 MAX_CHARTS = 24
+Part = tuple[str, str, Markup | str]
+"""The name of a section, its title and its content."""
 PARTS = (
     ("configuration", "Configuration"),
     ("environment", "Environment"),
@@ -43,18 +45,28 @@ document.querySelectorAll("table.runs th").forEach((head, column) => {
 
 
 def write_comparison(
-    comparison: Comparison, path: Path, sort: str | None = None, leave_out: Collection[str] = ()
+    comparison: Comparison,
+    path: Path,
+    sort: str | None = None,
+    leave_out: Collection[str] = (),
+    above: Sequence[Part] = (),
+    title: str = "",
 ) -> None:
     """Write the page, whole or not at all, with the curves that the runs have recorded."""
     curves = []
     for run in comparison.runs:
         curves.append(CurveSet())
         curves[-1].add(Tail(run.path / FILE_NAME).new()[0])
-    write_whole(path, render_comparison(comparison, curves, sort, leave_out).encode("utf-8", "replace"))
+    write_whole(path, render_comparison(comparison, curves, sort, leave_out, above, title).encode("utf-8", "replace"))
 
 
 def render_comparison(
-    comparison: Comparison, curves: Sequence[CurveSet], sort: str | None = None, leave_out: Collection[str] = ()
+    comparison: Comparison,
+    curves: Sequence[CurveSet],
+    sort: str | None = None,
+    leave_out: Collection[str] = (),
+    above: Sequence[Part] = (),
+    title: str = "",
 ) -> str:
     """Return the page as HTML.
 
@@ -63,16 +75,19 @@ def render_comparison(
         curves: The numbers of each run, in the order of the runs.
         sort: The metric by which the best run comes first.
         leave_out: Names of differences that say nothing here.
+        above: Sections that come first.
+        title: The heading; by default the number of runs.
     """
     order = list(range(len(comparison.runs))) if sort is None else comparison.order(sort)
     parts = [
+        *above,
         ("runs", "Runs", _runs(comparison, order, sort)),
         ("curves", "Curves", _charts(comparison, curves, order)),
         *((name, title, _differences(comparison, name, order, leave_out)) for name, title in PARTS),
     ]
     shown = [(name, title, content) for name, title, content in parts if content]
     links = [tag("a", title, href=f"#{name}") for name, title, _ in shown]
-    words = f"{len(order)} runs"
+    words = title or f"{len(order)} runs"
     header = tag("header", tag("div", tag("h1", words), class_="title"), tag("nav", *links, aria_label="sections"))
     sections = [tag("section", tag("h2", title), content, id=name) for name, title, content in shown]
     return document(words, [header, tag("main", *sections)], script=SORT)

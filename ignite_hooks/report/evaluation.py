@@ -87,8 +87,8 @@ def _confusions(values: Sequence[Sequence[float]], labels: Sequence[str]) -> Mar
     return joined([said, table(found, numbers=("samples", "of the class"))]) if found else said
 
 
-def bars(content: Mapping[str, Any]) -> Markup:
-    """Return a bar for each class, the lowest first where there are too many for all."""
+def bars(content: Mapping[str, Any], *, mean: bool = True) -> Markup:
+    """Return a bar for each class, the lowest first where there are too many for all, and what they are on average."""
     pairs = list(zip(_labels(content), content["values"], strict=True))
     known = [one for _, one in pairs if one is not None and math.isfinite(one)]
     most = max([1.0, *known])
@@ -101,9 +101,10 @@ def bars(content: Mapping[str, Any]) -> Markup:
         bar = tag("span", tag("span", class_="share", style=f"width:{length:.1f}%"), class_="room")
         shown = value(one) if one == one else "none"
         lines.append(tag("li", tag("span", name, class_="of"), bar, tag("span", shown, class_="n"), value=number + 1))
-    mean = f"mean {value(sum(known) / len(known))}" if known else ""
-    said = f"{mean}; the lowest of {len(pairs) + left_out} classes" if left_out > 0 else mean
-    return joined([tag("ol", *lines, class_="bars"), tag("p", said, class_="faint")])
+    said = [f"mean {value(sum(known) / len(known))}"] if known and mean else []
+    said += [f"the lowest of {len(pairs) + left_out} classes"] if left_out > 0 else []
+    below = tag("p", "; ".join(said), class_="faint") if said else ""
+    return joined([tag("ol", *lines, class_="bars"), below])
 
 
 def curves(content: Mapping[str, Any]) -> Markup:

@@ -69,6 +69,7 @@ figure { margin: 0; min-width: 0; } figcaption { font-size: .85rem; color: var(-
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
 svg .grid { stroke: var(--line); } svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .over { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 svg .band { opacity: .18; stroke: none; } svg .hover { fill: transparent; } svg .hover:hover { fill: var(--faint); }
 svg .ring { fill: none; stroke-width: 2; }
 svg .star { stroke: var(--card); stroke-width: 1; } svg.bar { height: 1.4rem; border-radius: 5px; }

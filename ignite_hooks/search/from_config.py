@@ -19,6 +19,7 @@ from ignite_hooks.config.files import load_config
 from ignite_hooks.config.overrides import with_overrides
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, ResultError
 from ignite_hooks.report.compare_page import write_comparison
+from ignite_hooks.report.search_page import SearchPage, Tried, parts
 from ignite_hooks.results.comparison import MOST_RUNS, read_runs
 from ignite_hooks.results.result import FILE_NAME as RESULT
 from ignite_hooks.results.result import RunResult, read_result
@@ -275,7 +276,13 @@ class ConfigSearch:
         folders = [self.folder / "trials" / f"{row.number:04}" for row in rows]
         have = [folder for folder in folders if (folder / RESULT).is_file()][:MOST_RUNS]
         if len(have) > 1:
-            write_comparison(read_runs(have), self.folder / PAGE, leave_out=("command",))
+            tried = [Tried(row.number, row.state, row.value, row.values) for row in found.trials if not row.repeated]
+            numbers = {name: one for name, one in self.section.dimensions().items() if not one.choices}
+            scales = {name: "log" if one.log else "linear" for name, one in numbers.items()}
+            page = SearchPage(found.metric, found.greater, tried, self.study.importance(), scales)
+            title = f"{counted(len(tried), 'trial')} of {Path(self._source).name}"
+            path = self.folder / PAGE
+            write_comparison(read_runs(have), path, leave_out=("command",), above=parts(page), title=title)
 
 
 def cells_of_best(found: SearchResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from ignite_hooks.trainer.search_section import Dimension, SearchSection
 NAME: Final = "search"
 FILE: Final = "study.db"
 MOST_REPEATS: Final = 2
+FEW: Final = 10
+"""With fewer finished trials nothing is said of what matters."""
 STATES: Final = {
     "COMPLETE": "finished",
     "PRUNED": "pruned",
@@ -197,6 +200,18 @@ class Study:
     def result(self, **given: Any) -> SearchResult:
         """Return what was found so far."""
         return SearchResult(self.section.metric, self.section.greater, self.rows(), **given)
+
+    def importance(self) -> dict[str, float]:
+        """Return how well each setting tells the best trials from the others; of few trials it says nothing."""
+        finished = [row for row in self.rows() if row.state == "finished"]
+        if len(finished) < FEW or len(self._dimensions) < 2:
+            return {}
+        optuna = self._optuna
+        with warnings.catch_warnings():
+            # Optuna 4 calls this way of measuring experimental.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            measured = optuna.importance.PedAnovaImportanceEvaluator()
+        return dict(optuna.importance.get_param_importances(self._study, evaluator=measured))
 
     def _id(self, number: int) -> int:
         return int(self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number))

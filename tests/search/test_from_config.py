@@ -111,7 +111,8 @@ def test_a_killed_search_goes_on_and_its_best_gives_the_same_number_again(tmp_pa
 
     page = (folder / "search.html").read_text()
     assert "training.optimizer.lr" in page
-    assert "2 runs" in page
+    assert "<h1>2 trials of " in page
+    assert "val_loss, trial by trial" in page
 
     # The best configuration, trained by itself, gives the same number to the bit.
     assert found.best_config is not None
