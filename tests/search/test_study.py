@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.search.study import MOST_REPEATS, SearchResult, Study, TrialRow
+from ignite_hooks.search.study import FEW, MOST_REPEATS, SearchResult, Study, TrialRow
 from ignite_hooks.trainer.search_section import SearchSection
 
 pytest.importorskip("optuna", reason="the extra 'search' is not installed")
@@ -39,6 +39,16 @@ def test_random_trials_are_the_same_however_often_the_search_is_interrupted(tmp_
     assert begun == at_once
     assert [row.state for row in second.rows()] == ["finished"] * 2 + ["failed"] * 2 + ["finished"] * 4
     assert [row.index for row in second.rows()] == [0, 1, 2, 3, 2, 3, 4, 5]
+
+
+def test_what_matters_is_said_of_enough_trials_only() -> None:
+    study = Study(SearchSection(SPACE, trials=FEW, sampler="random"))
+    tried(study, FEW - 1)
+    assert study.importance() == {}
+    tried(study)
+    shares = study.importance()
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert max(shares, key=shares.__getitem__) == "x"
 
 
 def test_values_may_be_lists(tmp_path: Path) -> None:
