@@ -139,12 +139,12 @@ class _Wandb(Tracker):
             unsent.touch()
         # W&B counts no steps in a run that several processes share.
         self._shared = not ends and run.settings.mode == "shared"
-        # A run that goes on takes no row of the steps that it has.
-        self._at = int(run.step) if ends else 0
+        # A run that goes on takes no row of the steps that it has. At first its `step` is 0 nevertheless.
+        self._at = int(getattr(run, "starting_step", 0)) if ends else 0
 
     def delivered(self) -> Delivered:
         # Its next step; W&B takes no row of an earlier one.
-        last = int(self._run.step) - 1
+        last = max(int(self._run.step), int(getattr(self._run, "starting_step", 0))) - 1
         return Delivered(numbers=last, others=last)
 
     def scalars(self, record: TrackerRecord) -> None:
