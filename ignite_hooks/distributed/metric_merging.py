@@ -66,7 +66,11 @@ class SharedEvaluation:
     @property
     def not_merged(self) -> list[str]:
         """The classes of the metrics that synchronise themselves."""
-        return sorted({type(m).__name__ for index, m in enumerate(self.metrics) if index not in self._known})
+        apart = [m for index, m in enumerate(self.metrics) if index not in self._known]
+        apart += [
+            other for m in self.metrics if getattr(m, "merging", "") == "itself" and (other := vars(m).get("other"))
+        ]
+        return sorted({type(m).__name__ for m in apart})
 
     def merge(self) -> None:
         """Exchange the states in one message, and give every metric the merged state."""

@@ -322,6 +322,10 @@ class BaseHook(_CommonSettings):
         """Return the frequency, in words for the plan, of a method without ``@scheduled`` that does not always act."""
         return None
 
+    def notes_for_plan(self) -> Mapping[str, str]:
+        """Return what this hook reads, writes or saves because of its settings, in words for the plan."""
+        return {}
+
     def leads_to(self, method: str, simulation: PlanSimulation) -> Sequence[str]:
         """Return what a call of a method triggers in a simulated run: points, ``val`` or ``test``."""
         return ()

@@ -70,7 +70,8 @@ class EvalHook(BaseHook):
         rule: Whether greater (greater, max) or smaller (less, min) is better; auto decides by the name of the metric.
         efficient_test: Whether to free batch and output at the end of an evaluation.
         test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
-        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}; or
+            objects with ``update(predictions, truth)``, ``compute()`` and ``reset()``, as torchmetrics has them.
         evaluate_at_start: Whether a new run evaluates before its first iteration.
         checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
             file. By default those in the model; for the name ``test`` those that are delivered, after the end.
@@ -237,6 +238,12 @@ class EvalHook(BaseHook):
         has_changed = self.tests_delivered and runner.state.delivered is not None
         if (not has_evaluated or has_changed) and done >= self.when.start and not runner.state.aborting:
             self._evaluate_when_due(runner)
+
+    def notes_for_plan(self) -> Mapping[str, str]:
+        from ignite_hooks.measure.foreign_metrics import notes_on
+
+        words = notes_on(self.metrics or {})
+        return {"writes": words} if words else {}
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
         """Return what a call of this method leads to in a simulated run."""
@@ -415,7 +422,8 @@ class DistEvalHook(EvalHook):
         rule: Whether greater (greater, max) or smaller (less, min) is better; auto decides by the name of the metric.
         efficient_test: Whether to free batch and output at the end of an evaluation.
         test_fn: Function of the model and the data that returns a mapping of metrics, instead of an evaluator.
-        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}.
+        metrics: Metrics to build if the script has no evaluator, as {name: Accuracy} or {name: {type: Loss, ...}}; or
+            objects with ``update(predictions, truth)``, ``compute()`` and ``reset()``, as torchmetrics has them.
         evaluate_at_start: Whether a new run evaluates before its first iteration.
         checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
             file. By default those in the model; for the name ``test`` those that are delivered, after the end.

@@ -27,6 +27,15 @@ def _apart(hook: object) -> str:
     return "as its attached() arranges" if own_method(type(hook), "attached") else "when runner.call_hook() names it"
 
 
+def _notes_of(hook: object) -> dict[str, str]:
+    """Return what a hook reads, writes and saves, as its class says and as follows from its settings."""
+    notes = labelled(type(hook).__doc__ or "", NOTES)
+    said = own_method(type(hook), "notes_for_plan")
+    for name, words in (said(hook) if said is not None else {}).items():
+        notes[name] = f"{notes[name]}; {words}" if notes.get(name) else words
+    return notes
+
+
 class Plan:
     """Which hook runs at which point, in which order and how often.
 
@@ -104,7 +113,7 @@ class Plan:
                 # Of two methods of one hook the name of the hook says too little.
                 alone = [other.hook for other in slots].count(slot.hook) == 1
                 if slot.hook not in noted:
-                    notes = labelled(type(slot.owner).__doc__ or "", NOTES)
+                    notes = _notes_of(slot.owner)
                 noted.add(slot.hook)
                 rows.append(
                     {
@@ -119,7 +128,7 @@ class Plan:
                 )
         empty = dict.fromkeys(("point", "order", "hook", "priority", "how often", "next"), "")
         for number, (name, hook) in enumerate(self._without_slots().items()):
-            point, notes = "" if number else APART, labelled(type(hook).__doc__ or "", NOTES)
+            point, notes = "" if number else APART, _notes_of(hook)
             rows.append({**empty, "point": point, "hook": name, "how often": _apart(hook), **notes})
         return rows
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.run.services import KNOWN_SERVICES
 from ignite_hooks.text import did_you_mean, shown
 
+NOT_MERGED = (
+    "nothing says how the states of several processes become one: give it merge_state(others), state_dict() and "
+    "load_state_dict(), or write it as a metric of Ignite"
+)
+
 
 def problem_of_metric(wanted: Any, services: Collection[str]) -> str | None:
     """Return the reason why this entry of ``metrics`` is invalid, or None."""
-    import ignite.metrics
 
-    if isinstance(wanted, ignite.metrics.Metric):
+    from ignite_hooks.measure.foreign_metrics import is_metric
+
+    if is_metric(wanted):
         return None
     type_, arguments = _type_and_arguments(wanted)
     known = _known_metrics()
@@ -30,12 +37,14 @@ def problem_of_metric(wanted: Any, services: Collection[str]) -> str | None:
 
 def make_metric(name: str, wanted: Any, services: Mapping[str, Any]) -> Any:
     """Return an Ignite metric from its name or from ``{type: Name, ...}``, or the metric itself."""
-    import ignite.metrics
-
+    from ignite_hooks.measure.foreign_metrics import as_metric, is_metric
     from ignite_hooks.measure.label_metrics import OF_LABELS
 
-    if isinstance(wanted, ignite.metrics.Metric):
-        return wanted
+    if is_metric(wanted):
+        metric = as_metric(wanted)
+        if getattr(metric, "merging", "") == "nobody" and world_size() > 1:
+            raise ConfigError([Problem(name, f"{type(wanted).__name__}: {NOT_MERGED}")])
+        return metric
     type_, given = _type_and_arguments(wanted)
     if type_ in OF_LABELS and not given.keys() & {"is_multilabel", "output_transform", "skip_unrolling"}:
         # A loss of probabilities says what the scores are.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from ignite_hooks.distributed.metric_merging import SharedEvaluation
 from ignite_hooks.measure.results import Result
 from ignite_hooks.measure.score_metrics import Calibration, ClassAP, PrecisionRecall, Roc
 from ignite_hooks.measure.worst import Worst
+from tests.measure.foreign import Mergeable, Reduced
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
@@ -169,6 +172,20 @@ def test_metrics_equal_those_of_one_process_for_any_loader(scripts_own: bool, ra
                     assert found[case][name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True), (case, name)
 
 
+def of_torchmetrics() -> dict[str, Any]:
+    """Return metrics of the real library, where it is installed."""
+    if importlib.util.find_spec("torchmetrics") is None:
+        return {}
+    import torchmetrics
+
+    how: Any = {"task": "multiclass", "num_classes": CLASSES}
+    return {
+        "torch_confusion": torchmetrics.ConfusionMatrix(**how),
+        "torch_calibration": torchmetrics.CalibrationError(**how),
+        "torch_f1": torchmetrics.F1Score(**how),
+    }
+
+
 def of_results() -> dict[str, Any]:
     """Return what is more than a number, for data that no number of ranks divides."""
     found = {}
@@ -180,14 +197,24 @@ def of_results() -> dict[str, Any]:
             "ap": ClassAP(),
             "calibration": Calibration(),
             "worst": Worst(4),
+            "reduced": Reduced(),
+            "mergeable": Mergeable(),
+            **of_torchmetrics(),
         }
         hook = {"type": "DistEvalHook", "metrics": metrics}
         measured = evaluated(DataLoader(data_of(size), batch_size=3), hook, network())
         found[str(size)] = {
-            name: {**one.to_json(), "numbers": dict(one.numbers)} if isinstance(one, Result) else one
+            name: {**one.to_json(), "numbers": dict(one.numbers)} if isinstance(one, Result) else plain(one)
             for name, one in measured.items()
         }
     return found
+
+
+def plain(value: Any) -> Any:
+    """Return tensors as numbers of Python, also within a mapping."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
 def flattened(value: Any, place: str = "") -> dict[str, Any]:
@@ -201,14 +228,17 @@ def flattened(value: Any, place: str = "") -> dict[str, Any]:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_matrices_curves_and_tables_equal_those_of_one_process(ranks: int) -> None:
     wanted = flattened(of_results())
-    counted = {place for place in wanted if "/confusion/" in place or "/totals/" in place}
+    counted = {place for place in wanted if re.search("/(confusion|totals|counts|torch_confusion)/", place)}
     assert len(counted) > 4 * CLASSES * CLASSES
     for found in run_ranks(of_results, ranks=ranks):
         mine = flattened(found)
         assert mine.keys() == wanted.keys()
         assert {place: mine[place] for place in counted} == {place: wanted[place] for place in counted}
         floats = {place: value for place, value in wanted.items() if isinstance(value, float)}
-        assert {place: mine[place] for place in floats} == pytest.approx(floats, rel=1e-12, abs=1e-12, nan_ok=True)
+        ours = {place: value for place, value in floats.items() if "/torch_" not in place}
+        assert {place: mine[place] for place in ours} == pytest.approx(ours, rel=1e-12, abs=1e-12, nan_ok=True)
+        # torchmetrics computes in single precision, in the order of the samples.
+        assert {place: mine[place] for place in floats} == pytest.approx(floats, rel=1e-6, abs=1e-6, nan_ok=True)
         assert all(mine[place] == value for place, value in wanted.items() if place not in floats)
 
 
