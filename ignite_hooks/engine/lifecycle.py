@@ -22,6 +22,7 @@ from ignite_hooks.engine.fast_path import IterationBox
 from ignite_hooks.engine.handlers import HandlerOrder, Handlers, guarded, others_between
 from ignite_hooks.engine.identity import identify
 from ignite_hooks.engine.notes import log_notes, note_idle_evaluators, pass_on_config
+from ignite_hooks.engine.rank_times import exchange_times
 from ignite_hooks.engine.same_plan import compare_plans, warn_of_collective_hooks
 from ignite_hooks.engine.stop_vote import VotePoint
 from ignite_hooks.run.imports import import_for_writers
@@ -180,7 +181,7 @@ class Lifecycle:
             note_idle_run(runner)
         if runner.installation.starts_from and state.resumed_from is None and runner.global_step == 0:
             runner.note_once(f"starts from {runner.installation.starts_from}")
-        state.first_iteration = self.trainer.state.iteration
+        state.first_iteration, state.rank_times = self.trainer.state.iteration, ()
         identify(runner)
         rehearse(runner)
         self._begin_epoch_at(self.trainer.state.iteration)
@@ -334,6 +335,7 @@ class Lifecycle:
         # A resumed run with nothing left to train has begun no epoch.
         self.checkpoints.script.started()
         self.checkpoints.wait_until_finished()
+        exchange_times(self.runner)
         self.dispatcher.run("after_train")
         self.checkpoints.wait_until_finished()
         self.orders.complete()

@@ -21,6 +21,8 @@ MUCH_WAITING = 0.25
 """The share of the time without a processor from which on a measured time says little about the training."""
 
 MUCH_OF_HOOKS = 0.1
+TIMES_OTHERS, MUCH_LATER = 1.2, 0.05
+"""How much longer than the others a rank takes, and for which share of an iteration they wait, before it is named."""
 MUCH_BACKWARD = 0.4
 TIMES_FORWARD = 4.0
 
@@ -97,6 +99,30 @@ def phase_findings(
         words = "runner.report() says which; set overhead_budget to slow down those that only observe"
         found.append(f"hooks take {percent(share['hooks'])} of the iteration: {words}")
     return found
+
+
+def rank_findings(own: Sequence[float], whole: Sequence[float]) -> list[str]:
+    """Return which rank the others wait for, if one is slower than they are.
+
+    Args:
+        own: Seconds of an iteration in which a rank waits for no other, by rank.
+        whole: Seconds of an iteration, by rank.
+
+    Example:
+        >>> rank_findings([0.010, 0.011, 0.022], [0.030, 0.030, 0.030])
+        ['rank 2 is the slowest: 22.0 ms of an iteration are its own, 10.5 ms those of the others, who wait for it']
+        >>> rank_findings([0.010, 0.011], [0.030, 0.030])
+        []
+    """
+    slowest = max(range(len(own)), key=lambda rank: own[rank], default=0)
+    others = [seconds for rank, seconds in enumerate(own) if rank != slowest]
+    if not others:
+        return []
+    mean = sum(others) / len(others)
+    if own[slowest] < TIMES_OTHERS * mean or own[slowest] - mean < MUCH_LATER * whole[slowest]:
+        return []
+    words = f"{own[slowest] * 1e3:.1f} ms of an iteration are its own, {mean * 1e3:.1f} ms those of the others"
+    return [f"rank {slowest} is the slowest: {words}, who wait for it"]
 
 
 def profile_findings(profile: Profile) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.text import number
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     from ignite_hooks.distributed.metric_merging import SharedEvaluation
     from ignite_hooks.run.best import Record
+
+
+class RankTime(NamedTuple):
+    """The mean time of an iteration on one rank, in seconds."""
+
+    whole: float
+    own: float
+    """Without the backward pass and the votes, in which it may wait for others."""
 
 
 class Phase(enum.Enum):
@@ -119,6 +127,8 @@ class RunState:
     """The weights that the run delivers; None for those of its last iteration."""
     waited_for_ranks: float = 0.0
     """The seconds spent in votes after iterations, waiting for the slowest rank."""
+    rank_times: Sequence[RankTime] = ()
+    """The time of an iteration on each rank, by rank; known from the end of a run of several on."""
 
     @property
     def running(self) -> bool:

@@ -12,13 +12,14 @@ from annotated_types import Ge
 from ignite_hooks.distributed.collectives import world_size
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.batches import batch_size
-from ignite_hooks.measure.findings import phase_findings
+from ignite_hooks.measure.findings import phase_findings, rank_findings
 from ignite_hooks.measure.pace import eta, iterations_left
 from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
 from ignite_hooks.measure.processor_waits import ProcessorWaits
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.run.state import RankTime
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class IterTimerHook(BaseHook):
     """Measure the time of iterations and their phases, and estimate the time left.
 
-    Evaluations do not count. Other hooks read the current figures from the service ``timer``: ``timer.figures()``.
+    Evaluations do not count. Other hooks read the current figures from the service ``timer``: ``timer.figures()``. Of
+    several ranks each says at the end what an iteration took without waiting for others, and the slowest is named.
 
     Args:
         interval: Number of iterations between two log entries, which are averaged.
@@ -36,7 +38,7 @@ class IterTimerHook(BaseHook):
         phases: Whether to measure forward, backward and optimizer; data, hooks and the rest are always measured.
 
     Reads: data_batch, model, optimizer, criterion.
-    Writes: time/iter, time/data, time/eta, share/<phase>, iters_per_s, samples_per_s.
+    Writes: time/iter, time/data, time/eta, share/<phase>, iters_per_s, samples_per_s; at the end time/own_rank_<n>.
     """
 
     interval: Annotated[int, Ge(1)] = 50
@@ -117,9 +119,13 @@ class IterTimerHook(BaseHook):
 
     before_test, after_test = before_val, after_val
 
-    def after_train(self) -> None:
+    def after_train(self, runner: Runner) -> None:
+        """Write what an iteration took on each rank, without the time in which it may wait for others."""
         if self._processor is not None:
             self._processor.stop()
+        times = {f"time/own_rank_{rank}": one.own for rank, one in enumerate(runner.state.rank_times)}
+        if times:
+            runner.writer.write_scalars(times, runner.global_step, kind="train", epoch=int(runner.trainer.state.epoch))
 
     def cleanup(self) -> None:
         self._times.stop_watching()
@@ -134,7 +140,20 @@ class IterTimerHook(BaseHook):
     def findings(self) -> list[str]:
         """Return what stands out in the phases of the iterations."""
         waited = self._processor.share() if self._processor is not None else 0.0
-        return phase_findings(self.seconds(), self._workers, self._iterations, world_size(), waited)
+        found = phase_findings(self.seconds(), self._workers, self._iterations, world_size(), waited)
+        times = self.runner.state.rank_times
+        return found + rank_findings([one.own for one in times], [one.whole for one in times])
+
+    def rank_time(self) -> RankTime | None:
+        """Return what a mean iteration of this run took here; None before the first."""
+        now, known = self._now()
+        if not now.iterations:
+            return None
+        # In the backward pass gradients are exchanged, and votes belong to what is left.
+        waiting = BACKWARD if NAMES[BACKWARD] in known else OTHER
+        phases = now.phases(known)
+        apart = sum(phases.get(NAMES[phase], 0.0) for phase in {waiting, OTHER})
+        return RankTime(now.total / now.iterations, max(0.0, now.total - apart) / now.iterations)
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""
