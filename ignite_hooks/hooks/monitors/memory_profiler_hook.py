@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
+from ignite_hooks.distributed.collectives import rank, world_size
+from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import WATCHED, memory_findings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
@@ -35,6 +37,8 @@ class MemoryProfilerHook(BaseHook):
             crossing.
         dump_snapshot_on_oom: Whether to record CUDA's allocations, and write them to memory_snapshot.pickle when the
             GPU runs out of memory.
+        snapshot: Iterations whose allocations on the GPU are recorded, as ``{start: 100, steps: 3}``, and written to
+            memory_snapshot_iter_100.pickle; of several ranks each writes its own. Untested on a real GPU.
 
     Writes: memory/process_mb, memory/children_mb, memory/used_mb, memory/gpu_allocated_mb and others.
     """
@@ -44,24 +48,48 @@ class MemoryProfilerHook(BaseHook):
     log_cpu: bool = True
     warn_threshold: Annotated[float, Gt(0)] | None = None
     dump_snapshot_on_oom: bool = False
+    snapshot: Mapping[str, int] | None = None
     # Last after an iteration: what other hooks allocate is included.
     priority: PriorityLike = Priority.VERY_HIGH
     on_error: OnError = "warn"
     read: Callable[[], Mapping[str, float]] | None = field(init=False, repr=False, default=None)
 
+    # Around all other hooks: their allocations belong to the iteration.
+    point_priority: ClassVar[Mapping[str, int]] = {"before_train_iter": Priority.HIGHEST}
+
     def __post_init__(self) -> None:
+        if self.snapshot is not None:
+            check_snapshot(self.snapshot)
         self._reset()
 
     def _reset(self) -> None:
         self._trends: dict[str, Trend] = {}
         self._is_above: dict[str, bool] = {}
-        self._recording = self._described = False
+        self._recording = self._described = self._is_due = False
 
     def before_run(self) -> None:
         self._reset()
         if self.dump_snapshot_on_oom and cuda() is not None:
-            cuda().memory._record_memory_history(max_entries=MOST_ENTRIES)
-            self._recording = True
+            self._record()
+        if self.snapshot is not None and cuda() is None:
+            self.runner.note_once("MemoryProfilerHook: snapshot: there is no GPU, so nothing is recorded")
+
+    def answers(self) -> Mapping[str, Callable[..., Any]]:
+        found = super().answers()
+        return (
+            found if self.snapshot else {name: method for name, method in found.items() if name != "before_train_iter"}
+        )
+
+    def before_train_iter(self, runner: Runner) -> None:
+        """Begin to record at the first iteration of the snapshot, and write it before the one after the last."""
+        if not self.snapshot or cuda() is None:
+            return
+        first, steps = self.snapshot["start"], self.snapshot["steps"]
+        if runner.global_step == first:
+            self._record()
+            self._is_due = True
+        elif runner.global_step == first + steps:
+            self._write_snapshot(runner)
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
@@ -73,19 +101,40 @@ class MemoryProfilerHook(BaseHook):
 
     def on_exception(self, runner: Runner, exception: BaseException) -> None:
         if self._recording and is_out_of_memory(exception):
-            path = runner.work_dir / SNAPSHOT
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cuda().memory._dump_snapshot(str(path))
-            runner.logger.info("out of memory: open %s at https://pytorch.org/memory_viz", path)
+            self._dump(runner, SNAPSHOT, "out of memory")
 
-    def cleanup(self) -> None:
-        if self._recording:
-            self._recording = False
-            cuda().memory._record_memory_history(enabled=None)
+    def cleanup(self, runner: Runner) -> None:
+        self._write_snapshot(runner)
+        self._stop_recording()
 
     def findings(self) -> list[str]:
         """Return the kinds of memory that grow steadily."""
         return memory_findings(self._trends)
+
+    def _write_snapshot(self, runner: Runner) -> None:
+        if not self._is_due or not self.snapshot:
+            return
+        self._is_due, first = False, self.snapshot["start"]
+        whose = f"_rank_{rank()}" if world_size() > 1 else ""
+        self._dump(runner, f"memory_snapshot_iter_{first}{whose}.pickle", f"memory from iteration {first} on")
+        if not self.dump_snapshot_on_oom:
+            self._stop_recording()
+
+    def _record(self) -> None:
+        if not self._recording:
+            cuda().memory._record_memory_history(max_entries=MOST_ENTRIES)
+            self._recording = True
+
+    def _stop_recording(self) -> None:
+        if self._recording:
+            self._recording = False
+            cuda().memory._record_memory_history(enabled=None)
+
+    def _dump(self, runner: Runner, name: str, why: str) -> None:
+        path = runner.work_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cuda().memory._dump_snapshot(str(path))
+        runner.logger.info("%s: open %s at https://pytorch.org/memory_viz", why, path)
 
     def _measure(self, runner: Runner) -> None:
         found = dict(self.read() if self.read is not None else self._read())
@@ -124,6 +173,19 @@ class MemoryProfilerHook(BaseHook):
                 words = "memory of %s is %.2f GB, above warn_threshold (%g GB)"
                 runner.logger.warning(words, what, (megabytes or 0.0) / 1024, self.warn_threshold)
             self._is_above[name] = above
+
+
+def check_snapshot(given: Mapping[str, Any]) -> None:
+    """Raise `SettingError` if this does not say of which iterations a snapshot is.
+
+    Example:
+        >>> check_snapshot({"start": 100, "steps": 3})
+    """
+    if {*given} != {"start", "steps"}:
+        raise SettingError("snapshot", f"start and steps are needed, as in {{start: 100, steps: 3}}, not {dict(given)}")
+    for name, value in given.items():
+        if value < 1:
+            raise SettingError(f"snapshot.{name}", f"a number of iterations from 1 on is needed, not {value!r}")
 
 
 def cuda() -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from ignite_hooks import HookError, Runner, attach_hooks
+from ignite_hooks import ConfigError, HookError, Runner, attach_hooks
 from ignite_hooks.hooks.monitors import memory_profiler_hook
 from ignite_hooks.hooks.monitors.memory_profiler_hook import MemoryProfilerHook, is_out_of_memory
 from ignite_hooks.writers.memory import MemoryWriter
@@ -131,6 +131,46 @@ def test_a_snapshot_is_written_if_the_gpu_memory_is_full(
         trainer.run([1.0])
     expected: list[Any] = [{"max_entries": 100_000}, "memory_snapshot.pickle", {"enabled": None}]
     assert memory.calls == (expected if dumped else [expected[0], expected[2]])
+
+
+def test_a_snapshot_of_some_iterations_is_written_and_nothing_else_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory, at = Memory(), list[int]()
+    gpu = SimpleNamespace(memory=memory)
+    monkeypatch.setattr(memory_profiler_hook, "cuda", lambda: gpu)
+    hook = MemoryProfilerHook(snapshot={"start": 2, "steps": 3}, log_gpu=False)
+    trainer = Engine(lambda engine, batch: at.append(len(memory.calls)))
+    with caplog.at_level(logging.INFO, logger="ignite_hooks"):
+        run(tmp_path, hook, trainer, 6)
+    assert memory.calls == [{"max_entries": 100_000}, "memory_snapshot_iter_2.pickle", {"enabled": None}]
+    assert at == [0, 1, 1, 1, 3, 3]
+    assert any("open" in line and "https://pytorch.org/memory_viz" in line for line in caplog.messages)
+    memory.calls.clear()
+    run(tmp_path, MemoryProfilerHook(snapshot={"start": 5, "steps": 9}, log_gpu=False), echo_trainer(), 6)
+    assert memory.calls == [{"max_entries": 100_000}, "memory_snapshot_iter_5.pickle", {"enabled": None}]
+
+
+def test_without_a_gpu_or_a_snapshot_nothing_is_done_in_an_iteration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "before_train_iter" not in MemoryProfilerHook().answers()
+    with caplog.at_level(logging.INFO, logger="ignite_hooks"):
+        run(tmp_path, MemoryProfilerHook(snapshot={"start": 1, "steps": 1}), echo_trainer(), 2)
+    assert "MemoryProfilerHook: snapshot: there is no GPU, so nothing is recorded" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        ({"start": 3}, "start and steps are needed"),
+        ({"start": 0, "steps": 1}, r"snapshot.start: a number of iterations from 1 on is needed, not 0"),
+        ({"start": 1, "steps": 1.5}, r"snapshot"),
+    ],
+)
+def test_a_snapshot_says_where_it_begins_and_how_long_it_is(snapshot: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        attach_hooks(echo_trainer(), [{"type": "MemoryProfilerHook", "snapshot": snapshot}])
 
 
 def test_running_out_of_memory_is_seen_behind_another_error() -> None:
