@@ -79,7 +79,7 @@ clients: $(CLIENTS)/.installed  ## software of others with our line and without 
 	$(CLIENTS)/bin/python -m tests.clients
 
 .PHONY: jupyter
-jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLab: run, run again, stop, go on, reload, untrusted; needs Chromium; some minutes
+jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLab: run, run again, stop, go on, reload, untrusted; needs Chromium (apt-get install chromium); some minutes
 	$(JUPYTER)/bin/python -m tests.jupyter
 
 .PHONY: agent

@@ -60,6 +60,16 @@ OUTPUTS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells
 TRUSTED = "[...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.trusted)"
 SET = "text => [...window.jupyterapp.shell.currentWidget.content.model.cells][2].sharedModel.setSource(text)"
 BUSY = '.jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status="busy"]'
+READY = """() => {
+    // On a slow machine it asks which kernel to start, before it has read that in the notebook.
+    const dialog = document.querySelector('.jp-Dialog'), tested = dialog?.querySelector('option[value*="tested"]');
+    if (tested) {
+        tested.selected = true;
+        dialog.querySelector('.jp-mod-accept').click();
+    }
+    const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+    return !dialog && kernel?.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
 IDLE = '.jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status="idle"]'
 
 
@@ -109,12 +119,7 @@ class Lab:
     def open(self) -> None:
         self.page.goto(f"http://127.0.0.1:{self.port}/lab/tree/run.ipynb?token={TOKEN}&reset")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-        # It asks which kernel to start, or starts it by itself.
-        accept = self.page.locator(".jp-Dialog .jp-mod-accept")
-        with contextlib.suppress(Exception):
-            accept.wait_for(timeout=5000)
-            accept.click()
-        self.page.wait_for_selector(IDLE, state="attached")
+        self.page.wait_for_function(READY)
 
     def fire(self, command: str) -> None:
         """Start a command without waiting: one that runs a cell ends with the cell."""
@@ -210,7 +215,7 @@ def as_a_person_would(lab: Lab, notebook: Path) -> None:
 def main() -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
-        sys.exit("no Chromium here: install it to drive JupyterLab")
+        sys.exit("no Chromium here: install it to drive JupyterLab (apt-get install chromium)")
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         folder = Path(temporary)
