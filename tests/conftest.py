@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -78,3 +79,15 @@ def handlers_of_signals() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler or signal.SIG_DFL)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """Give the tests of a file one kernel of Jupyter, in which each finds nothing of the others."""
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("nbclient")
+    from tests.kernel import Kernel
+
+    started = Kernel()
+    yield started
+    started.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -13,15 +14,54 @@ import nbformat
 
 SECONDS = 250
 """For one cell."""
+ANEW = """
+get_ipython().reset(new_session=True)
+import gc, os, sys
+for name, module in list(sys.modules.items()):
+    if (getattr(module, "__file__", None) or "").startswith({before!r}):
+        del sys.modules[name]
+if "matplotlib.pyplot" in sys.modules:
+    sys.modules["matplotlib.pyplot"].close("all")
+gc.collect()
+gc.freeze()
+os.chdir({folder!r})
+os.environ.update({variables!r})
+get_ipython().reset(new_session=True)
+"""
 
 
-def outputs_of(cells: Sequence[str], folder: Path) -> list[list[Any]]:
-    """Run cells one after the other in a new kernel, also after one that fails; return the outputs of each."""
-    code = [nbformat.v4.new_code_cell(dedent(source)) for source in cells]
-    notebook = nbformat.v4.new_notebook(cells=code)
-    resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=SECONDS, allow_errors=True, resources=resources).execute()
-    return [cell.outputs for cell in notebook.cells]
+class Kernel:
+    """A kernel for many notebooks, as starting one and importing everything takes longer than most of them.
+
+    Each finds no names, no figures and no modules of the one before, and lies in a folder of its own.
+    """
+
+    def __init__(self) -> None:
+        self._client = nbclient.NotebookClient(nbformat.v4.new_notebook(), timeout=SECONDS, kernel_name="python3")
+        self._variables = dict(os.environ)
+        self._folder = "no folder yet"
+
+    def run(self, notebook: Any, folder: Path, allow_errors: bool = False) -> Any:
+        """Run a notebook from top to bottom; return it with its outputs."""
+        variables = {name: value for name, value in os.environ.items() if self._variables.get(name) != value}
+        anew = nbformat.v4.new_code_cell(ANEW.format(before=self._folder, folder=str(folder), variables=variables))
+        self._run(nbformat.v4.new_notebook(cells=[anew]), allow_errors=False)
+        self._folder = f"{folder}{os.sep}"
+        self._run(notebook, allow_errors)
+        return notebook
+
+    def outputs_of(self, cells: Sequence[str], folder: Path) -> list[list[Any]]:
+        """Run cells one after the other, also after one that fails; return the outputs of each."""
+        code = [nbformat.v4.new_code_cell(dedent(source)) for source in cells]
+        return [cell.outputs for cell in self.run(nbformat.v4.new_notebook(cells=code), folder, True).cells]
+
+    def close(self) -> None:
+        """End the kernel."""
+        self._client._cleanup_kernel()
+
+    def _run(self, notebook: Any, allow_errors: bool) -> None:
+        self._client.nb, self._client.allow_errors = notebook, allow_errors
+        self._client.execute(cleanup_kc=False)
 
 
 def kinds(outputs: Sequence[Any]) -> list[str]:

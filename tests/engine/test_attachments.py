@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -157,76 +156,6 @@ def test_the_hook_of_a_cell_is_taken_over_when_its_trainer_is_gone(tmp_path: Pat
         attach_hooks(b, [hook], work_dir=tmp_path / "b", model=nn.Linear(1, 1), replace=False)
     second = attach_hooks(b, [hook], work_dir=tmp_path / "b", model=nn.Linear(1, 1), replace=True)
     assert hook.runner is second is not first
-
-
-CELLS = {
-    "imports": """
-        from pathlib import Path
-        from ignite.engine import Engine
-        from ignite_hooks import BaseHook, HOOKS, attach_hooks
-        evaluator = Engine(lambda engine, batch: batch)
-        calls = []
-    """,
-    "hook": """
-        @HOOKS.register_module()
-        class Mine(BaseHook):
-            def after_val(self):
-                calls.append(self.word)
-            word = "WORD"
-    """,
-    "attach": """
-        trainer = Engine(lambda engine, batch: batch)
-        runner = attach_hooks(trainer, ["Mine"], evaluators=evaluator, work_dir=WORK_DIR)
-    """,
-    "same trainer": """
-        runner = attach_hooks(trainer, ["Mine"], evaluators=evaluator, work_dir=WORK_DIR)
-    """,
-    "evaluate": """
-        calls.clear()
-        evaluator.run([1])
-        print(calls)
-    """,
-    "one object": """
-        mine = HOOKS.get("Mine")()
-        a, b = Engine(lambda engine, batch: batch), Engine(lambda engine, batch: batch)
-        ra = attach_hooks(a, [mine], work_dir=WORK_DIR)
-        try:
-            attach_hooks(b, [mine], work_dir=WORK_DIR)
-        except Exception as error:
-            print(type(error).__name__, "belongs to another trainer" in str(error))
-    """,
-    "ours": """
-        try:
-            @HOOKS.register_module()
-            class EMAHook(BaseHook): ...
-        except KeyError as error:
-            print("refused:", error)
-    """,
-}
-
-
-@pytest.mark.slow
-def test_a_cell_of_a_notebook_can_be_run_again(tmp_path: Path) -> None:
-    nbformat: Any = pytest.importorskip("nbformat")
-    nbclient: Any = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    order = ["imports", "hook", "attach", "evaluate", "hook", "attach", "evaluate", "same trainer", "evaluate"]
-    order += ["one object", "ours"]
-    texts = [dedent(CELLS[name]).replace("WORK_DIR", repr(str(tmp_path))) for name in order]
-    texts[4] = texts[4].replace("WORD", "changed")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in texts])
-    nbclient.NotebookClient(notebook, timeout=300).execute(cwd=str(tmp_path))
-    outputs = [[str(output.get("text", "")) for output in cell.outputs] for cell in notebook.cells]
-    assert [cell[-1].strip() for name, cell in zip(order, outputs, strict=True) if name == "evaluate"] == [
-        "['WORD']",
-        "['changed']",
-        "['changed']",
-    ]
-    for i, trainer in ((5, "a trainer that no longer exists"), (7, "the trainer")):
-        (said,) = outputs[i]
-        assert said.strip() == f"replaced the hooks of an earlier attach_hooks(): Mine on {trainer}, evaluator 'val'"
-    assert outputs[9] == ["ConfigError True\n"]
-    assert "refused" in outputs[10][0]
 
 
 @pytest.mark.slow

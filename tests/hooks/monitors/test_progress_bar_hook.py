@@ -129,37 +129,3 @@ def test_a_notebook_gets_widgets_where_it_has_them(monkeypatch: pytest.MonkeyPat
     for found, form in (("", "notebook"), ("not installed", "file")):
         monkeypatch.setattr("ignite_hooks.hooks.monitors.progress_bar_hook.missing", lambda *_, found=found: found)
         assert form_of(io.StringIO()) == form
-
-
-CELL = """
-import tempfile
-import torch
-from ignite.engine import Engine
-from ignite.metrics import Average
-from ignite_hooks import attach_hooks
-
-trainer, evaluator = Engine(lambda engine, _: 1.0 / engine.state.iteration), Engine(lambda *_: 0.5)
-Average().attach(evaluator, "loss")
-hooks = [{"type": "ProgressBarHook"}, {"type": "EvalHook", "metric": "loss"}]
-given = {"model": torch.nn.Linear(1, 1), "val_loader": [0] * 5}
-attach_hooks(trainer, hooks, evaluators=evaluator, work_dir=tempfile.mkdtemp(), **given)
-trainer.run(range(50), max_epochs=2);
-"""
-
-
-@pytest.mark.slow
-def test_a_real_notebook_shows_a_widget_that_ends_full() -> None:
-    nbformat: Any = pytest.importorskip("nbformat")
-    nbclient: Any = pytest.importorskip("nbclient")
-    pytest.importorskip("ipywidgets")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    nbclient.NotebookClient(notebook, timeout=120).execute()
-    kinds = [set(output.get("data", {})) for output in notebook.cells[0].outputs]
-    assert "application/vnd.jupyter.widget-view+json" in kinds[0]
-    [widgets] = notebook.metadata["widgets"].values()
-    models = [model["state"] | {"model": model["model_name"]} for model in widgets["state"].values()]
-    bar = next(model for model in models if model["model"] == "FloatProgressModel")
-    assert (bar["value"], bar["max"], bar["bar_style"]) == (100, 100, "success")
-    words = " ".join(model["value"] for model in models if model["model"] == "HTMLModel").replace("\u2007", " ")
-    assert "Epoch 2/2: 100%" in words
-    assert "loss 0.01" in words
