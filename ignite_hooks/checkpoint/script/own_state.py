@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import copy
+import enum
+import itertools
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ignite_hooks.checkpoint.data.loader_parts import loader_generators, loader_parts
+from ignite_hooks.checkpoint.script.kinds import (
+    MOST_LEAVES,
+    SCALARS,
+    base_of,
+    fields_of,
+    is_array,
+    is_number_of_numpy,
+    is_record,
+    is_told_by_text,
+)
+from ignite_hooks.checkpoint.script.marks import mark_of
 from ignite_hooks.checkpoint.script.own_generators import generator_state, is_generator, set_generator_state
+from ignite_hooks.checkpoint.script.plain_values import CANNOT, NO_STATE, as_before, plain_of
 from ignite_hooks.checkpoint.script.reachable import GLOBALS, Reached, is_of_library, reach, worth_entering
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.loader_workers import is_loader
@@ -19,7 +34,9 @@ LONGEST_ORDER = 1_000_000
 LONGEST_LIST = 100_000
 """The most items of a list of a data set that are compared at each save."""
 
-SCALARS = (bool, int, float, str, type(None))
+FEW = 64
+"""The most values in a collection of a data set that are compared: a larger one is rather data."""
+
 ARRANGING = ("sampler", "batch_sampler")
 """The parts of a loader that decide on the order of its data."""
 _PARTS = ("sampler", "batch_sampler", "dataset", "collate_fn", "worker_init_fn")
@@ -38,7 +55,7 @@ class OwnState:
     """The state of the objects that make up some data, as far as it is known how to keep it.
 
     Three kinds are kept: random generators, what ``state_dict`` returns, and counters: attributes that are numbers,
-    text, lists of numbers or tensors and have changed since this object was made.
+    text, tensors or collections of these and have changed since this object was made.
     """
 
     def __init__(self, data: object) -> None:
@@ -107,7 +124,7 @@ class OwnState:
         """Return the attributes that have changed, if all of them can be kept."""
         changed = self._changed(holder)
         values = {name: _kept(vars(holder.thing)[name]) for name in changed}
-        return {} if any(value is _CANNOT for value in values.values()) else values
+        return {} if any(value is CANNOT for value in values.values()) else values
 
     def _changed(self, holder: Holder) -> list[str]:
         """Return the attributes that are progress: they have changed, and not by what is made once, when needed."""
@@ -204,6 +221,8 @@ def _holders_among(everything: Iterable[Reached]) -> list[Holder]:
         attributes, path = getattr(thing, "__dict__", None), place.split(".")
         if type(attributes) is not dict or is_generator(thing) or GLOBALS in path:
             continue
+        if isinstance(thing, (enum.Enum, type)) or is_record(thing):  # a value
+            continue
         is_root = place in ("data", "loader")
         if is_root and _is_stateful(thing):
             # Where it is in its data, a loader says itself.
@@ -244,6 +263,10 @@ def _marks(holder: Holder) -> dict[str, tuple[str, Any]]:
             found[name] = ("holds", len(value) if getattr(value, "shape", None) != () else 0)
             if order is not None:
                 found[name] = ("orders", hash(order))
+            elif _is_counter(value, holder.arranges):
+                found[name] = ("is", mark_of(value))
+        elif _is_counter(value, holder.arranges):
+            found[name] = ("is", mark_of(value))
         elif hasattr(type(value), "__next__"):
             found[name] = ("iterates", id(value))
     return found
@@ -264,6 +287,35 @@ def _chooses(value: Any) -> bool:
     return type(value) is list and 0 < len(value) <= LONGEST_LIST
 
 
+def _is_counter(value: Any, arranges: bool) -> bool:
+    """Return whether a value of another kind may count, and is small enough to be compared."""
+    most = MOST_LEAVES if arranges else FEW
+    return type(value) is Counter or 0 < _size_of(value, most) <= most
+
+
+def _size_of(value: Any, most: int) -> int:
+    """Return of how many numbers, texts and the like a value is made; more than the most if of anything else."""
+    if isinstance(value, (*SCALARS, complex, bytes, enum.Enum)) or is_number_of_numpy(value) or base_of(value):
+        return 1
+    if is_array(value):
+        return int(value.size) if value.dtype.kind in "biufc" else most + 1
+    parts: Iterable[Any]
+    if isinstance(value, dict):
+        parts = itertools.chain(value.keys(), value.values())
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        parts = value
+    elif is_record(value):
+        parts = [getattr(value, name) for name in fields_of(value) or ()]
+    else:
+        return 1 if is_told_by_text(value) else most + 1
+    size = 0
+    for part in parts:
+        size += _size_of(part, most)
+        if size > most:
+            break
+    return size
+
+
 def _first_values(holder: Holder) -> dict[str, Any]:
     """Return the attributes that can be kept as they are now; orders are copied."""
     import torch
@@ -276,6 +328,8 @@ def _first_values(holder: Holder) -> dict[str, Any]:
             found[name] = value.detach().clone()
         elif (holder.arranges or _chooses(value)) and _order(value) is not None:
             found[name] = copy.copy(value)
+        elif _is_counter(value, holder.arranges) or (holder.arranges and value in ([], {}, set())):
+            found[name] = copy.deepcopy(value)
     return found
 
 
@@ -288,9 +342,6 @@ def _order(value: Any) -> tuple[Any, ...] | None:
     return tuple(value) if all(type(item) in (int, float) for item in value) else None
 
 
-_CANNOT = object()
-
-
 def _kept(value: Any) -> Any:
     """Return the plain form of an attribute that has changed, or that it cannot be kept."""
     import torch
@@ -298,9 +349,11 @@ def _kept(value: Any) -> Any:
     if isinstance(value, SCALARS):
         return value
     if isinstance(value, torch.Tensor):
-        return value.detach().clone() if value.numel() <= LONGEST_ORDER else _CANNOT
-    order = _order(value)
-    return _CANNOT if order is None else list(order)
+        return value.detach().clone() if value.numel() <= LONGEST_ORDER else CANNOT
+    if (order := _order(value)) is not None:
+        return list(order)
+    plain = plain_of(value)
+    return CANNOT if plain is NO_STATE else plain
 
 
 def _set_counters(thing: object, saved: Mapping[str, Any]) -> None:
@@ -308,9 +361,12 @@ def _set_counters(thing: object, saved: Mapping[str, Any]) -> None:
 
     attributes = vars(thing)
     for name, value in saved.items():
-        if name not in attributes or not isinstance(value, (*SCALARS, list, torch.Tensor)):
+        if name not in attributes or not isinstance(value, (*SCALARS, list, torch.Tensor, Mapping)):
             continue
         now: Any = attributes[name]
+        if isinstance(value, Mapping):
+            _set_other(attributes, name, as_before(value, now))
+            continue
         if isinstance(value, torch.Tensor):
             # In place where that can be: others may hold the same tensor.
             if isinstance(now, torch.Tensor) and now.shape == value.shape and not now.requires_grad:
@@ -328,3 +384,12 @@ def _set_counters(thing: object, saved: Mapping[str, Any]) -> None:
         else:
             # In place: others may hold the same list or array.
             now[:] = value
+
+
+def _set_other(attributes: dict[str, Any], name: str, value: Any) -> None:
+    now = attributes[name]
+    if is_array(now) and is_array(value) and now.shape == value.shape:
+        # In place: others may hold the same array.
+        now[...] = value
+    elif value is not CANNOT:
+        attributes[name] = value

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import logging
 import random
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -162,6 +165,61 @@ def loader_with_a_global() -> Any:
     return DataLoader(Plain(), 2, collate_fn=with_a_global)
 
 
+class Stage(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+def rotate(values: Any) -> None:
+    values.append(values.pop(0) if isinstance(values, list) else values.popleft())
+
+
+OTHER_COUNTERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], int]]] = {
+    "number of NumPy": (lambda: numpy.int64(0), lambda value: value + 1, int),
+    "array of no dimension": (lambda: numpy.array(0), lambda value: value.__iadd__(1), int),
+    "array of two": (lambda: numpy.zeros((1, 2)), lambda value: value.__iadd__(1), lambda value: int(value[0, 0])),
+    "mapping": (lambda: {1: 0, "a": 1}, lambda value: value.update({1: value[1] + 1}), lambda value: value[1]),
+    "counter": (lambda: Counter(b=1), lambda value: value.update("a"), lambda value: value["a"]),
+    "deque": (lambda: deque([1, 2, 3]), rotate, lambda value: value[0]),
+    "names": (lambda: ["a", "b", "c"], rotate, lambda value: ord(value[0])),
+    "pairs": (lambda: [(1, 2), (3, 4), (5, 6)], rotate, lambda value: value[0][0]),
+    "tuple": (lambda: (0, "a"), lambda value: (value[0] + 1, "a"), lambda value: value[0]),
+    "set": (lambda: {0}, lambda value: value.add(max(value) + 1), max),
+    "member": (
+        lambda: Stage.ONE,
+        lambda value: Stage.TWO if value is Stage.ONE else Stage.ONE,
+        lambda value: value.value,
+    ),
+    "bytes": (lambda: b"", lambda value: value + b"a", len),
+}
+
+
+class CountingOtherwise(Python):
+    def __init__(self, kind: str) -> None:
+        start, self.change, self.number = OTHER_COUNTERS[kind]
+        self.value = start()
+
+    def count(self) -> int:
+        changed = self.change(self.value)
+        self.value = self.value if changed is None else changed
+        return self.number(self.value)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(random.Random(self.count()).sample(range(10), 10))
+
+
+class CountingData(Plain):
+    def __init__(self, kind: str) -> None:
+        self.counter = CountingOtherwise(kind)
+        self.value = self.counter.value
+
+    def __getitem__(self, index: int) -> float:
+        self.counter.value = self.value
+        number = self.counter.count()
+        self.value = self.counter.value
+        return float(index + number)
+
+
 KEPT: dict[str, Callable[[], Any]] = {
     "sampler, random.Random": lambda: DataLoader(Plain(), 2, sampler=Python()),
     "sampler, numpy Generator": lambda: DataLoader(Plain(), 2, sampler=Numpy()),
@@ -226,15 +284,27 @@ def test_a_state_noted_earlier_gets_the_first_values_of_later_counters() -> None
     assert after["counters"] == {"sampler": {"order": data.sampler.order, "calls": 1}}
 
 
+@pytest.mark.parametrize("of_data", [False, True], ids=["sampler", "data"])
+@pytest.mark.parametrize("kind", OTHER_COUNTERS)
+def test_counters_of_every_kind_go_on(kind: str, of_data: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def make() -> Any:
+        if of_data:
+            return DataLoader(CountingData(kind), 2, shuffle=True)
+        return DataLoader(Plain(), 2, sampler=CountingOtherwise(kind))
+
+    assert run_in_parts(make, [2, 6, 9]) == whole_run(make)
+    assert "approximate" not in caplog.text
+
+
 class Caching(Plain):
     def __init__(self) -> None:
         self.reads = 0
-        self.cache: dict[int, float] = {}
+        self.cache: dict[int, Any] = {}
 
     def __getitem__(self, index: int) -> float:
         self.reads += 1
-        self.cache[index] = index + self.reads
-        return self.cache[index]
+        self.cache[index] = SimpleNamespace(value=index + self.reads)
+        return float(self.cache[index].value)
 
 
 class Endless(Python):
@@ -356,13 +426,34 @@ def test_data_that_a_script_changes_between_epochs_resumes_exactly(
 
 
 class Listed(Plain):
-    def __init__(self) -> None:
-        self.samples = [("a", 1), ("b", 2)]
+    def __init__(self, size: int) -> None:
+        self.samples = [(str(number), number) for number in range(size)]
 
 
-def test_content_of_a_data_set_that_changes_is_named() -> None:
-    data = DataLoader(Listed(), 2)
+def test_large_content_of_a_data_set_that_changes_is_named() -> None:
+    data = DataLoader(Listed(10_001), 2)
     own = OwnState(data)
     assert own.unkept() == []
     data.dataset.samples.append(("c", 3))
     assert own.unkept() == ["Listed.samples"]
+
+
+def test_small_content_of_a_data_set_that_changes_is_kept() -> None:
+    data, resumed = DataLoader(Listed(2), 2), DataLoader(Listed(2), 2)
+    own = OwnState(data)
+    data.dataset.samples.append(("c", 3))
+    assert own.unkept() == []
+    samples = resumed.dataset.samples
+    restore_own(resumed, own.state())
+    assert resumed.dataset.samples is samples
+    assert samples == data.dataset.samples
+
+
+def test_a_member_of_an_enumeration_is_a_value_that_nothing_is_put_into() -> None:
+    data = DataLoader(Plain(), 2, sampler=CountingOtherwise("member"))
+    own = OwnState(data)
+    list(data)
+    again = DataLoader(Plain(), 2, sampler=CountingOtherwise("member"))
+    restore_own(again, own.state())
+    assert (Stage.ONE.value, Stage.TWO.value) == (1, 2)
+    assert again.sampler.value is Stage.TWO
