@@ -11,8 +11,18 @@ from typing import Any
 def add_to(commands: Any) -> None:
     """Add the command to the parser."""
     diff = commands.add_parser("diff", help="name the first iteration at which two runs part, and what parts first")
-    diff.add_argument("one", metavar="RUN_A", type=Path, help="a work directory; its run has a DeterminismHook")
+    diff.add_argument(
+        "one",
+        metavar="RUN_A",
+        type=Path,
+        help="a work directory; its run has a DeterminismHook, or comes from a configuration",
+    )
     diff.add_argument("other", metavar="RUN_B", type=Path, help="another one")
+    diff.add_argument(
+        "--replay",
+        action="store_true",
+        help="run both again, from checkpoints, where they part between two digests or have none",
+    )
     diff.set_defaults(command=_diff)
 
 
@@ -22,7 +32,12 @@ def _diff(options: argparse.Namespace) -> int:
     from ignite_hooks.results.parting import part
 
     try:
-        parting = part(options.one, options.other)
+        if options.replay:
+            from ignite_hooks.trainer.replay import part_with_replay
+
+            parting = part_with_replay(options.one, options.other)
+        else:
+            parting = part(options.one, options.other)
     except ResultError as error:
         print(error, file=sys.stderr)
         return 2

@@ -63,6 +63,8 @@ class Parting:
     """What differs in it, in the order in which an iteration comes to it."""
     settings: Mapping[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
     """What differs in how they were made: ``bits``, ``configuration``, ``environment``."""
+    replayed: tuple[int, int] | None = None
+    """The iterations between which both were run again."""
 
     def lines(self) -> Iterator[str]:
         """Yield what a person reads."""
@@ -72,8 +74,10 @@ class Parting:
             since = "from the beginning" if self.equal_until is None else f"equal until iteration {self.equal_until}"
             yield f"the runs part in iteration {self.iteration} ({since}), first in: {self.differences[0]}"
             yield from (f"  also: {one}" for one in self.differences[1:])
+            if self.replayed is not None:
+                yield "  iterations {} to {} of both were run again to find it".format(*self.replayed)
             if self.iteration - (self.equal_until or 0) > 1:
-                remedy = "run both again with {type: DeterminismHook, interval: 1}"
+                remedy = "--replay runs it again; of a script: {type: DeterminismHook, interval: 1} in both runs"
                 yield f"  what came between {self.equal_until or 0} and {self.iteration} is not recorded: {remedy}"
         for what, rows in self.settings.items():
             title = {"bits": "what decides the bits"}.get(what, what)
@@ -95,12 +99,17 @@ def part(one: Path, other: Path) -> Parting:
     common = sorted(mine.keys() & theirs.keys())
     if not common:
         raise ResultError(f"{one}, {other}: no iteration is in both files: give DeterminismHook the same interval")
-    settings = {what: rows for what in ("bits", "configuration", "environment") if (rows := _made(one, other, what))}
+    settings = settings_that_differ(one, other)
     for position, iteration in enumerate(common):
         if differ := tuple(differences(mine[iteration], theirs[iteration])):
             before = common[position - 1] if position else None
             return Parting(len(common), common[-1], iteration, before, differ, settings)
     return Parting(len(common), common[-1], settings=settings)
+
+
+def settings_that_differ(one: Path, other: Path) -> dict[str, tuple[tuple[str, str, str], ...]]:
+    """Return what differs in how the runs of two work directories were made, by kind."""
+    return {what: rows for what in ("bits", "configuration", "environment") if (rows := _made(one, other, what))}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
