@@ -22,6 +22,7 @@ from ignite_hooks.writers.trackers.clearml_task import (
     OURS,
     TRAINED,
     Views,
+    abandon_task,
     begun_task,
     ending_as_stopped,
     ending_whole,
@@ -108,6 +109,7 @@ class ClearMLWriter(TrackerWriter):
         self.on_abort: Callable[[], None] | None = None
         """Stops the run, and returns when it is saved and closed."""
         self.abort_timeout = 300.0
+        self._has_begun_task = False
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         views = {} if self.views is None else {"views": self.views.as_content()}
@@ -125,6 +127,13 @@ class ClearMLWriter(TrackerWriter):
     def write_source(self, path: Path, why: str) -> None:
         """Write that the run began from a file: an input model of this name."""
         self._put("source", 0, {"uri": address_of(path), "name": why})
+
+    def close(self) -> None:
+        super().close()
+        if self._has_begun_task:
+            # It is closed, or its server answers no more and everything waits here.
+            abandon_task()
+            self._has_begun_task = False
 
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
@@ -145,6 +154,7 @@ class ClearMLWriter(TrackerWriter):
 
         current = Task.current_task()
         if current is not None and current.id in OURS:
+            self._has_begun_task = True
             if not current.output_uri:
                 current.output_uri = True
             self.run_id = current.id
@@ -161,6 +171,7 @@ class ClearMLWriter(TrackerWriter):
             Task.set_offline(offline)
             WE_WENT_OFFLINE[:] = [True] if offline else []
         wanted = None if offline else self.run_id
+        self._has_begun_task = not offline
         task = begun_task(
             project_name=self.project or "ignite_hooks",
             task_name=self.task_name or self.work_dir.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -155,6 +156,28 @@ def ending_whole(task: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(at_exit, name, value)
+
+
+def abandon_task() -> None:
+    """Let the SDK forget the task of this process, if it is still open.
+
+    At the end of the process it would repeat its last calls for as long as the server does not answer, for minutes or
+    for ever, and a later run would take the task for one of the script.
+    """
+    from clearml import Task
+
+    task: Any = getattr(Task, "_Task__main_task", None)
+    if task is None:
+        return
+    task._at_exit_called = True
+    for name in ("_Task__main_task", "_Task__forked_proc_main_pid"):
+        if hasattr(Task, name):
+            setattr(Task, name, None)
+    # At the end of the process logging closes all handlers, and that of the SDK would wait for its thread.
+    handlers = [reference() for reference in getattr(logging, "_handlerList", ())]
+    for handler in handlers:
+        if type(handler).__module__.startswith("clearml.") and hasattr(handler, "_task_id"):
+            handler._task_id = None
 
 
 @contextlib.contextmanager

@@ -38,6 +38,10 @@ def clearml_server() -> Iterator[ClearMLServer]:
             path = self.path.partition("?")[0]
             call = re.match(r"/+(?:v[\d.]+/)?([a-z_]+\.[a-z_]+)$", path)
             with state.lock:
+                state.asked += 1
+                if state.dies_at is not None and state.asked >= state.dies_at:
+                    self.close_connection = True
+                    return
                 state.received += self.path.encode() + str(self.headers).encode() + body
             if call is None:
                 self.handle_file(path, body)

@@ -66,6 +66,10 @@ class ClearMLServer:
     repeats: list[dict[str, Any]] = field(default_factory=list)
     """Numbers that replaced those of the same step."""
     received: bytes = b""
+    asked: int = 0
+    """How many requests have come, also those for files."""
+    dies_at: int | None = None
+    """The number of the request from which on none is answered."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     sent: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     """How often each number of a task has come: its iteration, metric and variant."""
