@@ -8,7 +8,14 @@ import pytest
 
 from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.writers.trackers import clearml_task
-from ignite_hooks.writers.trackers.clearml_task import Views, failing_task, record_in, recorded_in, under_agent
+from ignite_hooks.writers.trackers.clearml_task import (
+    Views,
+    abandon_task,
+    failing_task,
+    record_in,
+    recorded_in,
+    under_agent,
+)
 
 
 class Task:
@@ -58,3 +65,13 @@ def test_by_hand_a_wrong_configuration_touches_no_task(monkeypatch: pytest.Monke
     monkeypatch.setattr(clearml_task, "OURS", {"a task"})
     with pytest.raises(ConfigError), failing_task():
         raise ConfigError([Problem("seed", "wrong")])
+
+
+def test_a_task_whose_server_has_died_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    clearml: Any = pytest.importorskip("clearml")
+    task = Task()
+    monkeypatch.setattr(clearml.Task, "_Task__main_task", task)
+    abandon_task()
+    assert clearml.Task.current_task() is None, "a later run begins its own"
+    assert vars(task)["_at_exit_called"] is True, "the end of the process does not wait for it"
+    abandon_task()
