@@ -210,8 +210,11 @@ class _Wandb(Tracker):
         path, name = Path(record.content["path"]), record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")
-        plain = re.sub(r"[^\w.-]", "_", f"{Path(name).stem}-{self._run.id}", flags=re.ASCII)
-        self._run.log_artifact(str(path), name=plain, type=record.content["kind"])
+        kind, alias = record.content["kind"], alias_of(name)
+        # All checkpoints are versions of one artifact, as W&B shows models.
+        shown = kind if kind == "model" and alias else Path(name).stem
+        plain = re.sub(r"[^\w.-]", "_", f"{shown}-{self._run.id}", flags=re.ASCII)
+        self._run.log_artifact(str(path), name=plain, type=kind, aliases=[alias, "latest"] if alias else None)
 
     def close(self, ended: Ending = "finished") -> bool:
         if not self._ends:
@@ -230,6 +233,16 @@ class _Wandb(Tracker):
         if self._unsent is not None:
             self._unsent.unlink(missing_ok=True)
         return True
+
+
+def alias_of(file: str) -> str:
+    """Return the alias of a checkpoint, by which a script asks for it; empty for another file.
+
+    Example:
+        >>> alias_of("best_accuracy_epoch_3.pth"), alias_of("last.pth"), alias_of("swa_epoch_4.pth")
+        ('best', 'last', '')
+    """
+    return next((alias for alias in ("best", "last") if re.match(rf"{alias}(_|\.|$)", file)), "")
 
 
 def uniform(column: Sequence[Any]) -> list[Any]:

@@ -135,6 +135,9 @@ def test_checkpoints_are_artifacts(folder: Path) -> None:
     files = sorted(entry.path for artifact in artifacts for entry in artifact.manifest.contents)
     kept = sorted(path.name for path in folder.glob("*.pth") if not path.name.startswith("epoch"))
     assert {artifact.type for artifact in artifacts} == {"model"}
+    assert len({artifact.name for artifact in artifacts}) == 1, "versions of one model"
+    aliases = {artifact.manifest.contents[0].path[:4]: sorted(artifact.aliases) for artifact in artifacts}
+    assert aliases == {"best": ["best", "latest"], "last": ["last", "latest"]}
     assert files == kept
 
 
