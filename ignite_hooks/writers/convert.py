@@ -130,3 +130,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """Return every value of nested mappings and lists with its path, joined by dots.
+
+    Example:
+        >>> flattened({"hooks": [{"type": "LoggerHook"}], "seed": 1})
+        [('hooks.0.type', 'LoggerHook'), ('seed', 1)]
+    """
+    found: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        name = f"{above}{key}"
+        if isinstance(value, (list, tuple)):
+            value = {str(index): item for index, item in enumerate(value)} or str(value)
+        found += flattened(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
+    return found

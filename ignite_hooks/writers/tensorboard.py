@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.writers.convert import as_picture, fetched, finite, number_of, shown_cell
+from ignite_hooks.writers.convert import as_picture, fetched, finite, flattened, number_of, shown_cell
 from ignite_hooks.writers.interface import Writer, full_name, installed
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class TensorboardWriter(Writer):
         self._opening = threading.Lock()
         self._summary: Any = None
         self._value: Any = None
+        self._config: Mapping[str, Any] = {}
 
     def write_scalar(self, name: str, value: Any, step: int) -> None:
         self.write_scalars({name: value}, step)
@@ -109,7 +110,23 @@ class TensorboardWriter(Writer):
                     tag, true, false, unfound, missed, exact, found, step, num_thresholds=len(found)
                 )
 
+    def write_best(self, values: Mapping[str, float], step: int) -> None:
+        """Write the configuration beside the best values of metrics, which the page HPARAMS compares."""
+        from torch.utils.tensorboard import summary
+
+        settings = {
+            name: value for name, value in flattened(self._config) if isinstance(value, (bool, int, float, str))
+        }
+        best = {f"best/{name}": float(value) for name, value in values.items()}
+        made: Any = summary
+        events: Any = self._open().file_writer
+        for part in made.hparams(settings, best):
+            events.add_summary(part, step)
+        # The page takes the last number of this name.
+        self.write_scalars(best, step)
+
     def write_config(self, config: Mapping[str, Any]) -> None:
+        self._config = config
         text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
         self._open().add_text("config", preformatted(text), 0)
 

@@ -69,6 +69,14 @@ class TensorBoardHook(TrackerHook):
         super().after_train_epoch(runner, optimizer)
         self._draw(runner, model)
 
+    def cleanup(self, runner: Runner) -> None:
+        try:
+            best = {name: float(record.score) for name, record in runner.best.items()}
+            if self._writer is not None and best:
+                self._writer.write_best(best, runner.global_step)
+        finally:
+            super().cleanup(runner)
+
     def _draw(self, runner: Runner, model: Any) -> None:
         if not self._graph_due or self._place is None:
             return

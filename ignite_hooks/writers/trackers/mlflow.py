@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import masked
-from ignite_hooks.writers.convert import shown_cell
+from ignite_hooks.writers.convert import flattened, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
@@ -232,22 +232,6 @@ class _InMLflow(Delivered):
             return super().missing_of(record)
         left = {name: value for name, value in record.content.items() if record.step > self.names.get(_name(name), -1)}
         return replace(record, content=left) if left else None
-
-
-def flattened(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Return every value of nested mappings and lists with its path, joined by dots.
-
-    Example:
-        >>> flattened({"hooks": [{"type": "LoggerHook"}], "seed": 1})
-        [('hooks.0.type', 'LoggerHook'), ('seed', 1)]
-    """
-    found: list[tuple[str, Any]] = []
-    for key, value in config.items():
-        name = f"{above}{key}"
-        if isinstance(value, (list, tuple)):
-            value = {str(index): item for index, item in enumerate(value)} or str(value)
-        found += flattened(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
-    return found
 
 
 def _name(name: str) -> str:

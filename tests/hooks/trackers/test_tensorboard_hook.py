@@ -58,6 +58,22 @@ def test_names_steps_and_values_match_metrics_jsonl(folder: Path) -> None:
     assert found == {name: [(step, pytest.approx(value)) for step, value in rows] for name, rows in written.items()}
 
 
+def test_the_page_of_hyper_parameters_compares_best_values(folder: Path, seen: Any) -> None:
+    from tensorboard.plugins.hparams.metadata import PLUGIN_NAME
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    found = {}
+    for tag in seen.PluginTagToContent(PLUGIN_NAME):
+        found[tag] = HParamsPluginData.FromString(seen.SummaryMetadata(tag).plugin_data.content)
+    [begun] = [one.session_start_info for one in found.values() if one.HasField("session_start_info")]
+    assert begun.hparams["default_hooks.checkpoint.best_metric"].string_value == "accuracy"
+    assert begun.hparams["tracker.api_key"].string_value == "***"
+    best = max(value for _, value in as_written(folder)["val/accuracy"])
+    assert [(one.step, one.value) for one in seen.Scalars("best/accuracy")] == [(12, pytest.approx(best))]
+    [page] = [one.experiment for one in found.values() if one.HasField("experiment")]
+    assert [metric.name.tag for metric in page.metric_infos] == ["best/accuracy"]
+
+
 def test_pictures_keep_their_pixels_and_their_distance(seen: Any) -> None:
     images = seen.Images("predictions/cat")
     assert [image.step for image in images] == [4, 12], "at least 8 iterations lie between them"

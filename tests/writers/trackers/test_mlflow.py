@@ -12,7 +12,8 @@ from typing import Any
 import numpy
 import pytest
 
-from ignite_hooks.writers.trackers.mlflow import MLflowWriter, flattened
+from ignite_hooks.writers.convert import flattened
+from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
 from tests.tools import trackers_at
 
