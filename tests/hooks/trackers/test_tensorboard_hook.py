@@ -192,7 +192,7 @@ def until_it_has(url: str, wanted: set[str]) -> None:
 def test_its_page_shows_scalars_and_a_picture(folder: Path, tmp_path: Path) -> None:
     chromium()
     with served(folder) as url:
-        until_it_has(f"{url}/data/plugin/scalars/tags", set(as_written(folder)))
+        until_it_has(f"{url}/data/plugin/scalars/tags", {*as_written(folder), "best/accuracy"})
         until_it_has(f"{url}/data/plugin/images/tags", {"predictions/cat"})
         curves, images = (photographed(f"{url}/#{tab}", tmp_path / f"{tab}.png") for tab in TABS)
     # Curves and mountains are drawn in dark blue, and the page around them is white and grey.
