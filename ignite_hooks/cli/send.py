@@ -20,12 +20,13 @@ def add_to(commands: Any) -> None:
 def _send(options: argparse.Namespace) -> int:
     from ignite_hooks.checkpoint.uploads import forget_sent
     from ignite_hooks.registry import WRITERS
+    from ignite_hooks.results.folders import not_a_run
     from ignite_hooks.writers.trackers.resend import waiting
 
     found, failed = 0, 0
     for folder in options.folder:
         if not Path(folder).is_dir():
-            print(f"{folder}: no such folder", file=sys.stderr)
+            print(f"{folder}: {not_a_run(Path(folder))}", file=sys.stderr)
             failed += 1
             continue
         for path, send in waiting(Path(folder), WRITERS.get):

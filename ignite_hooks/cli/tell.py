@@ -28,10 +28,12 @@ def add_to(commands: Any) -> None:
 
 def _tell(options: argparse.Namespace) -> int:
     from ignite_hooks.engine.tell import NotTold, tell
+    from ignite_hooks.results.folders import not_a_run
 
     folder = Path(options.folder)
+    # A run that writes nothing can be told, too.
     if not folder.is_dir():
-        print(f"{folder}: no such folder", file=sys.stderr)
+        print(f"{folder}: {not_a_run(folder)}", file=sys.stderr)
         return 1
 
     def say() -> None:

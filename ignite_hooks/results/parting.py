@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ignite_hooks.errors import ResultError
 from ignite_hooks.results.comparison import Comparison
+from ignite_hooks.results.folders import not_a_run
 from ignite_hooks.results.recorded_run import read_run
 from ignite_hooks.store.files import open_regular
 
@@ -90,6 +91,9 @@ def part(one: Path, other: Path) -> Parting:
     Raises:
         ResultError: If a run has no digests, or they have no iteration in common.
     """
+    for folder in (one, other):
+        if wrong := not_a_run(folder):
+            raise ResultError(f"{folder}: {wrong}")
     mine, theirs = read_lines(one / DIGESTS), read_lines(other / DIGESTS)
     for folder, found in ((one, mine), (other, theirs)):
         if not found:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.errors import ResultError
 from ignite_hooks.results.checkpoint_table import CheckpointTable
+from ignite_hooks.results.folders import not_a_run
 from ignite_hooks.results.history import FILE_NAME as METRICS
 from ignite_hooks.results.history import History
 from ignite_hooks.results.outcome import State
@@ -195,8 +196,8 @@ def read_run(folder: str | Path) -> RecordedRun:
         6
     """
     path = Path(folder).expanduser()
-    if not path.is_dir():
-        raise FileNotFoundError(f"{path}: there is no such folder")
+    if wrong := not_a_run(path):
+        raise FileNotFoundError(f"{path}: {wrong}")
     if not any((path / name).exists() for name in (METRICS, RESULT, MANIFEST, *LOCKS)):
         raise FileNotFoundError(f"{path}: no run has written here: it has neither {METRICS} nor {RESULT}")
     try:

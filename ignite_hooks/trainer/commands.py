@@ -175,12 +175,13 @@ def _train(config: str, work_dir: str | None, wanted: str | None, overrides: Seq
 
 
 def _resume(folder: Path, overrides: Sequence[str]) -> None:
+    from ignite_hooks.results.folders import not_a_run
     from ignite_hooks.trainer.base_trainer import CONFIG_FILE
 
     path = folder / CONFIG_FILE
     if not path.is_file():
-        hint = "it is the work directory of a run that was begun by 'ignite-hooks train' or BaseTrainer"
-        raise ConfigError([Problem(str(folder), f"there is no {CONFIG_FILE}: {hint}")])
+        by_script = f"there is no {CONFIG_FILE}, so a script began it: run that script again, with resume='auto'"
+        raise ConfigError([Problem(str(folder), not_a_run(folder) or by_script)])
     _ask_for_secrets(str(path), overrides)
     trainer = _make_trainer(path, work_dir=folder, resume="auto", overrides=overrides)
     trainer.train()

@@ -15,6 +15,7 @@ from ignite_hooks.errors import ConfigError, Problem, ResultError
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.report.late_tests import add_to_page
+from ignite_hooks.results.folders import not_a_run
 from ignite_hooks.results.recorded_run import REPORT, RecordedRun, read_run
 from ignite_hooks.results.result import FILE_NAME
 from ignite_hooks.run.late_test import LateTest, late_test
@@ -57,9 +58,11 @@ def find_run(path: Path, word: str | None) -> FoundRun:
         ConfigError: If there is no such run, or no such checkpoint in it.
     """
     if not path.exists():
-        raise _wrong(path, "there is no such file or folder")
+        raise _wrong(path, not_a_run(path))
     if path.is_file() and path.suffix.lower() not in PARSERS:
         folder = next((one for one in (path.parent, path.parent.parent) if (one / CONFIG_FILE).is_file()), path.parent)
+        if not_a_run(folder):
+            raise _wrong(path, f"{path.name} is no checkpoint of a run: name one, or the work directory of a run")
         _must_have_config(folder)
         if word is not None:
             raise _wrong("--checkpoint", f"{path} is a checkpoint already: name its folder, or leave this out")
@@ -78,7 +81,10 @@ def find_run(path: Path, word: str | None) -> FoundRun:
 
 def _must_have_config(folder: Path) -> None:
     if not (folder / CONFIG_FILE).is_file():
-        message = f"there is no {CONFIG_FILE}, so no command can build its model: a script tests with runner.test()"
+        message = (
+            not_a_run(folder)
+            or f"there is no {CONFIG_FILE}, so no command can build its model: a script tests with runner.test()"
+        )
         raise _wrong(folder, message)
 
 

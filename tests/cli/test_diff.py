@@ -33,5 +33,6 @@ def test_the_exit_code_says_whether_runs_part(
 
 
 def test_runs_without_digests_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").touch()
     assert main(["diff", str(tmp_path), str(tmp_path)]) == 2
     assert "add {type: DeterminismHook, interval: 1} to both runs" in capsys.readouterr().err

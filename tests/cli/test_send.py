@@ -37,7 +37,7 @@ def test_a_folder_without_records_is_no_failure(ask: Ask, tmp_path: Path) -> Non
 def test_a_missing_folder_leaves_the_others_to_be_sent(ask: Ask, tmp_path: Path) -> None:
     spool = spool_in(tmp_path / "run", scalars(1), scalars(2))
     code, out, err = ask("send", str(tmp_path / "nowhere"), str(tmp_path / "run"))
-    assert (code, err) == (1, f"{tmp_path}/nowhere: no such folder\n")
+    assert (code, err) == (1, f"{tmp_path}/nowhere: there is no such folder\n")
     assert out == f"{spool.path}: 2 records sent to Shelf\n"
 
 

@@ -31,7 +31,7 @@ def test_a_folder_without_a_run_is_named(
     assert main(["tell", str(tmp_path), "stop"]) == 1
     assert f"no run is going on in {tmp_path}" in capsys.readouterr().err
     assert main(["tell", str(tmp_path / "none"), "stop"]) == 1
-    assert "no such folder" in capsys.readouterr().err
+    assert "there is no such folder" in capsys.readouterr().err
 
 
 def test_another_word_is_refused_by_the_parser(tmp_path: Path) -> None:

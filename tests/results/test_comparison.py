@@ -87,7 +87,7 @@ def test_one_run_and_folders_without_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 to 50 runs can be compared, not 1"):
         read_runs([run, tmp_path / "a"])
     (tmp_path / "none").mkdir()
-    with pytest.raises(FileNotFoundError, match="no run has written here"):
+    with pytest.raises(FileNotFoundError, match="the folder is empty"):
         read_runs([run, tmp_path / "none"])
 
 

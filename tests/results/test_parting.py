@@ -124,6 +124,7 @@ def test_what_lies_between_two_digests_is_said(tmp_path: Path) -> None:
 
 def test_runs_that_cannot_be_compared_are_explained(tmp_path: Path) -> None:
     one = a_run(tmp_path / "one")
+    (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ResultError, match=r"add \{type: DeterminismHook"):
         part(one, tmp_path)
     (tmp_path / DIGESTS).write_text(json.dumps({"iteration": 1000, "all": "0"}) + "\n")

@@ -114,5 +114,5 @@ def test_a_damaged_result_is_a_problem_and_no_error(folder: Path) -> None:
 def test_a_folder_in_which_no_run_has_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         read_run(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match="no run has written here"):
+    with pytest.raises(FileNotFoundError, match="the folder is empty"):
         read_run(tmp_path)

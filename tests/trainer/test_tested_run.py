@@ -107,7 +107,7 @@ def test_a_wrong_name_is_told_with_what_there_is(capsys: pytest.CaptureFixture[s
     _trained()
     for given, words in (
         (("run", "--checkpoint", "epoch_7.pth"), "there is no epoch_7.pth, did you mean"),
-        (("nowhere",), "there is no such file or folder"),
+        (("nowhere",), "there is no such folder"),
         (("run/epoch_2.pth", "--checkpoint", "best"), "is a checkpoint already"),
     ):
         assert main(["test", *given]) == 2
