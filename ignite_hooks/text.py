@@ -152,6 +152,20 @@ def size(count: float) -> str:
 # -- tables -----------------------------------------------------------------------------------------------------
 
 
+def operations(count: float) -> str:
+    """Return a number of floating-point operations with the unit that suits it; in a second, append ``/s``.
+
+    Example:
+        >>> [operations(count) for count in (6, 49200, 2.41e8, 1.98e9, 7.68e12)]
+        ['6 FLOP', '49.2 kFLOP', '241 MFLOP', '1.98 GFLOP', '7.68 TFLOP']
+    """
+    factor, unit = next(((10.0**at, unit) for at, unit in _OPERATIONS if count >= 0.9995 * 10.0**at), (1.0, ""))
+    return f"{count / factor:.3g} {unit}FLOP"
+
+
+_OPERATIONS = ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"))
+
+
 def columns(lines: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
     """Align the cells of lines, those of the columns in ``numbers`` to the right.
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Literal
 
 from ignite_hooks.measure import phases
-from ignite_hooks.text import duration, percent, size
+from ignite_hooks.text import duration, operations, percent, size
 
 Stage = Literal["wait", "warmup", "active", "done"]
 
@@ -254,7 +254,7 @@ def sections(
     parts.append(Section("What the other hooks found in the whole run", [f"- {text}" for text in others]))
     if profile.iterations:
         each = profile.total / profile.iterations
-        rate = f", {profile.flops / profile.total / 1e9:.2f} GFLOP/s" if profile.flops and profile.total > 0 else ""
+        rate = f", {operations(profile.flops / profile.total)}/s" if profile.flops and profile.total > 0 else ""
         words = f"{profile.iterations} iterations of {_time(each)} on average while they were looked at{rate}."
         share = phases.phase_shares(profile.seconds)
         rows = [
@@ -290,7 +290,7 @@ def _table(profile: Profile, key: Any) -> list[dict[str, str]]:
             "own time": _time(o.own),
             "share": percent(o.time / profile.total) if profile.total > 0 else "",
             "memory": size(o.memory),
-            "FLOPs": f"{o.flops:.3g}" if o.flops else "",
+            "FLOPs": operations(o.flops) if o.flops else "",
         }
         for o in chosen
     ]

@@ -16,6 +16,8 @@ LARGE = 250_000
 """Files larger than this are reduced."""
 MAX_WIDTH = 900
 """Width of a reduced picture."""
+OF_CURVES = ("history", "curves")
+"""Show what the page draws itself."""
 _STEP = re.compile(r"_\d{6,}$")
 
 
@@ -66,9 +68,9 @@ class PictureFinder:
                 total += 1
                 step = _STEP.search(path.stem)
                 name = _STEP.sub("", str(path.relative_to(folder).with_suffix("")))
-                if name != "history" and (name not in newest or at >= newest[name][0]):
+                if name not in OF_CURVES and (name not in newest or at >= newest[name][0]):
                     newest[name] = at, path, int(step.group()[1:]) if step else None
-                total -= name == "history"
+                total -= name in OF_CURVES
         shown: list[PagePicture] = []
         known: dict[tuple[str, int, int], tuple[str, tuple[int, int] | None]] = {}
         left = MAX_BYTES

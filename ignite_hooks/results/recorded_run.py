@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,7 +112,7 @@ class RecordedRun:
         return self.checkpoints.paths
 
     def plot(self, names: Sequence[str] | None = None) -> Figure:
-        """Draw learning curves, by default of all numbers but those of the machine.
+        """Draw learning curves, by default of all numbers but those of the machine, of single classes and of layers.
 
         Args:
             names: Full names of numbers, such as ``val/loss``.
@@ -123,7 +124,7 @@ class RecordedRun:
         if missing:
             known = ", ".join(self.history.names()) or "no numbers"
             raise KeyError(f"{', '.join(missing)}: not in this run, which has {known}")
-        shown = [name for name in chosen if names is not None or not name.startswith(MACHINE)]
+        shown = [*chosen] if names is not None else _worth_a_curve(self.history)
         _let_ipython_show_figures()
         return curves({name: self.history.values(name) for name in shown}, title=self.name)
 
@@ -177,6 +178,18 @@ MACHINE: Final = (
     "samples_per_s",
 )
 """The beginnings of numbers of the machine, which learning curves do not show unless they are named."""
+
+
+MOST_OF_A_KIND: Final = 4
+"""Numbers such as ``val/class_f1/0`` or ``grad_norm/layer`` that get curves of their own; more are left out."""
+
+
+def _worth_a_curve(history: History) -> list[str]:
+    """Return the numbers that learning curves show unless others are named."""
+    names = [name for name in history.names() if not name.startswith(MACHINE)]
+    splits = {row["split"] for row in history}
+    kinds = Counter(kind for kind in (name.rpartition("/")[0] for name in names) if kind not in splits)
+    return [name for name in names if kinds[name.rpartition("/")[0]] <= MOST_OF_A_KIND or "/" not in name]
 
 
 def read_run(folder: str | Path) -> RecordedRun:

@@ -25,7 +25,8 @@ def test_the_newest_of_each_name_is_shown(tmp_path: Path) -> None:
         drawn(tmp_path / "visualization" / "val" / f"predictions_{step:06d}.png", at=1000.0 + step)
     drawn(tmp_path / "visualization" / "gradient_flow.png")
     drawn(tmp_path / "visualization" / "history.png")
-    shown, besides = PictureFinder().newest([tmp_path / "visualization"], tmp_path, 5)
+    drawn(tmp_path / "export" / "curves.png")
+    shown, besides = PictureFinder().newest([tmp_path / "visualization", tmp_path / "export"], tmp_path, 5)
     assert [(picture.name, picture.step) for picture in shown] == [("val/predictions", 300), ("gradient_flow", None)]
     assert besides == 2
     assert shown[0].file == "visualization/val/predictions_000300.png"

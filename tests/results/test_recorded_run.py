@@ -49,10 +49,13 @@ def test_the_curves_of_a_run_are_drawn_by_name(folder: Path) -> None:
     assert "lr" in {axes.get_title(loc="left") for axes in run.plot().axes}
     line = {"time": 9.0, "step": 9, "epoch": 2, "kind": "train"}
     measured = {"share/data": 0.5, "iters_per_s": 3.0, "memory_mb": 5.0, "time/iter": 0.1}
+    evaluated = {f"metric_{i}": 0.5 for i in range(9)} | {f"class_f1/{i}": 0.5 for i in range(5)}
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({**line, "scalars": measured}) + "\n")
+        file.write(json.dumps({**line, "scalars": measured | {"aux/a": 1.0}}) + "\n")
+        file.write(json.dumps({**line, "kind": "val", "scalars": evaluated}) + "\n")
     run = read_run(folder)
-    assert {axes.get_title(loc="left") for axes in run.plot().axes} == {"loss", "lr"}
+    titles = {axes.get_title(loc="left") for axes in run.plot().axes}
+    assert titles == {"loss", "lr", "aux_a", *(f"metric_{i}" for i in range(9))}, "no curve for each of many classes"
     assert [axes.get_title(loc="left") for axes in run.plot(["share/data"]).axes] == ["share_data"]
     with pytest.raises(KeyError, match="val/acc: not in this run, which has loss"):
         run.plot(["val/acc"])

@@ -15,6 +15,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.batches import batch_size
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.text import operations
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -141,8 +142,12 @@ class ThroughputHook(BaseHook):
         found = throughput_of(self.state.iterations, self.state.seconds, self.state, self.peak_tflops)
         if not found:
             return []
-        words = {"samples_per_s": "{:,.0f} samples/s", "tflops": "{:.3g} TFLOP/s", "utilisation": "{:.1%} of the peak"}
-        means = ", ".join(words[name].format(value) for name, value in found.items())
+        words: dict[str, Callable[[float], str]] = {
+            "samples_per_s": "{:,.0f} samples/s".format,
+            "tflops": lambda value: f"{operations(value * 1e12)}/s",
+            "utilisation": "{:.1%} of the peak".format,
+        }
+        means = ", ".join(words[name](value) for name, value in found.items())
         return [f"{means} in the mean of the run"]
 
     def _count_samples(self, runner: Runner) -> None:

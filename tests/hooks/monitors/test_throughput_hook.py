@@ -70,7 +70,7 @@ def test_samples_and_operations_count_the_time_of_steps_alone(evaluate: bool, tm
     for _, each in found:
         assert each == pytest.approx(expected)
     (words,) = runner.report().findings["ThroughputHook"]
-    assert words == "16 samples/s, 7.68e-10 TFLOP/s, 200.0% of the peak in the mean of the run"
+    assert words == "16 samples/s, 768 FLOP/s, 200.0% of the peak in the mean of the run"
 
 
 def test_operations_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
