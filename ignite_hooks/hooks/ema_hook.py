@@ -11,20 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
-from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
+from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
-from ignite_hooks.model.averaging_thread import AveragingThread, why_no_thread
 from ignite_hooks.model.optimizers import StepHooks
-from ignite_hooks.model.parts import chosen, flat, names_of, nested, problem_of_models, why_no_fit
+from ignite_hooks.model.parts import chosen, names_of, nested
 from ignite_hooks.model.wrapping import is_same_model, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
+from ignite_hooks.run.averaging import (
+    RankSync,
+    check_models,
+    flat_averages,
+    momentum_at,
+    refuse_step,
+    thread_beside,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ignite_hooks.model.averages import Averages
+    from ignite_hooks.model.averaging_thread import AveragingThread
     from ignite_hooks.run.runner import Runner
 
 
@@ -64,45 +71,6 @@ class RunMemory:
         found = self.restored, self.began_with
         self.restored, self.began_with = False, None
         return found
-
-
-class RankSync:
-    """Keeps the averages of all ranks equal.
-
-    Args:
-        mode: Whether the averages of rank 0 count, their mean does, or nothing is made equal.
-    """
-
-    def __init__(self, mode: str) -> None:
-        self._mode, self._step, self._warned = mode, -1, False
-
-    def begin(self, averages: Averages) -> None:
-        """Begin with the averages of rank 0."""
-        if self._mode != "none" and world_size() > 1:
-            averages.broadcast()
-        self._step = -1
-
-    def is_due(self, step: int) -> bool:
-        """Return whether there are several ranks, and averages that may differ since the last time."""
-        return world_size() > 1 and self._step != step
-
-    def share_buffers(self, averages: Averages) -> None:
-        """Evaluate with the same buffers on all ranks; those that the ranks train with stay as they are."""
-        if self._mode != "none" and world_size() > 1:
-            broadcast_tensors(averages.copies.tensors())
-
-    def synchronise(self, runner: Runner, averages: Averages, updates: int) -> None:
-        """Make the averages of all ranks equal, and warn of ranks that have drifted."""
-        self._step = runner.global_step
-        digests = all_gather([updates, averages.digest()])
-        drifted = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
-        if drifted and not self._warned:
-            self._warned = True
-            words = "iteration %d: the averages of rank %s differ from those of rank 0 (sync: %s)"
-            runner.logger.warning(words, runner.global_step, ", ".join(drifted), self._mode)
-        if drifted and self._mode != "none":
-            runner.checkpoints.wait_for_staging()
-            averages.broadcast() if self._mode == "broadcast" else averages.average_over_ranks()
 
 
 @settings
@@ -459,56 +427,3 @@ class EMAHook(BaseHook):
         if self._averages is not None:
             made, left_out = self._averages.catch_up()
             self._count(runner, made, len(left_out), left_out[0] if left_out else None)
-
-
-def check_models(wanted: tuple[str, ...] | None, known: list[str] | None, place: str) -> None:
-    """Raise `ConfigError` if there are no models with these names."""
-    if problem := problem_of_models(wanted, known):
-        raise ConfigError([Problem(place, problem)])
-
-
-def flat_averages(found: Mapping[str, Any], names: list[str] | None) -> dict[str, Any]:
-    """Return averages, or weights, of a checkpoint as one state; they have to be those of the models with these names.
-
-    Example:
-        >>> flat_averages({"g": {"weight": 1}, "d": {"weight": 2}}, ["g"])
-        {'g.weight': 1}
-    """
-    saved = list(found) if found and all(isinstance(part, Mapping) for part in found.values()) else None
-    if saved is not None and names is not None and not set(names) <= set(saved):
-        raise CheckpointError(
-            f"it holds averages of {', '.join(saved)}, and EMAHook averages {', '.join(names)}: "
-            f"set its models to {saved}"
-        )
-    if (saved is None) != (names is None):
-        raise CheckpointError(f"the averages do not fit: {why_no_fit('model', saved, names)}")
-    return flat(found, names)
-
-
-def thread_beside(runner: Runner, model: Any, optimizer: Any) -> AveragingThread | None:
-    """Return a thread for updates beside the training, or None if the optimizer cannot wait for them."""
-    reason = why_no_thread(model, optimizer)
-    if reason is None:
-        return AveragingThread()
-    runner.logger.info("overlap is off: %s", reason)
-    return None
-
-
-def momentum_at(step: float, momentum: float, warm_up: int, power: float | None = None) -> float:
-    """Return the momentum of an optimizer step, counted from 0.
-
-    Example:
-        >>> momentum_at(0, 0.9999, 100), momentum_at(98, 0.9999, 100), momentum_at(0, 0.9999, 0)
-        (0.01, 0.5, 0.9999)
-        >>> momentum_at(0, 0.9999, 0, power=1), momentum_at(1, 0.9999, 0, power=1)
-        (0.0, 0.25)
-    """
-    if step == math.inf or (warm_up == 0 and power is None):
-        return momentum
-    warm = (1 + step) / (warm_up + step) if power is None else (step / (1 + step)) ** (power + 1)
-    return warm if warm < momentum else momentum
-
-
-def refuse_step(*_: Any) -> None:
-    """Refuse an optimizer step while the averages are in the model."""
-    raise RuntimeError("the averages are in the model: an optimizer step would change them, leave swap() before it")

@@ -15,8 +15,9 @@ from ignite.metrics import Loss
 from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
-from ignite_hooks.hooks.ema_hook import EMAHook, momentum_at
+from ignite_hooks.hooks.ema_hook import EMAHook
 from ignite_hooks.model.averaging_kernels import TOGETHER
+from ignite_hooks.run.averaging import momentum_at
 from ignite_hooks.testing import failing_at
 from tests.gan import gan
 from tests.ranks import run_ranks

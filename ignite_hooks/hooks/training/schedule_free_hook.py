@@ -11,6 +11,7 @@ from ignite_hooks.model.optimizers import StepHooks
 from ignite_hooks.model.parts import flat, is_several, names_of, nested
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
+from ignite_hooks.run.averaging import refuse_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,8 +198,3 @@ class ScheduleFreeHook(BaseHook):
         self._step_hooks.remove("swapped")
         if self._weights is not None:
             self._weights.averages.swap_out()
-
-
-def refuse_step(*_: Any) -> None:
-    """Refuse an optimizer step while the evaluation weights are in the model."""
-    raise RuntimeError("the evaluation weights are in the model: an optimizer step would change them")
