@@ -6,12 +6,13 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from ignite_hooks.errors import CheckpointError, SettingError, refuse_other_momentum
+from ignite_hooks.distributed.collectives import world_size
+from ignite_hooks.errors import SettingError, refuse_other_momentum
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, settings
 from ignite_hooks.model.optimizers import StepHooks
 from ignite_hooks.model.parts import chosen, names_of, nested
@@ -20,6 +21,8 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.run.averaging import (
     RankSync,
+    averages_in,
+    check_also,
     check_models,
     flat_averages,
     momentum_at,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from ignite_hooks.model.averages import Averages
     from ignite_hooks.model.averaging_thread import AveragingThread
+    from ignite_hooks.model.several_averages import SeveralAverages
     from ignite_hooks.run.runner import Runner
 
 
@@ -62,6 +66,8 @@ class RunMemory:
     """Whether the progress was loaded and the averages of its checkpoint are still to come."""
     began_with: Mapping[str, Any] | None = None
     """The weights that the average had begun as, where a checkpoint was saved before the first update."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """The further averages of the checkpoint that was loaded, until they begin."""
     skipped_before: int = 0
     warned: bool = False
     """Whether the log has a line on weights that are not finite."""
@@ -100,10 +106,13 @@ class EMAHook(BaseHook):
         sync_interval: The iterations between two synchronisations, besides evaluations and checkpoints.
         overlap: Whether updates run beside the next forward and backward pass, on the CPU; needs a spare core.
         models: The names of the models that are averaged, where there are several; all of them by default.
+        also: Further averages by name with their momentum, as ``{slow: 0.99999}``: each is evaluated as
+            ``val_slow_<metric>`` and saved in ``ema_state_dicts``.
+        switch: Whether every epoch but the first begins with the average as the weights of the model (switch EMA).
 
     Reads: model, optimizer.
-    Writes: val_raw_<metric> where both are evaluated.
-    Saves: ema_state_dict in every checkpoint.
+    Writes: val_raw_<metric> where both are evaluated, val_<name>_<metric> of further averages.
+    Saves: ema_state_dict in every checkpoint, ema_state_dicts of further averages.
     """
 
     momentum: float = 0.9999
@@ -120,6 +129,8 @@ class EMAHook(BaseHook):
     sync_interval: Annotated[int, Ge(0)] = 0
     overlap: bool = False
     models: tuple[str, ...] | None = None
+    also: Mapping[str, float] | None = None
+    switch: bool = False
     priority: PriorityLike = Priority.ABOVE_NORMAL
     state: EMAState = field(init=False, default_factory=EMAState)
 
@@ -151,6 +162,9 @@ class EMAHook(BaseHook):
             raise SettingError(
                 "interval", f"{when} never meets the end of an optimizer step of {self.accumulate} iterations"
             )
+        check_also(self.also, elsewhere)
+        self._more: SeveralAverages | None = None
+        self._besides = self.update_buffers or self.also is not None
         self._averages: Averages | None = None
         self._thread: AveragingThread | None = None
         self._step_hooks = StepHooks()
@@ -169,14 +183,23 @@ class EMAHook(BaseHook):
         averages, now = self._averages, unwrapped(chosen(model, self.models))
         if runner.global_step == 0 or (averages is not None and not is_same_model(averages.model, now)):
             self.state, self._averages = EMAState(), None
+            if self._more is not None:
+                self._more.forget()
         if self.evaluate == "both":
             runner.evaluation_options.extra["raw"] = contextlib.nullcontext
+        if self.also:
+            from ignite_hooks.model.several_averages import SeveralAverages
+
+            self._more = self._more or SeveralAverages(self.also)
+            runner.evaluation_options.extra |= {name: partial(self._more.in_model, name) for name in self.also}
 
     def before_train(self, runner: Runner) -> None:
         """Begin with the averages of a file; a resumed run, whose checkpoint has been loaded, needs none."""
         self._run.skipped_before = self.state.skipped
         if self._averages is None and runner.global_step == 0 and self.resume_from is not None:
-            self._begin_from(runner, runner.work_dir / self.resume_from)
+            weights, is_average = averages_in(runner, self.resume_from, self._names)
+            self._begin(runner, weights)
+            self.state.warmed_up = is_average
         if self.overlap and self._thread is None:
             self._thread = thread_beside(runner, self._model, self._step_hooks.optimizer)
             if self._thread is not None:
@@ -184,8 +207,13 @@ class EMAHook(BaseHook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         # An epoch that is resumed in its middle has begun before.
-        if self._averages is None and runner.global_step == runner.state.epoch_began_at and self._may_begin(runner):
+        if runner.global_step != runner.state.epoch_began_at:
+            return
+        if self._averages is None and self._may_begin(runner):
             self._begin(runner)
+        elif self.switch and self._averages is not None and self.state_now(runner).differs:
+            runner.checkpoints.wait_for_staging()
+            self._averages.copy_into_model()
 
     @scheduled
     def after_train_iter(self, runner: Runner) -> None:
@@ -205,8 +233,11 @@ class EMAHook(BaseHook):
         averages.refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up, self.power)
-        if self.update_buffers:
-            averages.buffers.update(momentum)
+        if self._besides:
+            if self.update_buffers:
+                averages.buffers.update(momentum)
+            if self._more is not None:
+                self._more.update(partial(momentum_at, passed, warm_up=self.warm_up, power=self.power))
         deferred = averages.weights.deferred
         if self._thread is not None:
             self._thread.submit(averages.weights.update, momentum)
@@ -242,8 +273,10 @@ class EMAHook(BaseHook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Add the averages; the weights are the raw ones, even while the averages are in the model."""
         self._synchronise(runner)
-        if self._averages is not None and self._averages.swapped and "state_dict" in checkpoint:
-            raw = nested(self._averages.raw_state_dict(), self._names)
+        own = self._averages if self._averages is not None and self._averages.swapped else None
+        swapped = own or (None if self._more is None else self._more.swapped)
+        if swapped is not None and "state_dict" in checkpoint:
+            raw = nested(swapped.raw_state_dict(), self._names)
             checkpoint["state_dict"] = raw if self.models is None else {**checkpoint["state_dict"], **raw}
         checkpoint |= self.weights()
 
@@ -256,6 +289,9 @@ class EMAHook(BaseHook):
             self._averages.keep_as_raw()
             self._swap_out()
         self._averages = None
+        self._run.more = {
+            name: flat_averages(one, self._names) for name, one in checkpoint.get("ema_state_dicts", {}).items()
+        }
         found = checkpoint.get("ema_state_dict")
         if found is None:
             runner.logger.warning("the checkpoint holds no averages: they begin as its weights")
@@ -277,7 +313,8 @@ class EMAHook(BaseHook):
 
     def switched_off(self) -> None:
         self._swap_out()
-        self.runner.evaluation_options.extra.pop("raw", None)
+        for name in ("raw", *(self.also or ())):
+            self.runner.evaluation_options.extra.pop(name, None)
 
     def cleanup(self, runner: Runner) -> None:
         self.switched_off()
@@ -316,7 +353,8 @@ class EMAHook(BaseHook):
         self._catch_up(None)
         differs = self._averages is not None and self.state.differs
         found = self._averages.state_dict() if self._averages and differs else state_of(self._model)
-        return {"ema_state_dict": nested(found, self._names)}
+        more = {} if self._more is None else self._more.state_dict(self._names)
+        return {"ema_state_dict": nested(found, self._names), **more}
 
     def load_weights(self, found: Mapping[str, Any]) -> None:
         """Load what `weights` has returned."""
@@ -324,10 +362,13 @@ class EMAHook(BaseHook):
         self.runner.checkpoints.wait_for_staging()
         if self._averages is not None:
             self._averages.load_state_dict(flat_averages(found["ema_state_dict"], self._names))
+        if self._more is not None:
+            self._more.load(found, self._names)
 
     def steady_tensors(self) -> list[Tensor]:
         """Return the tensors that change only after `runner.checkpoints.wait_for_staging`."""
-        return [] if self._averages is None else self._averages.tensors()
+        more = [] if self._more is None else self._more.tensors()
+        return more if self._averages is None else [*self._averages.tensors(), *more]
 
     def state_now(self, runner: Runner | None = None) -> EMAState:
         """Return the progress, with the updates of the thread and those counted by a device."""
@@ -374,19 +415,11 @@ class EMAHook(BaseHook):
         if found is not None:
             averages.load_state_dict(found)
         self._ranks.begin(averages)
+        if self._more is not None:
+            more, self._run.more = self._run.more, {}
+            broadcast = self.sync != "none" and world_size() > 1
+            self._more.begin(averages.model, more, buffers=self.update_buffers, broadcast=broadcast)
         self._averages, self.state.began_at = averages, runner.global_step
-
-    def _begin_from(self, runner: Runner, path: Path) -> None:
-        """Begin with the averages of a checkpoint, or with its weights if it has none."""
-        found = runner.store(path.parent).load(path)
-        weights = found.get("ema_state_dict", found.get("state_dict"))
-        if weights is None:
-            raise CheckpointError(f"resume_from: {path} has neither 'ema_state_dict' nor 'state_dict'")
-        try:
-            self._begin(runner, flat_averages(weights, self._names))
-        except CheckpointError as error:
-            raise CheckpointError(f"resume_from: {path}: {error}") from None
-        self.state.warmed_up = "ema_state_dict" in found
 
     def _synchronise(self, runner: Runner) -> None:
         if self._averages is not None and self._ranks.is_due(runner.global_step):
@@ -416,8 +449,9 @@ class EMAHook(BaseHook):
     def _swap_out(self) -> None:
         self._run.evaluation = None
         self._step_hooks.remove("swapped")
-        if self._averages is not None:
-            self._averages.swap_out()
+        for each in (self._averages, self._more):
+            if each is not None:
+                each.swap_out()
 
     def _catch_up(self, runner: Runner | None) -> None:
         """Finish all updates, those of the thread and deferred ones, and count them."""

@@ -254,6 +254,13 @@ class Averages:
             self.copies.swap_out()
             self.swapped = False
 
+    def copy_into_model(self) -> None:
+        """Make the averages, as they are after `catch_up`, the model's own weights, with which the training goes on."""
+        with torch.no_grad():
+            for part in self.parts:
+                for place in part.layout.places:
+                    local_part(place.table[place.key]).detach().copy_(part.values[place.name])
+
     def keep_as_raw(self) -> None:
         """Keep what the model holds now as its own weights: a checkpoint was loaded while the averages were in it."""
         if self.swapped:

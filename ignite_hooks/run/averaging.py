@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
-from ignite_hooks.errors import CheckpointError, ConfigError, Problem
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
 from ignite_hooks.model.averaging_thread import AveragingThread, why_no_thread
 from ignite_hooks.model.parts import flat, problem_of_models, why_no_fit
 
@@ -59,6 +59,29 @@ def check_models(wanted: tuple[str, ...] | None, known: list[str] | None, place:
     """Raise `ConfigError` if there are no models with these names."""
     if problem := problem_of_models(wanted, known):
         raise ConfigError([Problem(place, problem)])
+
+
+def check_also(also: Mapping[str, float] | None, elsewhere: str) -> None:
+    """Raise `SettingError` if further averages have names or momenta that they cannot have."""
+    if also is not None and not also:
+        raise SettingError("also", "is empty: name at least one, as in {slow: 0.99999}, or leave it out")
+    for name, momentum in (also or {}).items():
+        if not str(name).isidentifier() or name in ("raw", "ema"):
+            raise SettingError("also", f"{name!r} is a part of names of metrics: use letters, digits and _, not raw")
+        refuse_other_momentum(momentum, "average", elsewhere)
+
+
+def averages_in(runner: Runner, file: str, names: list[str] | None) -> tuple[dict[str, Any], bool]:
+    """Return the averages in a checkpoint, or its weights if it has none, and whether they are averages."""
+    path = runner.work_dir / file
+    found = runner.store(path.parent).load(path)
+    weights = found.get("ema_state_dict", found.get("state_dict"))
+    if weights is None:
+        raise CheckpointError(f"resume_from: {path} has neither 'ema_state_dict' nor 'state_dict'")
+    try:
+        return flat_averages(weights, names), "ema_state_dict" in found
+    except CheckpointError as error:
+        raise CheckpointError(f"resume_from: {path}: {error}") from None
 
 
 def flat_averages(found: Mapping[str, Any], names: list[str] | None) -> dict[str, Any]:
