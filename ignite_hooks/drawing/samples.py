@@ -124,6 +124,11 @@ def _of_outputs(outputs: Any, count: int) -> tuple[Any, Any]:
     return (prediction if _fits(prediction, count) else None), (truth if _fits(truth, count) else None)
 
 
+def outputs_of(outputs: Any, count: int) -> tuple[Any, Any]:
+    """Return the predictions and the truth for this number of samples in the outputs of a step; None where unknown."""
+    return (None, None) if outputs is None else _of_outputs(outputs, count)
+
+
 def prediction_of(output: Any, count: int) -> Any:
     """Return the prediction for this number of images in the output of a model."""
     found = _of_outputs(output, count)[0]

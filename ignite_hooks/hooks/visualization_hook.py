@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ignite_hooks.drawing.thread import DrawingThread
     from ignite_hooks.run.runner import Runner
 
-Content = Literal["predictions", "feature_map", "attention", "cam", "gradient"]
+Content = Literal["predictions", "feature_map", "attention", "cam", "gradient", "texts"]
 Colour = str | Sequence[int]
 Painting = tuple[str, Callable[[], Any]]
 """The name of a picture, and the function that draws it."""
@@ -196,7 +196,8 @@ class VisualizationHook(_Pictures):
         std: Standard deviation the images were divided by, by channel.
         extract: Function of batch and outputs that returns a mapping of images, target, prediction and inputs.
         contents: Pictures to draw: predictions, feature_map, attention, cam, gradient; what a model cannot have is left
-            out, with one warning.
+            out, with one warning. And texts: a table of the texts of the batch that the model gets most wrong, with
+            their classes, or with the tags of their tokens; ``extract`` then returns texts, target and prediction.
         class_names: Names of the classes; by default those of the data set, if it has any.
         order: Samples of the batch to draw: the first, the worst or the most uncertain.
         cam: Method of class activation maps: grad_cam, or layer_cam for finer maps.
@@ -206,7 +207,7 @@ class VisualizationHook(_Pictures):
         smooth: Number of noisy copies whose gradients are averaged (SmoothGrad); 1 draws the plain gradient.
 
     Reads: data_batch, outputs, model.
-    Writes: <train or evaluator>/predictions, /cam, /gradient, /attention, /feature_map/<layer>.
+    Writes: <train or evaluator>/predictions, /cam, /gradient, /attention, /feature_map/<layer>, /texts.
     Saves: pictures in visualization.
     """
 
@@ -225,7 +226,8 @@ class VisualizationHook(_Pictures):
         """Contents that the model cannot have."""
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
-        if "model" in situation.several and (asked := [one for one in self.contents if one != "predictions"]):
+        asked = [one for one in self.contents if one not in ("predictions", "texts")]
+        if "model" in situation.several and asked:
             yield (
                 "contents",
                 f"{', '.join(asked)}: one model is explained, and this run has several: draw predictions only",
@@ -234,6 +236,24 @@ class VisualizationHook(_Pictures):
     def before_run(self, runner: Runner) -> None:
         super().before_run(runner)
         self._left_out.clear()
+
+    def _draw(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
+        if "texts" in self.contents and is_main_process():
+            self._write_texts(runner, where, batch, outputs)
+        if {*self.contents} != {"texts"}:
+            super()._draw(runner, where, batch, outputs)
+
+    def _write_texts(self, runner: Runner, where: str, batch: Any, outputs: Any) -> None:
+        from ignite_hooks.drawing.texts import texts_of, worst_texts
+
+        found, name = texts_of(batch, outputs, self.extract), self.name or type(self).__name__
+        if found is None or found.prediction is None or found.truth is None:
+            missing = "no texts in the batch" if found is None else "no predictions of texts in the outputs"
+            runner.note_once(f"{name}: contents: {missing} of {where.partition('/')[0]}")
+            return
+        names = (class_names_of(runner) or ()) if self.class_names is None else self.class_names
+        columns, rows = worst_texts(found, self.max_samples, names)
+        runner.writer.write_table(f"{where}/texts", columns, rows, runner.global_step)
 
     def _paintings(self, runner: Runner, samples: Samples, title: str) -> Iterator[Painting]:
         from ignite_hooks.drawing.samples import copy_of, ranked
@@ -246,7 +266,8 @@ class VisualizationHook(_Pictures):
         note = "" if isinstance(chosen, int) else f"the {'worst' if self.order == 'worst' else 'most uncertain'} first"
         if "predictions" in self.contents:
             yield "predictions", partial(self._paint_predictions, own, title, note)
-        if explanations := [one for one in self.contents if one != "predictions" and one not in self._left_out]:
+        others = [one for one in self.contents if one not in ("predictions", "texts")]
+        if explanations := [one for one in others if one not in self._left_out]:
             inputs = copy_of(samples.images if samples.inputs is None else samples.inputs, chosen)
             painters: Mapping[Content, Callable[[Any, Any, Samples, str], Iterator[Painting]]] = {
                 "cam": self._cam,
