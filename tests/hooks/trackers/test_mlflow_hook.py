@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import types
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from ignite_hooks.cli.app import main
 from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.run.late_test import LateTest
 from ignite_hooks.run.runner import Runner
-from ignite_hooks.writers.trackers import tracker_writer
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
@@ -85,10 +83,10 @@ def test_everything_is_in_the_database(tmp_path: Path) -> None:
     assert holding_the_canary(folder) == []
 
 
-def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path) -> None:
     times = iter((1000.0, 1030.0, 1060.5))
     writer = MLflowWriter(experiment="times", work_dir=tmp_path)
-    monkeypatch.setattr(tracker_writer, "time", types.SimpleNamespace(time=lambda: next(times)))
+    writer.clock = lambda: next(times)
     for step in (1, 2, 3):
         writer.write_scalar("loss", 1.0, step)
     writer.close()
