@@ -82,9 +82,9 @@ def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:
     background = any(getattr(hook, "async_save", True) for hook in hooks)
     left = memory_left()
     room = room_for_copies(left, swing_of_process()) - to_come - sum(map(gradients_to_come, optimizers))
-    at_least = not all(
-        type(optimizer).__name__ in NUMBERS_PER_WEIGHT or _has_state(optimizer) for optimizer in optimizers
-    )
+    known = all(type(optimizer).__name__ in NUMBERS_PER_WEIGHT or _has_state(optimizer) for optimizer in optimizers)
+    # Hooks add to a save, such as averages of the weights.
+    at_least = not known or bool(runner.plan.at("before_save_checkpoint"))
     runner.logger.info("%s", description(size, room, str(left), background=background, at_least=at_least))
     if background and copies_that_fit(size, room, AMPLE) == AMPLE:
         runner.checkpoints.prepare(size)
@@ -98,7 +98,7 @@ def description(size: int, room: int, left: str, *, background: bool = True, at_
         room: The bytes that copies may take.
         left: The memory that is left, in words.
         background: Whether saves are to be written beside the training.
-        at_least: Whether the optimizer may need more than is known.
+        at_least: Whether the optimizer or hooks may need more than is known.
 
     Example:
         >>> description(100 * 2**20, 2**30, "1.1 GB of 4.0 GB")

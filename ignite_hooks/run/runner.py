@@ -296,7 +296,7 @@ class Runner:
         return self.installation.report()
 
     def plot(self, names: Sequence[str] | None = None) -> Figure:
-        """Draw learning curves of the run so far, by default of all numbers but those of the machine."""
+        """Draw learning curves of the run so far, by default without those of the machine, of classes and of layers."""
         return RecordedRun(self.work_dir).plot(names)
 
     def show_report(self, height: int = 700) -> Any:

@@ -270,18 +270,18 @@ class Homemade(torch.optim.SGD):
     pass
 
 
-@pytest.mark.parametrize("kind", ["Adam", "Homemade"])
+@pytest.mark.parametrize("kind", ["Adam", "Homemade", "EMAHook"])
 def test_the_start_of_a_run_says_what_a_save_takes(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model, optimizer = make("Adam", {})
     if kind == "Homemade":
         optimizer = Homemade(model.parameters(), lr=0.1)
     trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)
-    hook = {"type": "CheckpointHook", "save_best": False}
-    attach_hooks(trainer, [hook], model=model, optimizer=optimizer, work_dir=tmp_path)
+    hooks = [{"type": "CheckpointHook", "save_best": False}, *(["EMAHook"] if kind == "EMAHook" else [])]
+    attach_hooks(trainer, hooks, model=model, optimizer=optimizer, work_dir=tmp_path)
     with caplog.at_level(logging.INFO):
         trainer.run([(torch.ones(1, SIDE), torch.ones(1, SIDE))])
     (line,) = [record.getMessage() for record in caplog.records if "a save takes" in record.getMessage()]
-    assert ("at least" in line) is (kind == "Homemade")
+    assert ("at least" in line) is (kind != "Adam")
     number = re.search(r"(\d+\.\d) .B on disk", line)
     assert number, line
     if kind == "Adam":
