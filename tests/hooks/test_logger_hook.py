@@ -17,6 +17,7 @@ from ignite_hooks.hooks import logger_hook
 from ignite_hooks.hooks.logger_hook import LoggerHook
 from ignite_hooks.hooks.monitors.iter_timer_hook import IterTimerHook
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
+from ignite_hooks.run.logger import LastResort
 from ignite_hooks.testing import failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.tools import echo_trainer
@@ -374,18 +375,26 @@ def test_the_handlers_are_removed_after_a_failure(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("of", ["", "ignite_hooks"])
 def test_only_the_file_is_added_to_handlers_of_the_script(
-    of: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    of: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine = logging.Handler()
     monkeypatch.setattr(mine, "emit", lambda record: None)
     monkeypatch.setattr(logging.getLogger(of or None), "handlers", [mine])
     during: list[list[logging.Handler]] = []
-    look = type("Look", (BaseHook,), {"after_train_iter": lambda self: during.append(list(OURS.handlers))})
+
+    class Look(BaseHook):
+        def after_train_iter(self, runner: Runner) -> None:
+            during.append(list(OURS.handlers))
+            runner.logger.warning("shown by the script")
+
     trainer = echo_trainer()
-    attach(trainer, tmp_path, LoggerHook(), look())
+    attach(trainer, tmp_path, LoggerHook(), Look())
     trainer.run([1.0])
-    added = [type(h) for h in during[0] if h is not mine and not isinstance(h, logging.NullHandler)]
+    # The last resort says nothing where another handler is.
+    silent = (logging.NullHandler, LastResort)
+    added = [type(h) for h in during[0] if h is not mine and not isinstance(h, silent)]
     assert added == [logger_hook.LogFile]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_lines_are_kept_in_a_file(tmp_path: Path) -> None:
