@@ -240,9 +240,13 @@ class EvalHook(BaseHook):
             self._evaluate_when_due(runner)
 
     def notes_for_plan(self) -> Mapping[str, str]:
+        # Those of a configuration are named, and of Ignite: to explain a file takes no torch.
+        objects = {name: one for name, one in (self.metrics or {}).items() if not isinstance(one, str | Mapping)}
+        if not objects:
+            return {}
         from ignite_hooks.measure.foreign_metrics import notes_on
 
-        words = notes_on(self.metrics or {})
+        words = notes_on(objects)
         return {"writes": words} if words else {}
 
     def leads_to(self, method: str, simulation: PlanSimulation) -> tuple[str, ...]:
