@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -170,6 +171,10 @@ def abandon_task() -> None:
     if task is None:
         return
     task._at_exit_called = True
+    # It would flush, and wait for events that nobody takes.
+    reporter = getattr(task, "_Task__reporter", None)
+    if reporter is not None:
+        atexit.unregister(reporter._handle_program_exit)
     for name in ("_Task__main_task", "_Task__forked_proc_main_pid"):
         if hasattr(Task, name):
             setattr(Task, name, None)

@@ -33,7 +33,7 @@ run.trainer.run(run.data, max_epochs=3)
 assert len(began) == 12
 print("seconds between the first and the last iteration:", began[-1] - began[0])
 """
-MOMENTS = range(1, 100, 3) if LONG else [25]
+MOMENTS = range(1, 100, 3) if LONG else [43]
 """The numbers of the requests before which the server dies; a whole run makes about eighty."""
 
 
