@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,14 +91,11 @@ def script(folder: Path, kind: str, averages: bool, half: bool, workers: int, th
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Import what a script imports late, once, with the one thread that lives can be forked beside."""
+def main(folder: Path) -> None:
+    """Kill runs of models drawn at random, each with its settings, and compare their ends."""
     for kind in MODELS:
-        script(tmp_path_factory.mktemp(kind), kind, True, True, 0, 1).run()
-
-
-def test_every_kind_of_model_ends_with_the_same_bits(tmp_path: Path) -> None:
+        # Import what a script imports late, once, with the one thread that lives can be forked beside.
+        script(folder / kind, kind, True, True, 0, 1).run()
     draw = drawn()
     kinds = ([*MODELS] * 10)[: times(0, 40)] or draw.sample([*MODELS], 2)
     for number, kind in enumerate(kinds):
@@ -105,6 +104,18 @@ def test_every_kind_of_model_ends_with_the_same_bits(tmp_path: Path) -> None:
             script, kind=kind, **dict(zip(("averages", "half", "workers", "threads"), settings, strict=True))
         )
         deaths = drawn_deaths(draw)
-        wanted, _ = whole_life(tmp_path / f"whole {number}", make, [])
-        found, _ = whole_life(tmp_path / f"killed {number}", make, deaths)
+        wanted, _ = whole_life(folder / f"whole {number}", make, [])
+        found, _ = whole_life(folder / f"killed {number}", make, deaths)
         assert found == wanted, (kind, settings, deaths)
+
+
+def test_every_kind_of_model_ends_with_the_same_bits(tmp_path: Path) -> None:
+    """In a process that never computed with several threads: a fork of one that has waits for them for ever."""
+    command = [sys.executable, "-m", __name__, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
