@@ -20,6 +20,7 @@ from ignite_hooks.model.wrapping import is_same_model, unwrapped
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import When, scheduled
 from ignite_hooks.run.averaging import (
+    PUT_BACK_FIRST,
     RankSync,
     averages_in,
     check_also,
@@ -138,14 +139,8 @@ class EMAHook(BaseHook):
     keeps_averages: ClassVar[bool] = True
     collective: ClassVar[bool] = True
 
-    # First of all: a checkpoint of an iteration holds its average, and what follows an evaluation sees raw weights.
-    point_priority: ClassVar[Mapping[str, int]] = {
-        "after_train_iter": 95,
-        "after_val_epoch": 95,
-        "after_test_epoch": 95,
-        "after_val": 95,
-        "after_test": 95,
-    }
+    # First of all: a checkpoint of an iteration holds its average.
+    point_priority: ClassVar[Mapping[str, int]] = {"after_train_iter": 95, **PUT_BACK_FIRST}
 
     def __post_init__(self) -> None:
         elsewhere = (

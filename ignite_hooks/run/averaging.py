@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
@@ -14,6 +14,14 @@ from ignite_hooks.model.parts import flat, problem_of_models, why_no_fit
 if TYPE_CHECKING:
     from ignite_hooks.model.averages import Averages
     from ignite_hooks.run.runner import Runner
+
+PUT_BACK_FIRST: Final[Mapping[str, int]] = {
+    "after_val_epoch": 95,
+    "after_test_epoch": 95,
+    "after_val": 95,
+    "after_test": 95,
+}
+"""Priorities by which what follows an evaluation sees the weights that are trained."""
 
 
 class RankSync:

@@ -11,7 +11,7 @@ from ignite_hooks.model.optimizers import StepHooks
 from ignite_hooks.model.parts import flat, is_several, names_of, nested
 from ignite_hooks.model.wrapping import unwrapped
 from ignite_hooks.plan.priority import Priority
-from ignite_hooks.run.averaging import refuse_step
+from ignite_hooks.run.averaging import PUT_BACK_FIRST, refuse_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,13 +43,7 @@ class ScheduleFreeHook(BaseHook):
     may_end_a_run: ClassVar[bool] = False
     keeps_averages: ClassVar[bool] = True
 
-    # As those of EMAHook: what follows an evaluation sees training weights.
-    point_priority: ClassVar[Mapping[str, int]] = {
-        "after_val_epoch": 95,
-        "after_test_epoch": 95,
-        "after_val": 95,
-        "after_test": 95,
-    }
+    point_priority: ClassVar[Mapping[str, int]] = PUT_BACK_FIRST
 
     def __post_init__(self) -> None:
         self._weights: EvaluationWeights | None = None
