@@ -50,7 +50,8 @@ class SearchPage:
     def ranked(self) -> list[Tried]:
         """The finished trials with a finite value, best first."""
         finished = [one for one in self.trials if one.state == "finished" and _finite(one.value)]
-        return sorted(finished, key=lambda one: -one.value if self.greater else one.value)  # type: ignore[operator,arg-type,return-value]
+        sign = -1 if self.greater else 1
+        return sorted(finished, key=lambda one: sign * (one.value or 0.0))
 
 
 def parts(page: SearchPage) -> list[Part]:
