@@ -91,14 +91,13 @@ def part(one: Path, other: Path) -> Parting:
     Raises:
         ResultError: If a run has no digests, or they have no iteration in common.
     """
-    for folder in (one, other):
-        if wrong := not_a_run(folder):
-            raise ResultError(f"{folder}: {wrong}")
+    check_runs(one, other)
     mine, theirs = read_lines(one / DIGESTS), read_lines(other / DIGESTS)
     for folder, found in ((one, mine), (other, theirs)):
         if not found:
             raise ResultError(
-                f"{folder}: there is no {DIGESTS}: add {{type: DeterminismHook, interval: 1}} to both runs"
+                f"{folder}: there is no {DIGESTS}: add {{type: DeterminismHook, interval: 1}} to both runs, "
+                "or let --replay compare their checkpoints"
             )
     common = sorted(mine.keys() & theirs.keys())
     if not common:
@@ -109,6 +108,13 @@ def part(one: Path, other: Path) -> Parting:
             before = common[position - 1] if position else None
             return Parting(len(common), common[-1], iteration, before, differ, settings)
     return Parting(len(common), common[-1], settings=settings)
+
+
+def check_runs(*folders: Path) -> None:
+    """Raise `ResultError` for the first folder that is no work directory of a run."""
+    for folder in folders:
+        if wrong := not_a_run(folder):
+            raise ResultError(f"{folder}: {wrong}")
 
 
 def settings_that_differ(one: Path, other: Path) -> dict[str, tuple[tuple[str, str, str], ...]]:

@@ -19,6 +19,7 @@ from ignite_hooks.results.parting import (
     RUN,
     TENSORS,
     Parting,
+    check_runs,
     differences,
     part,
     read_lines,
@@ -57,6 +58,7 @@ def part_with_replay(one: Path, other: Path) -> Parting:
     Raises:
         ResultError: If nothing can be compared, or a run cannot be run again, or does other things then.
     """
+    check_runs(one, other)
     both = all(read_lines(folder / DIGESTS) for folder in (one, other))
     rough = part(one, other) if both else part_by_checkpoints(one, other)
     if rough.iteration is None or rough.iteration - (rough.equal_until or 0) <= 1:

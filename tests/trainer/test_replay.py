@@ -18,8 +18,8 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-class Nudge(BaseHook):
-    """Changes one weight before one iteration."""
+class Once(BaseHook):
+    """Does something before one iteration."""
 
     def __init__(self, iteration: int = 0) -> None:
         super().__init__()
@@ -27,20 +27,25 @@ class Nudge(BaseHook):
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.global_step == self.iteration:
-            with torch.no_grad():
-                next(runner.model.parameters()).view(-1)[3] += 1e-3
+            self.act(runner)
+
+    def act(self, runner: Any) -> None:
+        raise NotImplementedError
 
 
-class Draw(BaseHook):
-    """Draws a random number before one iteration."""
+class Nudge(Once):
+    """Changes one weight."""
 
-    def __init__(self, iteration: int = 0) -> None:
-        super().__init__()
-        self.iteration = iteration
+    def act(self, runner: Any) -> None:
+        with torch.no_grad():
+            next(runner.model.parameters()).view(-1)[3] += 1e-3
 
-    def before_train_iter(self, runner: Any) -> None:
-        if runner.global_step == self.iteration:
-            torch.rand(1)
+
+class Draw(Once):
+    """Draws a random number."""
+
+    def act(self, runner: Any) -> None:
+        torch.rand(1)
 
 
 def trained(folder: Path, *hooks: Any, interval: int = 5, **training: Any) -> Path:
@@ -105,6 +110,11 @@ def test_checkpoints_say_between_which_of_them_two_runs_part(tmp_path: Path) -> 
         path.unlink()
     with pytest.raises(ResultError, match="no checkpoints of the same iteration"):
         part_by_checkpoints(one, other)
+
+
+def test_a_folder_that_is_no_run_is_said_first(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="nowhere: there is no such folder"):
+        part_with_replay(tmp_path / "nowhere", tmp_path)
 
 
 def test_runs_that_are_equal_are_not_run_again(tmp_path: Path) -> None:
