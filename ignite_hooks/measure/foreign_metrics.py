@@ -88,11 +88,6 @@ class ForeignMetric(Metric):
             other.sync_on_compute = other._to_sync = False
         super().__init__(**of_metric)
 
-    @property
-    def in_words(self) -> str:
-        """Who merges the states, for the plan."""
-        return IN_WORDS[self.merging]
-
     @reinit__is_reduced
     def reset(self) -> None:
         """Start from nothing."""
