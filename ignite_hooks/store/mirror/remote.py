@@ -85,6 +85,14 @@ class Remote:
             return False
         return True
 
+    def holds(self, name: str) -> bool:
+        """Return whether a file is there, whatever is in it."""
+        try:
+            self._run("info", self._path(name))
+        except FileNotFoundError:
+            return False
+        return True
+
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         try:

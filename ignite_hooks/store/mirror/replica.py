@@ -50,9 +50,15 @@ class Replica:
         return self.manifest
 
     def candidates(self) -> list[Entry]:
-        """Return what may be resumed from, best first; a copy that was under way may be complete."""
+        """Return what may be resumed from, best first; a copy that was under way counts once it has arrived."""
         manifest = self.read()
-        found = [*manifest.entries, *([manifest.pending] if manifest.pending else ())]
+        found = list(manifest.entries)
+        if manifest.pending is not None:
+            if all(self.remote.holds(name) for name in _names(manifest.pending)):
+                found.append(manifest.pending)
+            else:
+                name, place = manifest.pending.name, self.remote.shown
+                logger.warning("%s was on its way to %s when its run ended, and has not arrived", name, place)
         return sorted((entry for entry in found[::-1] if entry.kind not in NOT_FOR_RESUMING), key=resuming_order)
 
     def fetch(self, entry: Entry, path: Path) -> str | None:
