@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ignite_hooks.config.composition import BASE, composed
 from ignite_hooks.config.keys import is_ours
-from ignite_hooks.config.python_file import NO_INHERITANCE, PythonReader
+from ignite_hooks.config.python_file import PythonReader
 from ignite_hooks.config.tree import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -46,9 +47,13 @@ def load_config(path: str | Path) -> dict[str, Any]:
 
     Args:
         path: A `.yaml`, `.yml`, `.json`, `.toml` or `.py` file; a list at the top level is the list of hooks.
-            A `.py` file is read, never run.
+            A `.py` file is read, never run. Files that its `_base_` names come first, and it says what differs.
     """
-    source, path = str(path), Path(path)
+    return composed(Path(path), str(path), _load_one)
+
+
+def _load_one(path: Path, source: str) -> dict[str, Any]:
+    """Read one file, without those that its `_base_` names."""
     parse = PARSERS.get(path.suffix.lower())
     if parse is None:
         raise error_at(source, f"suffix {path.suffix!r} is not supported: use {', '.join(PARSERS)}")
@@ -58,8 +63,6 @@ def load_config(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         found = "empty" if value is None else f"{value!r:.40}"
         raise error_at(source, f"the top level is {found}: {_SHAPE}")
-    if "_base_" in value:
-        raise error_at(f"{source}: _base_", NO_INHERITANCE)
     return value
 
 
@@ -122,7 +125,7 @@ def parse_python(text: str, source: str, judges: Judges | None = None) -> dict[s
             raise ConfigError([*reader.problems, *(p for p in error.problems if p not in reader.problems)]) from None
         if reader.problems:
             raise ConfigError(reader.problems)
-        return {name: value for name, value in names.items() if not name.startswith("_")}
+        return {name: value for name, value in names.items() if name == BASE or not name.startswith("_")}
 
 
 PARSERS: dict[str, Callable[[str, str, Judges | None], Any]] = {

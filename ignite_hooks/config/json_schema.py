@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.config.composition import BASE
 from ignite_hooks.config.describe import Setting, describe
 from ignite_hooks.config.ignite_handlers import EVENTS
 from ignite_hooks.config.read import default_set
@@ -70,6 +71,13 @@ def configuration_schema() -> Schema:
         "type": ["object", "array"],
         "items": _reference("custom_hook"),
         "properties": {
+            BASE: {
+                "type": ["string", "array"],
+                "items": {"type": "string", "minLength": 1},
+                "minItems": 1,
+                "minLength": 1,
+                "description": "files, relative to this one, whose settings this one changes; null removes one of them",
+            },
             "hooks": _list_of("custom_hook", "the hooks: exactly these"),
             "default_hooks": {
                 "type": ["object", "null"],
@@ -133,6 +141,12 @@ def configuration_schema() -> Schema:
             },
         },
         "not": {"type": "object", "required": ["hooks", "default_hooks"]},
+        "allOf": [
+            {
+                "if": {"type": "object", "not": {"required": [BASE]}},
+                "then": {"properties": {name: {"type": ["array", "null"]} for name in ("hooks", "custom_hooks")}},
+            }
+        ],
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -286,7 +300,8 @@ def _names(registry: Registry, description: str) -> Schema:
 
 
 def _list_of(definition: str, description: str) -> Schema:
-    return {"type": ["array", "null"], "description": description, "items": _reference(definition)}
+    # An object changes the list of a base by name.
+    return {"type": ["array", "object", "null"], "description": description, "items": _reference(definition)}
 
 
 def _writers(description: str) -> Schema:

@@ -14,7 +14,6 @@ from ignite_hooks.text import did_you_mean
 
 MAX_JOINED_TEXT = 1_000
 
-NO_INHERITANCE = "inheritance is not supported: write the settings of the base file here"
 _READ_ONLY = "a .py file is read, not run: write literals, lists, dict(a=1), arithmetic, names set above"
 
 
@@ -53,8 +52,6 @@ class PythonReader:
         """Return the names of a module with their values; what is wrong with statements is in ``problems``."""
         for statement in module.body:
             match statement:
-                case ast.Assign(targets=[ast.Name(id="_base_")]):
-                    self._refuse(statement, NO_INHERITANCE)
                 case ast.Assign(targets=[ast.Name(id=name)]) if name in self.first and self.judges(name):
                     self._refuse(statement, f"{name!r:.60} is set in line {self.first[name]} already: keep one")
                 case (

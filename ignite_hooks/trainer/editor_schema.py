@@ -49,11 +49,12 @@ def whole_schema() -> Schema:
         **{name: {"anyOf": [reference, {}]} for name, reference in strict.items()},
         "imports": {"description": "modules whose classes may be named, as package.module:Name"},
     }
+    of_a_trainer = {"if": {"properties": ours, "required": list(ours)}, "then": {"properties": strict}}
     return {
         **schema,
         "description": "What attach_hooks and a trainer take. Other keys at top level belong to the script.",
         "properties": schema["properties"] | properties,
-        "allOf": [{"if": {"properties": ours, "required": list(ours)}, "then": {"properties": strict}}],
+        "allOf": [*schema["allOf"], of_a_trainer],
         "$defs": dict(sorted(definitions.items())),
     }
 

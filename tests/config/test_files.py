@@ -201,7 +201,6 @@ def test_at_most_fifty_problems_are_listed() -> None:
         ("c.yaml", b"hello", "the top level is 'hello': write a mapping"),
         ("c.yaml", b"# nothing", "the top level is empty"),
         ("c.json", b"null", "the top level is empty"),
-        ("c.yaml", b"_base_: other.yaml", "_base_: inheritance is not supported"),
         ("c.yaml", b"a: 1\nb: \xff", "c.yaml:2: not UTF-8 text"),
         ("c.py", bytes(range(256)), "not UTF-8 text"),
         ("c.yml", "a: 1".encode("utf-16"), "c.yml:1: not UTF-8 text"),
@@ -387,5 +386,5 @@ def test_it_imports_nothing_heavy(module: ModuleType) -> None:
     modules = {name.name for node in ast.walk(parsed) if isinstance(node, ast.Import) for name in node.names}
     modules |= {str(node.module) for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
     ours = {"ignite_hooks.errors", "ignite_hooks.text"}
-    ours |= {f"ignite_hooks.config.{name}" for name in ("keys", "tree", "python_file")}
+    ours |= {f"ignite_hooks.config.{name}" for name in ("composition", "keys", "tree", "python_file")}
     assert modules - sys.stdlib_module_names - {"collections.abc"} <= {"yaml", *ours}

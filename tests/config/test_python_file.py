@@ -17,7 +17,6 @@ BOMB_PYTHON = "a = [1,1,1,1,1,1,1,1,1]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("_base_ = ['base.py']", "c.py:1:1: inheritance is not supported"),
         ("a = 1\na = 2", "c.py:2:1: 'a' is set in line 1 already"),
         ("é = 1; a = é + print", "c.py:1:16: 'print' is not set above"),
         ("a = dict(b=1, b=2)", "c.py:1:17: key 'b' is set twice"),

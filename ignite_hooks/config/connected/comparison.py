@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ignite_hooks.config.composition import BASE
 from ignite_hooks.config.connected.parameters import (
     HOOKS,
     SCALARS,
@@ -201,6 +202,6 @@ def foreign_imports(content: Mapping[Any, Any], local: Mapping[Any, Any]) -> lis
     """Return a problem if a task names modules that the file does not, which would run code of the task's author."""
     return [
         Problem(key, "a task cannot change it: it says which code is loaded; write it into the file of this machine")
-        for key in ("imports", "_base_")
+        for key in ("imports", BASE)
         if content.get(key) != local.get(key)
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.config import files
+from ignite_hooks.config.composition import BASE
 from ignite_hooks.config.connected.comparison import foreign_imports, merged, restored
 from ignite_hooks.config.connected.parameters import as_text, parameters_of
 from ignite_hooks.config.connected.yaml_text import as_written, as_yaml, read_text, text_of
@@ -93,7 +94,7 @@ def read_or_of_task(path: str | Path) -> dict[str, Any]:
     text = broadcast_object(fail_on_all_ranks(read))
     content = read_text(text, "the task's configuration 'ignite_hooks'")
     # Which code is loaded is not for a task to say.
-    return {key: value for key, value in content.items() if key not in ("imports", "_base_")}
+    return {key: value for key, value in content.items() if key not in ("imports", BASE)}
 
 
 def already_connected(cfg: Any) -> Connected | None:
@@ -121,11 +122,12 @@ def connected_whole(
 
 
 def text_in(path: str | Path) -> str | None:
-    """Return the text of a file that is YAML, as it was written."""
+    """Return the text of a file that is YAML, as it was written; None if it is not all that the configuration says."""
     path = Path(path)
     if path.suffix.lower() not in (".yaml", ".yml") or not path.is_file():
         return None
-    return path.read_text(encoding="utf-8-sig")
+    text = path.read_text(encoding="utf-8-sig")
+    return None if BASE in text and BASE in files.parse_yaml(text, str(path), is_ours) else text
 
 
 def connected_with_task(
