@@ -8,12 +8,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ignite_hooks.cli import compare, convert, diff, explain, export, schema, search, send, tell, train, validate
+from ignite_hooks.cli import (
+    compare,
+    completion,
+    convert,
+    diff,
+    explain,
+    export,
+    schema,
+    search,
+    send,
+    tell,
+    train,
+    validate,
+)
 from ignite_hooks.cli import list as list_
 from ignite_hooks.terminal import coloured
 from ignite_hooks.version import __version__
 
-COMMANDS = (train, export, explain, validate, list_, search, compare, diff, send, tell, convert, schema)
+COMMANDS = (train, export, explain, validate, list_, search, compare, diff, send, tell, convert, schema, completion)
 """In the order in which ``--help`` shows them."""
 
 
@@ -26,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names and units may have letters that the encoding of the terminal or the pipe lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
-    options = _parser().parse_args(argv)
+    options = whole_parser().parse_args(argv)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
@@ -40,12 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="ignite-hooks",
         description="Train from a configuration, or look at configurations and hooks without running anything.",
     )
     parser.add_argument("--version", action="version", version=f"ignite-hooks {__version__}")
+    # For the command that writes completions of all others.
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_to(commands)
