@@ -152,8 +152,9 @@ class EMAHook(BaseHook):
         when = self.when
         if when.unit == "epoch":
             raise SettingError("interval", "an average moves by iterations: give interval, or every: '10 iter'")
-        around = range(when.start + 1, when.start + 1 + int(when.interval) * self.accumulate)
-        if when.unit == "iter" and not any(when.due(n) and n % self.accumulate == 0 for n in around):
+        if when.unit == "iter" and not any(
+            (when.start + times * int(when.interval)) % self.accumulate == 0 for times in range(self.accumulate)
+        ):
             raise SettingError(
                 "interval", f"{when} never meets the end of an optimizer step of {self.accumulate} iterations"
             )
