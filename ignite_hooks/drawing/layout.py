@@ -218,4 +218,13 @@ def as_pixels(picture: Any) -> Picture:
     # Not `savefig`: ClearML patches it and would upload the picture a second time.
     canvas: Any = FigureCanvasAgg(picture)
     canvas.draw()
-    return np.array(canvas.buffer_rgba())[:, :, :3]
+    return keep_pixels(picture, canvas)[:, :, :3]
+
+
+def keep_pixels(figure: Any, canvas: Any) -> Picture:
+    """Return what was drawn of a figure, and keep it with the figure for writers, which would draw it again.
+
+    Only for figures of this package, which nobody changes afterwards.
+    """
+    figure.pixels_of_ignite_hooks = np.array(canvas.buffer_rgba())
+    return figure.pixels_of_ignite_hooks  # type: ignore[no-any-return]

@@ -47,8 +47,11 @@ def png(figure: Any) -> bytes:
     """Return a figure as the bytes of a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    file = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+    from ignite_hooks.drawing.layout import keep_pixels
+
+    file, canvas = io.BytesIO(), FigureCanvasAgg(figure)
+    canvas.print_png(file)  # type: ignore[no-untyped-call]
+    keep_pixels(figure, canvas)
     return file.getvalue()
 
 

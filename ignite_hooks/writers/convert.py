@@ -105,6 +105,9 @@ def rendered(figure: Any) -> Any:
     import numpy
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    # A figure of this package may have its pixels already.
+    if (drawn := getattr(figure, "pixels_of_ignite_hooks", None)) is not None:
+        return drawn.copy()
     canvas = figure.canvas
     try:
         # Not `savefig`: ClearML captures it and would upload the picture a second time.

@@ -16,6 +16,7 @@ from PIL import Image
 from ignite_hooks import drawing
 from ignite_hooks.drawing import thread as module
 from ignite_hooks.drawing.thread import MAX_WAITING, DrawingThread, PictureDisplay, file_name
+from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.memory import MemoryWriter
 
 PICTURE = np.full((4, 6, 3), 7, np.uint8)
@@ -67,6 +68,22 @@ def test_figures_are_sent_as_figures(tmp_path: Path) -> None:
     drawer.close()
     assert figures == [("history", "Figure", 3)]
     assert np.asarray(Image.open(tmp_path / "history.png")).shape[1] > 300
+
+
+def test_a_figure_is_drawn_once_for_its_file_and_all_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    draws, draw = [], FigureCanvasAgg.draw
+    monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: draws.append(canvas) or draw(canvas))
+    sinks = MemoryWriter(), MemoryWriter()
+    drawer = DrawingThread("test", folder=tmp_path, sink=ManyWriters(sinks))
+    drawer.draw("history", 3, lambda: drawing.curves({"loss": [(1, 1.0)]}), replace=True)
+    drawer.close()
+    [(_, one, _)], [(_, other, _)] = (sink.images for sink in sinks)
+    assert len(draws) == 1
+    assert np.array_equal(one[:, :, :3], np.asarray(Image.open(tmp_path / "history.png")))
+    assert np.array_equal(one, other)
+    assert not np.shares_memory(one, other), "a writer may draw into its picture"
 
 
 def test_a_full_queue_drops_pictures_and_never_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
