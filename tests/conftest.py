@@ -32,12 +32,25 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
     Between two files of tests only: what a fixture of a file holds may have to be collected later.
     """
-    global _frozen, _file
+    global _file
     before, _file = _file, nodeid.partition("::")[0]
-    if _file != before and len(sys.modules) > _frozen + 100:
+    if _file != before:
+        leave_out_modules()
+
+
+def leave_out_modules() -> None:
+    """Let the garbage collector no longer visit what there is, if many modules have been imported since."""
+    global _frozen
+    if len(sys.modules) > _frozen + 100:
         gc.collect()
         gc.freeze()
         _frozen = len(sys.modules)
+
+
+@pytest.fixture
+def few_objects() -> None:
+    """Keep from the garbage collector what earlier tests of the file have imported: for hooks that collect often."""
+    leave_out_modules()
 
 
 @pytest.hookimpl(trylast=True)

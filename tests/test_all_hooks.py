@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import re
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.plan.simulate import Step
 from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
 from tests.tools import trackers_at
+
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("**/*.yaml"))
@@ -135,6 +138,13 @@ def _trackers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let trackers work offline in one folder, with one database for all tests."""
     with trackers_at(tmp_path_factory.mktemp("trackers")):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import what check_hook and many hooks would: the first of them would collect its garbage in vain, many times."""
+    for module in ("matplotlib.figure", "matplotlib.backends.backend_agg", "torch._subclasses.fake_tensor"):
+        importlib.import_module(module)
 
 
 @pytest.fixture
