@@ -76,18 +76,22 @@ class _State:
             out.append(pickle.SETITEMS)
         elif kind is list:
             out += pickle.EMPTY_LIST, pickle.MARK
-            for item in value:
-                self._add(item)
+            self._add_items(value)
             out.append(pickle.APPENDS)
         elif kind is tuple:
             out.append(pickle.MARK)
-            for item in value:
-                self._add(item)
+            self._add_items(value)
             out.append(pickle.TUPLE)
         elif kind is float:
             out.append(pickle.BINFLOAT + struct.pack(">d", value))
         else:
             out.append(_small(value) or self._by_python(value))
+
+    def _add_items(self, items: Iterable[Any]) -> None:
+        out = self._out
+        for item in items:
+            # The states of random generators are long lists of numbers, and in every checkpoint.
+            out.append(self._number(item)) if type(item) is int else self._add(item)
 
     def _text(self, text: str) -> bytes:
         again = self._memo.get(text)
@@ -197,12 +201,17 @@ def _text(text: str) -> bytes:
 
 
 _CONSTANTS: Final = {None: pickle.NONE, True: pickle.NEWTRUE, False: pickle.NEWFALSE}
+_OF_ONE_BYTE: Final = tuple(pickle.BININT1 + bytes([number]) for number in range(0x100))
+_of_four_bytes: Final = struct.Struct("<ci").pack
+_of_five_bytes: Final = struct.Struct("<cBIx").pack
 
 
 def _small(value: object) -> bytes | None:
-    """Return what is written for None, truth values and numbers of 32 bits; None for all else."""
-    if value is None or value is True or value is False:
-        return _CONSTANTS[value]
-    if type(value) is int and -0x80000000 <= value < 0x80000000:
-        return pickle.BININT1 + bytes([value]) if 0 <= value < 0x100 else pickle.BININT + struct.pack("<i", value)
-    return None
+    """Return what is written for None, truth values and numbers of 32 bits, with a sign or not; None for all else."""
+    if type(value) is int:
+        if 0 <= value < 0x100:
+            return _OF_ONE_BYTE[value]
+        if -0x80000000 <= value < 0x80000000:
+            return _of_four_bytes(pickle.BININT, value)
+        return _of_five_bytes(pickle.LONG1, 5, value) if 0 < value < 0x100000000 else None
+    return _CONSTANTS[value] if value is None or value is True or value is False else None

@@ -15,7 +15,7 @@ from ignite_hooks.store.pickling import pickle_state
 def drawn(draw: random.Random, depth: int = 0) -> Any:
     kind = draw.randrange(12 if depth < 4 else 8)
     if kind < 8:
-        numbers = [draw.randrange(256), -draw.randrange(2**40), 2**31 - 1, -(2**31), 2**31, 2**900]
+        numbers = [draw.randrange(256), -draw.randrange(2**40), 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**900]
         return draw.choice([None, True, False, *numbers, draw.random(), "text", "精度\ud800", "", {1, 2}, b"ab"])
     items = [drawn(draw, depth + 1) for _ in range(draw.randrange(5))]
     if kind == 8:
