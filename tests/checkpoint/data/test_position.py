@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from torch.utils.data import (
 from ignite_hooks import BaseHook, attach_hooks
 from ignite_hooks.run.progress import at_last_batch
 from ignite_hooks.store.plain import to_plain
+from tests.faults.tools import LONG
 
 
 class Noisy(Dataset[float]):
@@ -141,26 +142,37 @@ class Shelf:
     def close(self) -> None: ...
 
 
-class Taker(BaseHook):
-    """Saves at one iteration; at the end of its epoch where that is due."""
+class Keeper(BaseHook):
+    """Saves at some iterations, at the end of its epoch where that is due, and goes on."""
 
-    def __init__(self, shelf: Shelf, at: int, then: Callable[[Any], None] | None = None) -> None:
-        self.shelf, self.at, self.then = shelf, at, then
+    def __init__(self, *stops: int) -> None:
+        self.shelves = {at: Shelf() for at in stops}
         self.point_priority = {"after_train_iter": 0, "after_epoch": 0}
 
     def after_train_iter(self, runner: Any) -> None:
         ends = at_last_batch(runner) or runner.trainer.should_terminate_single_epoch
-        if runner.global_step == self.at and not ends:
+        if runner.global_step in self.shelves and not ends:
             self.take(runner)
 
     def after_epoch(self, runner: Any) -> None:
-        if runner.global_step == self.at and runner.state.epoch_complete:
+        if runner.global_step in self.shelves and runner.state.epoch_complete:
             self.take(runner)
 
     def take(self, runner: Any) -> None:
         from ignite_hooks.checkpoint.capture import capture
 
-        self.shelf.save(capture(runner))
+        self.shelves[runner.global_step].save(capture(runner))
+
+
+class Taker(Keeper):
+    """Saves at one iteration, and stops there."""
+
+    def __init__(self, shelf: Shelf, at: int, then: Callable[[Any], None] | None = None) -> None:
+        super().__init__()
+        self.shelves, self.then = {at: shelf}, then
+
+    def take(self, runner: Any) -> None:
+        super().take(runner)
         (self.then or (lambda runner: runner.stop("killed")))(runner)
 
 
@@ -218,24 +230,57 @@ def whole_run(make: Callable[[], Any], **options: Any) -> list[Any]:
     return log
 
 
+def check_resumes(
+    make: Callable[[], Any], stops: Iterable[int], checked: Callable[[], object] = lambda: None, **options: Any
+) -> list[Any]:
+    """Check that a run resumed from any of these iterations sees what a whole run does; return that.
+
+    One run saves at all of them: to be stopped there changes nothing of what has just been saved.
+    """
+    whole = whole_run(make, **options)
+    keeper, log = Keeper(*(at for at in stops if at < len(whole))), list[Any]()
+    script(make, log, keeper, **options).run()
+    assert log == whole, "to save changed the run"
+    for at, shelf in keeper.shelves.items():
+        assert shelf.content, f"nothing was saved at {at}"
+        log = whole[:at]
+        script(make, log, Keeper(), shelf=shelf, seed=100, **options).run()
+        assert log == whole, at
+        checked()
+    return whole
+
+
+def stops_of(case: str, length: int | None) -> list[int]:
+    """Return where to stop a run of 13 iterations with epochs of a length.
+
+    That is everywhere in the long form, else around the end of the first epoch and at two more iterations.
+    """
+    if LONG:
+        return list(range(1, 13))
+    length = length or 5
+    around = {length - 1, length, length + 1}
+    draw = random.Random(f"{random.random()} {case} {length}")
+    return [*around, *draw.sample(sorted({*range(1, 13)} - around), 2)]
+
+
 @pytest.fixture(autouse=True)
 def warnings_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="ignite_hooks")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", EXACT)
 def test_a_run_stopped_anywhere_resumes_with_equal_data_and_draws(
     name: str, length: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"epoch_length": LENGTHS[length] or (5 if name == "nothing" else None), "max_iters": 13}
-    whole = whole_run(EXACT[name], **options)
-    for at in range(1, len(whole)):
-        assert run_in_parts(EXACT[name], [at], **options) == whole, at
+    assert len(check_resumes(EXACT[name], stops_of(name, LENGTHS[length]), **options)) == 13
     if name != "stream of known length":
         assert "approximate" not in caplog.text
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ASSUMED)
 @pytest.mark.filterwarnings("ignore:Data iterator can not provide data anymore")
@@ -243,12 +288,13 @@ def test_repeatable_data_resumes_exactly_and_the_assumption_is_reported(
     name: str, length: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"epoch_length": LENGTHS[length], "max_iters": 13}
-    whole = whole_run(ASSUMED[name], **options)
-    for at in range(1, len(whole)):
-        caplog.clear()
-        assert run_in_parts(ASSUMED[name], [at], **options) == whole, at
+
+    def is_told() -> None:
         reads = "batches again" in caplog.text
         assert reads == ("its data is read again from the start, and may not give the same" in caplog.text)
+        caplog.clear()
+
+    check_resumes(ASSUMED[name], stops_of(name, LENGTHS[length]), is_told, **options)
 
 
 def test_a_loader_that_was_never_made_is_an_iterable_like_others(caplog: pytest.LogCaptureFixture) -> None:
