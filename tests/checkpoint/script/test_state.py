@@ -51,7 +51,10 @@ class Hidden:
 
 
 def script(folder: Path, build: Build, stop_at: int = -1) -> Log:
-    """Return what a run logs in each iteration after its resume; it is stopped and saved after an iteration."""
+    """Return what a run logs in each iteration after its resume; it is stopped after an iteration.
+
+    A run that is to be stopped saves after each of its iterations, which must not change what comes back.
+    """
     torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -86,7 +89,8 @@ def script(folder: Path, build: Build, stop_at: int = -1) -> Log:
     def note() -> None:
         log.append((trainer.state.iteration, optimizer.param_groups[0]["lr"], str(look.function())))
 
-    entries = [{"type": "CheckpointHook", "by_epoch": False, "interval": 1, "save_best": False, "async_save": False}]
+    often = {"by_epoch": False, "interval": 1 if stop_at >= 0 else LENGTH * EPOCHS}
+    entries = [{"type": "CheckpointHook", **often, "save_best": False, "async_save": False}]
     services = {"model": model, "optimizer": optimizer, **made.services}
     runner = attach_hooks(trainer, entries, evaluators=evaluator, work_dir=folder, resume="auto", **services)
 
