@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ignite_hooks.attach import attach_hooks
     from ignite_hooks.config.build import build_hook, build_hooks, get_default_hooks
     from ignite_hooks.config.connected.connect import load_config
+    from ignite_hooks.config.outer_form import add_arguments
     from ignite_hooks.errors import CheckpointError, ConfigError, HookError, MetricError
     from ignite_hooks.hooks.base_hook import BaseHook, Hook
     from ignite_hooks.hooks.checkpoint_hook import CheckpointHook
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     LogHook = LoggerHook
 
 _HOME = {
+    "add_arguments": "config.outer_form",
     "attach_hooks": "attach",
     "CheckpointError": "errors",
     "ConfigError": "errors",
@@ -143,6 +145,7 @@ __all__ = [
     "BaseHook",
     "Record",
     "ConfigError",
+    "add_arguments",
     "attach_hooks",
     "build_hooks",
     "HOOK_REGISTRY",

@@ -25,8 +25,49 @@ from ignite_hooks.registry import HOOKS
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.text import below
 
+FILE, SET = "hooks_file", "hooks_set"
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--hooks": {"dest": FILE, "metavar": "FILE", "help": "the configuration of the hooks"},
+    "--set": {
+        "dest": SET,
+        "metavar": "KEY=VALUE",
+        "action": "append",
+        "default": [],
+        "help": "replace a value of it, as in --set custom_hooks.0.interval=5",
+    },
+    "--work-dir": {"metavar": "DIR", "help": "where files go"},
+    "--resume": {
+        "metavar": "auto|required|PATH",
+        "nargs": "?",
+        "const": "auto",
+        "help": "go on from a checkpoint; without a word from the newest, if there is one",
+    },
+}
+
 DEEPEST_UNREAD = 3
 """How many keys deep hooks are looked for where nobody reads them."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give a script the options ``--hooks FILE``, ``--set KEY=VALUE``, ``--work-dir DIR`` and ``--resume``.
+
+    What it parses goes to ``attach_hooks(trainer, args)`` as it is. An option that the script has already stays its
+    own; its ``--work-dir`` and ``--resume`` mean the same here.
+
+    Args:
+        parser: The parser of the script, with its own options.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> add_arguments(parser)
+        >>> parser.parse_args(["--hooks", "hooks.yaml", "--set", "seed=1", "--resume"])
+        Namespace(hooks_file='hooks.yaml', hooks_set=['seed=1'], work_dir=None, resume='auto')
+    """
+    known = parser._option_string_actions
+    group = parser.add_argument_group("hooks")
+    for option, settings in _OPTIONS.items():
+        if option not in known:
+            group.add_argument(option, **settings)
 
 
 def as_content(
@@ -46,6 +87,8 @@ def as_content(
     """
     if isinstance(cfg, (str, Path)):
         content: Any = load_config(cfg)
+    elif isinstance(cfg, argparse.Namespace) and FILE in cfg:
+        content, overrides = _of_options(vars(cfg)), [*overrides, *(getattr(cfg, SET, None) or ())]
     else:
         content = copy_tree({} if cfg is None else as_mapping(cfg), is_ours)
     if isinstance(content, list):
@@ -133,6 +176,16 @@ def as_mapping(thing: Any) -> Any:
     if model is not None and isinstance(thing, model):
         return dict(thing)
     return thing
+
+
+def _of_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration that a script's options name, with what they say themselves."""
+    file = given[FILE]
+    said = {key: value for key, value in given.items() if key not in (FILE, SET)}
+    if file is None:
+        return said
+    # What is not said leaves the file as it is.
+    return load_config(file) | {key: value for key, value in said.items() if key not in OURS or value is not None}
 
 
 def is_entry(content: Mapping[Any, Any]) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from ignite.engine import Engine
 from omegaconf import OmegaConf
 
-from ignite_hooks import BaseHook, CheckpointHook, LoggerHook, attach_hooks
+from ignite_hooks import BaseHook, CheckpointHook, ConfigError, LoggerHook, add_arguments, attach_hooks
 from ignite_hooks.config.outer_form import as_content, as_mapping, unread
 from ignite_hooks.config.read import default_set
 from tests.config.tools import attach, problems
@@ -61,6 +61,51 @@ def test_every_form_of_one_hook_attaches_exactly_this_hook(make: Callable[[], An
     runner = attach(make())
     assert list(runner.hooks) == ["LoggerHook"]
     assert runner.hooks["LoggerHook"].interval == 3
+
+
+FILE = "hooks: [{type: LoggerHook, interval: 3}]\nwork_dir: of_file\nresume: auto\nlr: 0.3\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "content"),
+    [
+        ([], [], {"work_dir": None, "resume": None}),
+        (["--hooks", "f.yaml"], [], {"work_dir": "of_file", "resume": "auto", "lr": 0.3, "interval": 3}),
+        (["--hooks", "f.yaml", "--work-dir", "b"], [], {"work_dir": "b", "resume": "auto", "lr": 0.3, "interval": 3}),
+        (
+            ["--hooks", "f.yaml", "--resume", "--set", "hooks.0.interval=5", "--set", "seed=7"],
+            [],
+            {"work_dir": "of_file", "resume": "auto", "lr": 0.3, "interval": 5, "seed": 7},
+        ),
+        (["--set", "hooks=[EMAHook]"], ["--lr"], {"work_dir": None, "resume": None, "lr": None, "hooks": ["EMAHook"]}),
+        # Options of the script stay its own.
+        (
+            ["--hooks", "f.yaml", "--lr", "1"],
+            ["--lr"],
+            {"work_dir": "of_file", "resume": "auto", "lr": "1", "interval": 3},
+        ),
+        (["--work-dir", "own", "--set", "x"], ["--set", "--work-dir"], {"work_dir": "own", "resume": None, "set": "x"}),
+    ],
+)
+def test_a_script_gets_options_for_its_hooks(options: list[str], own: list[str], content: dict[str, Any]) -> None:
+    Path("f.yaml").write_text(FILE)
+    parser = argparse.ArgumentParser()
+    for option in own:
+        parser.add_argument(option)
+    add_arguments(parser)
+    wrong: list[Any] = []
+    found = as_content(parser.parse_args(options), {}, wrong)
+    if "interval" in content:
+        found["interval"] = found.pop("hooks")[0]["interval"]
+    assert (found, wrong) == (content, [])
+
+
+def test_what_is_wrong_with_an_option_is_said_where_hooks_are_attached() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--set", "hooks.0.interval=5", "--work-dir", "a"])
+    with pytest.raises(ConfigError, match=r"overrides hooks.0.interval"):
+        attach(args)
 
 
 FILES = {
