@@ -11,7 +11,7 @@ from typing import Any
 MASK = "***"
 VAULTS = frozenset({"secret", "secrets", "password", "passwords", "credentials"})
 """Names of mappings in which every value is secret."""
-SECRET_WORDS = VAULTS | {"key", "apikey", "token", "passwd", "webhook"}
+SECRET_WORDS = VAULTS | {"key", "apikey", "token", "passwd", "webhook", "apprise"}
 SHORTEST = 8
 """Shorter texts are masked under a secret name, but not searched for elsewhere."""
 _MASKED = re.compile(rf"{re.escape(MASK)}|.*([^\s*]{re.escape(MASK)}|{re.escape(MASK)}[^\s*]).*", re.DOTALL)

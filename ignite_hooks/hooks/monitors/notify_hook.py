@@ -12,6 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -35,21 +37,24 @@ MAX_LENGTH = 1500
 
 @settings
 class NotifyHook(BaseHook):
-    """Run a command, or post to a webhook, when a run ends or fails; only rank 0 does.
+    """Run a command, post to a webhook or tell a service when a run ends or fails; only rank 0 does.
 
     A command is a list of arguments and runs without a shell. In each argument ``{message}``, ``{status}``,
     ``{work_dir}``, ``{epoch}`` and ``{iteration}`` are replaced. A webhook receives these as JSON, the message also as
-    ``text`` and ``content``, as Slack, Mattermost and Discord expect it. A run never waits longer than the timeout.
+    ``text`` and ``content``, as Slack, Mattermost and Discord expect it. Mail, Telegram, Teams and a hundred other
+    services are told by Apprise (``pip install 'ignite-hooks[notify]'``). A run never waits longer than the timeout.
 
     Args:
         command: The command with its arguments: ``[notify-send, "{message}"]``.
         webhook: The address to post to; it is treated as a secret.
+        apprise: One or several addresses as Apprise writes them, such as ``tgram://TOKEN/CHAT``; secrets, too.
         at: When to notify: at the start, at the end (stopped early or not), at a failure.
         timeout: Seconds after which a command is killed, and a webhook that does not answer is given up.
     """
 
     command: Annotated[Sequence[str], MinLen(1)] | None = None
     webhook: str | Secret | None = None
+    apprise: str | Secret | Sequence[str | Secret] | None = None
     at: Sequence[Moment] = ("end", "failure")
     timeout: Annotated[float, Gt(0)] = 10.0
     on_error: OnError = "warn"
@@ -71,12 +76,18 @@ class NotifyHook(BaseHook):
             raise SettingError("at", f"a list is needed: [{self.at}]")
         if self.webhook is not None and urlsplit(revealed(self.webhook)).scheme not in ("http", "https"):
             raise SettingError("webhook", "an address that begins with https:// or http:// is needed")
+        for address in addresses_of(self.apprise):
+            if not address.partition("://")[2]:
+                raise SettingError("apprise", "addresses such as mailto://... or tgram://TOKEN/CHAT are needed")
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
 
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
-        if situation.complete and self.command is None and self.webhook is None:
-            yield "command", "set a command, or a webhook"
+        addresses = addresses_of(self.apprise)
+        if situation.complete and self.command is None and self.webhook is None and not addresses:
+            yield "command", "set a command, a webhook, or addresses for apprise"
+        if addresses and find_spec("apprise") is None:
+            yield "apprise", "pip install 'ignite-hooks[notify]'"
 
     def before_run(self, runner: Runner) -> None:
         self._error = None
@@ -106,12 +117,14 @@ class NotifyHook(BaseHook):
             self._in_thread(runner, "the command", lambda: run_command(self.command or (), facts, self.timeout))
         if self.webhook is not None:
             address = revealed(self.webhook)
-            self._in_thread(
-                runner, urlsplit(address).hostname or "the webhook", lambda: post(address, facts, self.timeout)
-            )
+            recipient = urlsplit(address).hostname or "the webhook"
+            self._in_thread(runner, recipient, lambda: post(address, facts, self.timeout), address)
+        for address in addresses_of(self.apprise):
+            act = partial(tell_service, address, facts)
+            self._in_thread(runner, address.partition("://")[0], act, address)
 
-    def _in_thread(self, runner: Runner, recipient: str, action: Callable[[], None]) -> None:
-        logger, hidden = runner.logger, None if self.webhook is None else revealed(self.webhook)
+    def _in_thread(self, runner: Runner, recipient: str, action: Callable[[], None], hidden: str | None = None) -> None:
+        logger = runner.logger
 
         def work() -> None:
             try:
@@ -236,6 +249,30 @@ def post(address: str, facts: dict[str, Any], timeout: float) -> None:
     body = json.dumps({"text": facts["message"], "content": facts["message"], **facts}).encode()
     with urlopen(Request(address, body, {"Content-Type": "application/json"}), timeout=timeout) as answer:
         answer.read(1)
+
+
+def tell_service(address: str, facts: dict[str, Any]) -> None:
+    """Tell a service that Apprise knows, whose own warnings show no addresses."""
+    import apprise
+
+    service = apprise.Apprise()
+    if not service.add(address):
+        raise ValueError("Apprise knows no such address: see its list of services")
+    title, _, body = facts["message"].partition("; ")
+    if not service.notify(title=title, body=body or title):
+        raise RuntimeError("the service has refused it, or cannot be reached")
+
+
+def addresses_of(apprise: str | Secret | Sequence[str | Secret] | None) -> list[str]:
+    """Return the addresses themselves.
+
+    Example:
+        >>> addresses_of("json://localhost"), addresses_of(["a://b", Secret("c://d")]), addresses_of(None)
+        (['json://localhost'], ['a://b', 'c://d'], [])
+    """
+    if apprise is None:
+        return []
+    return [revealed(apprise)] if isinstance(apprise, (str, Secret)) else [revealed(each) for each in apprise]
 
 
 def revealed(address: str | Secret) -> str:

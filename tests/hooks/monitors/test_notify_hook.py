@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -197,6 +198,25 @@ def test_a_refusing_webhook_is_reported_without_its_address(
     assert "T0SECRET" not in caplog.text
 
 
+# What Apprise 2.2 imports.
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+def test_services_of_apprise_are_told_without_their_addresses(
+    server: Inbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("apprise")
+    caplog.set_level(logging.INFO)
+    host = f"json://127.0.0.1:{server.server_port}"
+    services = [f"{host}/hook/T0SECRET", Secret(f"{host}/missing/T1SECRET"), "nosuch://T2SECRET-123"]
+    trainer = Engine(lambda *_: None)
+    attach_hooks(trainer, [{"type": "NotifyHook", "apprise": services}], work_dir=tmp_path / "run")
+    trainer.run(range(2))
+    posts = {(post["title"].partition(" on ")[0], post["message"]) for post in server.inbox}
+    assert posts == {("run run", "epoch 1, iteration 2")}
+    assert "json could not be notified: RuntimeError: the service has refused it" in caplog.text
+    assert "nosuch could not be notified: ValueError: Apprise knows no such address" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
 @contextlib.contextmanager
 def joined_with() -> Iterator[list[Any]]:
     """Return the seconds for which a run waits for its threads."""
@@ -285,9 +305,10 @@ def test_all_notifications_together_have_one_timeout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "set a command, or a webhook"),
+        ({}, "set a command, a webhook, or addresses for apprise"),
         ({"command": "notify-send hello"}, "command"),
         ({"webhook": "file:///etc/passwd"}, "an address that begins with https:// or http:// is needed"),
+        ({"apprise": ["mailto"]}, r"apprise: addresses such as mailto://... or tgram://TOKEN/CHAT are needed"),
         ({"command": ["true"], "at": ["never"]}, "at"),
         ({"command": []}, "command"),
         ({"command": ["sh", "-c", "echo '{message}'"]}, r"a shell would run the text that replaces {message}: pass"),
