@@ -44,6 +44,7 @@ from ignite.engine import Engine
 import torch
 from ignite_hooks import attach_hooks
 
+torch.set_num_threads(1)
 found, began = [], threading.Event()
 
 def watch(event, arguments):
