@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -17,6 +16,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks import BaseHook, ConfigError, HookError, attach_hooks, scheduled
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
 from ignite_hooks.testing import RecordingHook, failing_at, tiny_run
+from tests import warm
 from tests.tools import Log, echo_trainer
 
 ITERATIONS = 6
@@ -450,7 +450,7 @@ def test_a_warning_is_shown_without_logging_setup(tmp_path: Path) -> None:
         "trainer.run([1])\n"
     )
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = warm.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert "Bad.after_train_iter failed at epoch 1, iteration 1: ValueError: boom\nTraceback" in done.stderr
 
 

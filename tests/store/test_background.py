@@ -7,7 +7,6 @@ import gc
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import torch
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import FolderStore, Saving, folder
+from tests import warm
 
 MakeState = Callable[[int], dict[str, Any]]
 
@@ -280,7 +280,7 @@ store = FolderStore(sys.argv[1]).open()
 
 
 def run_script(body: str, path: Path) -> str:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", SCRIPT.format(body=body), str(path)], check=True, capture_output=True, text=True
     )
     assert done.stderr == ""

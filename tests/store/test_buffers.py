@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import subprocess
 import sys
 import threading
 
 import pytest
 
 from ignite_hooks.store.buffers import SMALL_BUFFER, Buffer, Buffers, NoRoomError
+from tests import warm
 
 SIZE = SMALL_BUFFER
 
@@ -159,7 +159,7 @@ with FolderStore(sys.argv[1]) as store:
 
 @pytest.mark.slow
 def test_memory_that_the_system_refuses_costs_no_save(tmp_path: object) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = warm.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("no memory for a copy of 95.4 MB: training waits while this save is written") == 1
     assert "['a.pth', 'b.pth', 'c.pth']" in done.stdout
