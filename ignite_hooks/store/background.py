@@ -71,14 +71,12 @@ class SavingThread:
         self.buffers = Buffers()
         self.group = SideGroup()
         """For what this thread says to those of other ranks."""
-        self._number: int | None = None
+        self._number: list[int] = []
+        # The thread keeps what it begins with: if that were this object, a store that is forgotten would keep both.
         self._thread = ThreadPoolExecutor(
-            max_workers=1, thread_name_prefix="checkpoints", initializer=self._note_number
+            max_workers=1, thread_name_prefix="checkpoints", initializer=_note_number, initargs=(self._number,)
         )
         self._under_way: list[BackgroundSaving] = []
-
-    def _note_number(self) -> None:
-        self._number = threading.get_ident()
 
     def stage(self, path: Path, shared: Sequence[Tensor], steady: Collection[Tensor]) -> BackgroundSaving:
         """Return a save of tensors, which are copied now, or from now on if steady; see `Copies`."""
@@ -97,7 +95,7 @@ class SavingThread:
 
     def settle(self) -> None:
         """Wait for the saves that are under way, whether they succeed or not; in this thread all earlier ones are."""
-        if threading.get_ident() == self._number:
+        if threading.get_ident() in self._number:
             return
         for saving in self._under_way:
             saving.settle()
@@ -106,6 +104,10 @@ class SavingThread:
         """Wait for the saves that are under way and end the thread."""
         self._thread.shutdown(wait=True)
         self.group.give_back()
+
+
+def _note_number(into: list[int]) -> None:
+    into.append(threading.get_ident())
 
 
 def run_callback(done: Callable[[], None] | None) -> None:

@@ -249,6 +249,7 @@ def test_a_forgotten_store_still_writes_and_gives_the_lock_back(tmp_path: Path, 
     gc.collect()
     for thread in threads:
         thread.join(60)
+        assert not thread.is_alive()
     FolderStore(tmp_path).open().close()
 
 
