@@ -9,7 +9,7 @@ from typing import Any
 from ignite_hooks.errors import SettingError
 from ignite_hooks.plan.foreign_points import FOREIGN_POINTS, is_foreign
 from ignite_hooks.plan.hook_settings import when_of, without_effect
-from ignite_hooks.plan.methods import answer, answers_of, default_name, given_methods, own_method
+from ignite_hooks.plan.methods import answer, answers_of, default_name, given_methods, own_methods
 from ignite_hooks.plan.points import ALIASES, POINTS, misspelt_points, point_named
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.text import did_you_mean, nearest, shown
@@ -49,7 +49,7 @@ def misnamed_point(name: str) -> str | None:
 def _points(hook: object) -> Problems:
     """Yield the methods that look like points and are none, and the custom points that are not there."""
     cls: Any = type(hook)
-    names = {name for name in dir(cls) if own_method(cls, name) is not None} | set(given_methods(hook) or ())
+    names = own_methods(cls) | set(given_methods(hook) or ())
     custom = _custom_points(hook)
     for point in custom:
         if point not in names:

@@ -84,6 +84,16 @@ def own_method(cls: type, name: str) -> Callable[..., Any] | None:
     return method if callable(method) and not _is_default(method) else None
 
 
+_NAMES: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def own_methods(cls: type) -> frozenset[str]:
+    """Return the names of all methods that a class has itself."""
+    if cls not in _NAMES:
+        _NAMES[cls] = frozenset(name for name in dir(cls) if own_method(cls, name) is not None)
+    return _NAMES[cls]
+
+
 def overrides(cls: type, name: str) -> bool:
     """Return whether a class has a method in place of a default, and not by chance one of the same name."""
     return own_method(cls, name) is not None and any(_is_default(vars(base).get(name)) for base in cls.__mro__)
