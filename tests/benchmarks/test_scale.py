@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import warm
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ITERATIONS = 10_000
@@ -30,7 +31,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
     """Return what is held at ten places of a run, in a separate process because pytest keeps objects too."""
     file = tmp_path_factory.mktemp("scale") / "seen.json"
     command = [sys.executable, str(BENCHMARKS / "scale.py"), "--only", "run", "--json", str(file)]
-    done = subprocess.run([*command, "--iterations", str(ITERATIONS)], capture_output=True, text=True)
+    done = warm.run([*command, "--iterations", str(ITERATIONS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, float]] = json.loads(file.read_text())
     return found

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 SERVER = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -96,8 +98,9 @@ def s3_server(dice: random.Random) -> Iterator[tuple[BadNetwork, dict[str, str]]
     pytest.importorskip("moto", reason="the S3 server of the tests: pip install -e '.[test]'")
     pytest.importorskip("s3fs")
     with tempfile.TemporaryFile() as output:
-        server = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output
+        command = [sys.executable, "-W", "ignore", "-c", SERVER]
+        server = warm.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, also=("moto.server",)
         )
         try:
             assert server.stdout is not None

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from ignite_hooks.store.files import discard
 from ignite_hooks.store.mirror.remote import MirrorError, Remote
 from ignite_hooks.store.mirror.replica import Replica
+from tests import warm
 from tests.faults.s3 import s3_server, without_secrets
 from tests.faults.tools import LONG, drawn, times
 
@@ -77,13 +77,14 @@ def live(
     folder: Path, environment: dict[str, str], *, die_at: int, last: int, pace: float = 0.02, timeout: float = 60
 ) -> tuple[int, str]:
     """Run one life in a process; return its exit code and what it printed."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", SCRIPT, str(folder), URL, str(die_at), str(last), str(pace), str(timeout)],
         cwd=ROOT,
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=250,
+        also=("s3fs", "aiobotocore.session"),
     )
     return done.returncode, done.stdout + done.stderr
 

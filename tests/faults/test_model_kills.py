@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.checkpoint.capture import weights_of
+from tests import warm
 from tests.faults.test_exact_resume import SAVING, die_with_the_parent, drawn_deaths, flat, whole_life
 from tests.faults.tools import drawn, times
 
@@ -112,7 +112,7 @@ def main(folder: Path) -> None:
 def test_every_kind_of_model_ends_with_the_same_bits(tmp_path: Path) -> None:
     """In a process that never computed with several threads: a fork of one that has waits for them for ever."""
     command = [sys.executable, "-m", __name__, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    done = warm.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     print(done.stdout)
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ignite_hooks.model.loader_workers import ShieldedInit
+from tests import warm
 from tests.faults.tools import Life, Tell
 
 pytestmark = pytest.mark.faults
@@ -40,7 +41,7 @@ trainer.run(loader, max_epochs=1000)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
 def test_the_run_ends_in_order_if_workers_get_the_signal(number: int, code: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    with subprocess.Popen(
+    with warm.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None

@@ -17,6 +17,7 @@ import pytest
 from ignite_hooks import attach_hooks
 from ignite_hooks.hooks.monitors.progress_bar_hook import ProgressBarHook, form_of
 from ignite_hooks.testing import tiny_run
+from tests import warm
 
 SCRIPT = """
 import sys
@@ -40,7 +41,7 @@ def test_in_a_terminal_log_lines_appear_above_the_bar(tmp_path: Path) -> None:
     termios.tcsetwinsize(its, (40, 120))
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(tmp_path)]
     environment = {**os.environ, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
-    with subprocess.Popen(command, stderr=its, stdout=its, stdin=subprocess.DEVNULL, env=environment) as process:
+    with warm.Popen(command, stderr=its, stdout=its, stdin=subprocess.DEVNULL, env=environment) as process:
         os.close(its)
         said = b""
         while True:
