@@ -124,7 +124,7 @@ def test_a_resume_with_one_thing_changed_is_right_or_says_so(
     begun = {at: run(folder, at)[1] for at, folder in stops.items()}
     outcomes: Counter[str] = Counter()
     try:
-        for number in range(times(60, 1000)):
+        for number in range(times(40, 1000)):
             at, folder = dice.choice(list(stops)), tmp_path / "now"
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(stops[at], folder)

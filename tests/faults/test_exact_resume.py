@@ -199,10 +199,10 @@ def drawn_deaths(draw: random.Random) -> list[Death]:
 @pytest.mark.parametrize(
     ("hooks", "workers", "runs"),
     [
-        ("plain", 0, times(10, 200)),
-        ("saving before going on", 0, times(5, 100)),
-        ("EMAHook", 0, times(10, 200)),
-        ("EMAHook", 2, times(2, 30)),
+        ("plain", 0, times(6, 200)),
+        ("saving before going on", 0, times(3, 100)),
+        ("EMAHook", 0, times(6, 200)),
+        ("EMAHook", 2, times(1, 30)),
     ],
 )
 def test_a_run_killed_anywhere_ends_with_the_same_bits(hooks: str, workers: int, runs: int, tmp_path: Path) -> None:

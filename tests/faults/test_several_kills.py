@@ -48,7 +48,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_a_killed_run_of_several_ends_with_the_same_bits(form: Form, tmp_path: Path) -> None:
     draw, make = drawn(), partial(script, form=form)
     wanted, _ = whole_life(tmp_path / "whole", make, [])
-    for number in range(times(4, 50)):
+    for number in range(times(3, 50)):
         deaths = drawn_deaths(draw)
         found, began = whole_life(tmp_path / str(number), make, deaths)
         assert found == wanted, (deaths, began)
