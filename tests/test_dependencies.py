@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
     yield from below(ast.parse(path.read_text("utf-8")), True)
 
 
+@functools.cache
 def imported() -> set[tuple[str, bool]]:
     return {found for path in (ROOT / "ignite_hooks").rglob("*.py") for found in imports(path)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-import subprocess
 import sys
 import tomllib
 from html.parser import HTMLParser
@@ -26,6 +25,7 @@ from ignite_hooks.plan.points import POINTS, point_named
 from ignite_hooks.registry import HOOKS
 from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
 from ignite_hooks.trainer.sections import Evaluation, Training
+from tests import warm
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -313,7 +313,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) 
         "--site-dir",
         str(tmp_path / "site"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = warm.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     pages = sorted((tmp_path / "site").rglob("*.html"))
     assert {"index.html", "hooks.html", "coming-from.html", "points.html"} <= {page.name for page in pages}
