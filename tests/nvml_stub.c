@@ -32,6 +32,24 @@ result nvmlDeviceGetHandleByIndex_v2(unsigned int index, device **found) {
     *found = &devices[index];
     return OK;
 }
+/* The second is divided: its only part is 2. */
+static device part = {2};
+result nvmlDeviceGetUUID(device *it, char *found, unsigned int length) {
+    static const char *uuids[] = {"GPU-1f4c-00", "GPU-8ae0-11", "MIG-7b21-22"};
+    if (length < 12) return NOT_SUPPORTED;
+    strcpy(found, uuids[it->number]);
+    return OK;
+}
+result nvmlDeviceGetMaxMigDeviceCount(device *it, unsigned int *found) {
+    if (it->number == 0) return NOT_SUPPORTED;
+    *found = 2;
+    return OK;
+}
+result nvmlDeviceGetMigDeviceHandleByIndex(device *it, unsigned int index, device **found) {
+    if (it->number != 1 || index != 0) return NOT_SUPPORTED;
+    *found = &part;
+    return OK;
+}
 result nvmlDeviceGetUtilizationRates(device *it, utilization *found) {
     found->gpu = 20 + 10 * it->number;
     found->memory = 5;

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ignite_hooks.measure.amd_gpus import AmdGpus
 from ignite_hooks.measure.nvml import Gpus
 
 MB = 2**20
@@ -87,7 +88,7 @@ class Machine:
         memory: bool = True,
         disk: bool = True,
         network: bool = True,
-        gpus: Gpus | None = None,
+        gpus: Gpus | AmdGpus | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         import psutil

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -35,8 +35,11 @@ class Gpus:
             return str(error)
         self._nvml = pynvml
         reason = "there is none"
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
         try:
-            chosen = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), int(pynvml.nvmlDeviceGetCount()))
+            count = int(pynvml.nvmlDeviceGetCount())
+            by_uuid = given is not None and given.strip().startswith(("GPU-", "MIG-"))
+            chosen = visible(given, count, self._uuids(count) if by_uuid else ())
         except pynvml.NVMLError as error:
             return str(error)
         for number in chosen:
@@ -45,6 +48,29 @@ class Gpus:
             except pynvml.NVMLError as error:
                 reason = str(error)  # a lost or forbidden GPU has no readings; the others have
         return None if self._handles else reason
+
+    def _uuids(self, count: int) -> list[tuple[str, ...]]:
+        """Return the UUIDs of each GPU: its own, and those of its parts where it is divided."""
+        nvml, found = self._nvml, list[tuple[str, ...]]()
+
+        def ask(question: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return question(*args)
+            except nvml.NVMLError:
+                return None  # lost, or not divided
+
+        for number in range(count):
+            handle = ask(nvml.nvmlDeviceGetHandleByIndex, number)
+            if handle is None:
+                found.append(())
+                continue
+            parts = [
+                ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, part)
+                for part in range(ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
+            ]
+            uuids = [ask(nvml.nvmlDeviceGetUUID, one) for one in (handle, *parts) if one is not None]
+            found.append(tuple(str(uuid) for uuid in uuids if uuid is not None))
+        return found
 
     def read(self) -> dict[str, float]:
         """Return the readings of each GPU by name; leave out those a GPU does not support."""
@@ -77,16 +103,27 @@ class Gpus:
             self._nvml = None
 
 
-def visible(given: str | None, count: int) -> list[int]:
-    """Return the numbers of the GPUs in ``CUDA_VISIBLE_DEVICES``; all if it is not set or names GPUs by UUID.
+def visible(given: str | None, count: int, uuids: Sequence[Sequence[str]] = ()) -> list[int]:
+    """Return the numbers of the GPUs in ``CUDA_VISIBLE_DEVICES``; all if it is not set.
 
-    As in CUDA, everything after an invalid number is ignored.
+    As in CUDA, a UUID may be its beginning, and everything after what is invalid or ambiguous is ignored. A part of a
+    divided GPU stands for that GPU.
+
+    Args:
+        given: The value of the variable.
+        count: How many GPUs there are.
+        uuids: Those of each GPU and of its parts.
 
     Example:
-        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("GPU-8ae0", 2), visible("-1", 2)
-        ([1, 3], [0, 1], [], [0, 1], [])
+        >>> visible("1,3", 4), visible(None, 2), visible("", 2), visible("-1", 2)
+        ([1, 3], [0, 1], [], [])
+        >>> visible("GPU-8a, MIG-7", 2, [("GPU-1f4c", "MIG-77"), ("GPU-8ae0",)])
+        [1, 0]
     """
-    parts = [part.strip() for part in given.split(",")] if given else []
-    if given is None or any(part.startswith(("GPU-", "MIG-")) for part in parts):
+    if given is None:
         return list(range(count))
-    return [int(part) for part in takewhile(lambda part: part.isdigit() and int(part) < count, parts)]
+    parts = [part.strip() for part in given.split(",")]
+    if not parts[0].startswith(("GPU-", "MIG-")):
+        return [int(part) for part in takewhile(lambda part: part.isdigit() and int(part) < count, parts)]
+    owners = [[number for number, own in enumerate(uuids) for uuid in own if uuid.startswith(part)] for part in parts]
+    return list(dict.fromkeys(found[0] for found in takewhile(lambda found: len(found) == 1, owners)))

@@ -59,6 +59,9 @@ SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 51
     [
         ("", {}, FIRST | SECOND),
         ("", {"CUDA_VISIBLE_DEVICES": "1"}, SECOND),
+        ("", {"CUDA_VISIBLE_DEVICES": "GPU-8ae0-11"}, SECOND),
+        ("", {"CUDA_VISIBLE_DEVICES": "GPU-1f,GPU-nobody,GPU-8a"}, FIRST),
+        ("", {"CUDA_VISIBLE_DEVICES": "MIG-7b21-22"}, SECOND),
         ("use=False", {}, {"gpu0/memory_mb": 512.0, "gpu1/memory_mb": 513.0}),
         ("memory=False", {"CUDA_VISIBLE_DEVICES": "0"}, {k: v for k, v in FIRST.items() if "memory" not in k}),
     ],
@@ -88,10 +91,23 @@ def test_no_visible_gpu_is_reported(driver: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"), [("-1", []), ("0,-1,1", [0]), ("1,7,0", [1]), ("", []), ("NoDevFiles", []), ("GPU-8ae0", [0, 1])]
+    ("given", "seen"),
+    [
+        ("-1", []),
+        ("0,-1,1", [0]),
+        ("1,7,0", [1]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("GPU-8ae0", [1]),
+        ("GPU-8ae0, GPU-1", [1, 0]),
+        ("GPU-", []),
+        ("MIG-7,MIG-7", [0]),
+        ("GPU-8,0", [1]),
+        ("0,GPU-8", [0]),
+    ],
 )
 def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
-    assert visible(given, 2) == seen
+    assert visible(given, 2, [("GPU-1f4c", "MIG-77"), ("GPU-8ae0",)]) == seen
 
 
 @pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])

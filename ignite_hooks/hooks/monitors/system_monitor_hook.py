@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt
 
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
+from ignite_hooks.measure.amd_gpus import AmdGpus
 from ignite_hooks.measure.findings import machine_findings
 from ignite_hooks.measure.machine import Machine, Sampler, means
 from ignite_hooks.measure.nvml import Gpus
@@ -50,13 +51,16 @@ class SystemMonitorHook(BaseHook):
 
     def __post_init__(self) -> None:
         self._sampler: Sampler | None = None
-        self._gpus: Gpus | None = None
+        self._gpus: Gpus | AmdGpus | None = None
         self._sums: dict[str, tuple[int, float]] = {}
 
     def before_run(self, runner: Runner) -> None:
         self._sums = {}
         if self.track_gpu or self.track_gpu_memory:
-            self._gpus = Gpus(use=self.track_gpu, memory=self.track_gpu_memory)
+            from torch import version
+
+            kind = Gpus if version.hip is None else AmdGpus
+            self._gpus = kind(use=self.track_gpu, memory=self.track_gpu_memory)
             if (reason := self._gpus.open()) is not None:
                 runner.logger.info("GPUs are not measured: %s", reason)
                 self._gpus.close()
