@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 def is_several(thing: Any) -> bool:
     """Return whether a thing is a mapping or a list of objects, even if there is only one in it."""
-    return isinstance(thing, (Mapping, list, tuple))
+    return isinstance(thing, (list, tuple, dict, Mapping))
 
 
 def parts_of(thing: Any) -> dict[str, Any]:
@@ -34,7 +34,10 @@ def each(thing: Any) -> Iterator[Any]:
         >>> list(each({"a": 1, "b": 2})), list(each([1, 2])), list(each(1)), list(each(None))
         ([1, 2], [1, 2], [1], [])
     """
-    yield from parts_of(thing).values()
+    if is_several(thing):
+        yield from parts_of(thing).values()
+    elif thing is not None:
+        yield thing
 
 
 def by_part(function: Callable[[Any], Result], thing: Any) -> Any:

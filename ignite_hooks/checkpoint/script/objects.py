@@ -352,12 +352,12 @@ def unwrap(handler: Any) -> Any:
 def _handlers(runner: Runner) -> Iterator[_Handler]:
     trainer = runner.trainer
     for name, engine in _engines(runner):
-        events = sorted(engine._event_handlers.items(), key=lambda item: str(getattr(item[0], "name", item[0])))
-        for event, entries in events:
+        used = [item for item in engine._event_handlers.items() if item[1]]
+        for event, entries in sorted(used, key=lambda item: str(getattr(item[0], "name", item[0]))):
             for handler, args, kwargs in list(entries):
-                others = tuple(thing for thing in itertools.chain(args, kwargs.values()) if not _is_engine(thing))
                 function = unwrap(handler)
                 if not type(_owner(function)).__module__.startswith("ignite_hooks."):
+                    others = tuple(thing for thing in itertools.chain(args, kwargs.values()) if not _is_engine(thing))
                     yield _Handler(f"{name}.{getattr(event, 'name', event)}", function, others)
     yield _Handler(STEP, trainer._process_function, ())
 
@@ -384,7 +384,7 @@ def _saved_otherwise(runner: Runner) -> set[int]:
 def _schedulers_in(thing: Any) -> list[Any]:
     """Return what a hook or scheduler has as its own: it saves the state of these with that of its own."""
     given = [getattr(thing, name, None) for name in ("scheduler", "schedulers", "lr_scheduler")]
-    return [scheduler for one in given for scheduler in each(one)]
+    return [scheduler for one in given if one is not None for scheduler in each(one)]
 
 
 def _kind_of_handler(owner: Any, place: str) -> Kind | None:
@@ -404,38 +404,58 @@ def _kind_of_handler(owner: Any, place: str) -> Kind | None:
 
 def _kind_of_held(thing: Any, runner: Runner) -> Kind | None:
     """Return what kind of object with a state a handler holds: a scheduler, scaler, average, generator or loader."""
-    import torch
-    from torch.optim.swa_utils import AveragedModel
-    from torch.utils.data import DataLoader
-
+    kinds = _kinds()
     if is_generator(thing):
         return "generator"
-    if isinstance(thing, DataLoader):
+    if isinstance(thing, kinds.loader):
         return "loader"
-    if isinstance(thing, AveragedModel):
+    if isinstance(thing, kinds.average):
         return "stateful"
-    if isinstance(thing, torch.amp.GradScaler):
+    if isinstance(thing, kinds.scaler):
         return "stateful" if thing.is_enabled() else None
+    if not (theirs := driven_by(thing)):
+        return None
     mine = list(each(runner.optimizer))
-    theirs = driven_by(thing)
-    return "stateful" if theirs and (not mine or any(one is other for one in theirs for other in mine)) else None
+    return "stateful" if not mine or any(one is other for one in theirs for other in mine) else None
 
 
 def driven_by(thing: Any) -> list[Any]:
     """Return the optimizers that a scheduler drives; nothing for what is no scheduler."""
-    import torch
-    from ignite.handlers.param_scheduler import ConcatScheduler, LRScheduler, ParamGroupScheduler
-
-    if isinstance(thing, LRScheduler):
+    kinds = _kinds()
+    if isinstance(thing, kinds.wrapper):
         return driven_by(thing.lr_scheduler)
-    if isinstance(thing, (ConcatScheduler, ParamGroupScheduler)):
+    if isinstance(thing, kinds.several):
         return [one for part in thing.schedulers for one in driven_by(part)]
-    if isinstance(thing, (torch.optim.Optimizer, torch.nn.Module)):
+    attributes = getattr(thing, "__dict__", None)
+    one = attributes.get("optimizer") if isinstance(attributes, dict) else None
+    if one is None or isinstance(thing, kinds.trained):
         return []
     steps = any(callable(getattr(type(thing), name, None)) for name in ("step", "get_param"))
     saves = all(callable(getattr(type(thing), name, None)) for name in ("state_dict", "load_state_dict"))
-    one = getattr(thing, "__dict__", {}).get("optimizer") if steps and saves else None
-    return [one] if hasattr(one, "param_groups") else []
+    return [one] if steps and saves and hasattr(one, "param_groups") else []
+
+
+class _Kinds(NamedTuple):
+    loader: Any
+    average: Any
+    scaler: Any
+    wrapper: Any
+    """A scheduler of Ignite with one of torch."""
+    several: tuple[Any, ...]
+    """Schedulers of Ignite that are made of others."""
+    trained: tuple[Any, ...]
+
+
+@lru_cache
+def _kinds() -> _Kinds:
+    """Return the classes of torch and Ignite that each object is compared with: an import for each would take time."""
+    import torch
+    from ignite.handlers.param_scheduler import ConcatScheduler, LRScheduler, ParamGroupScheduler
+    from torch.optim.swa_utils import AveragedModel
+    from torch.utils.data import DataLoader
+
+    several, trained = (ConcatScheduler, ParamGroupScheduler), (torch.optim.Optimizer, torch.nn.Module)
+    return _Kinds(DataLoader, AveragedModel, torch.amp.GradScaler, LRScheduler, several, trained)
 
 
 def _is_generator_over_data(thing: Any) -> bool:

@@ -21,6 +21,8 @@ GLOBALS = "globals"
 """What the place of a global begins with, after that of the function that names it."""
 
 _NEVER_ENTERED = (types.ModuleType, type, str, bytes, bytearray, memoryview, int, float, complex, range, type(None))
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes, types.ModuleType))
+"""The most frequent of these types."""
 _OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
@@ -43,16 +45,17 @@ def reach(roots: Mapping[str, Any], enter: Any = None, seen: set[int] | None = N
     """
     seen = set() if seen is None else seen
     most = len(seen) + MOST_OBJECTS
-    rest = deque((Reached(place, thing), 0) for place, thing in roots.items())
+    rest = deque(("", place, thing, 0) for place, thing in roots.items())
     while rest and len(seen) < most:
-        found, depth = rest.popleft()
-        thing = found.thing
+        before, name, thing, depth = rest.popleft()
         if id(thing) in seen or (isinstance(thing, _NEVER_ENTERED) and not is_class_of_script(thing)):
             continue
         seen.add(id(thing))
-        yield found
+        place = before + name
+        yield Reached(place, thing)
         if depth < DEEPEST and (enter is None or enter(thing)):
-            rest.extend((Reached(f"{found.place}.{name}", held), depth + 1) for name, held in holds(thing))
+            inner = f"{place}."
+            rest.extend((inner, name, held, depth + 1) for name, held in holds(thing) if type(held) not in _PLAIN)
 
 
 def holds(thing: Any) -> Iterator[tuple[str, Any]]:
@@ -225,17 +228,24 @@ _LIBRARIES = _THIRD_PARTY | sys.stdlib_module_names
 
 def worth_entering(thing: object) -> bool:
     """Return whether an object may hold state of the script: models, engines and the like are saved elsewhere."""
+    module, saved_elsewhere = _saved_elsewhere()
+    if isinstance(thing, module):
+        # Random transforms of torchvision are modules too.
+        return next(thing.parameters(), None) is None
+    ours = ("ignite_hooks.", "torch.utils.data._utils", "_pytest.", "numpy.")
+    return not type(thing).__module__.startswith(ours) and not isinstance(thing, saved_elsewhere)
+
+
+@lru_cache
+def _saved_elsewhere() -> tuple[Any, tuple[type, ...]]:
+    """Return the class of modules, and the classes whose objects hold no state of the script."""
     import logging
 
     import torch
     from ignite.engine import Engine
 
-    if isinstance(thing, torch.nn.Module):
-        # Random transforms of torchvision are modules too.
-        return next(thing.parameters(), None) is None
-    return not isinstance(
-        thing, (Engine, torch.optim.Optimizer, torch.Tensor, logging.Logger, logging.Handler, BaseException)
-    ) and not type(thing).__module__.startswith(("ignite_hooks.", "torch.utils.data._utils", "_pytest.", "numpy."))
+    others = (Engine, torch.optim.Optimizer, torch.Tensor, logging.Logger, logging.Handler, BaseException)
+    return torch.nn.Module, others
 
 
 def worth_entering_in_script(thing: object) -> bool:
