@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from ignite_hooks.errors import Problem
 from ignite_hooks.secrets import Masks
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.trackers.clearml_task import Recorded
+from tests import warm
 from tests.faults.tools import until
 from tests.tools import trackers_at
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
@@ -235,7 +235,7 @@ def trained(
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
     environment |= {"CLEARML_TASK_ID": task, "CLEARML_LOG_TASK_TO_BACKEND": "0"} if task else {}
     command = [sys.executable, "-W", "ignore", "-c", script, str(file), str(folder), *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
+    done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, env=environment, timeout=500)
     assert done.returncode == code, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
 

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from PIL import Image
 
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter
+from tests import warm
 from tests.faults.tools import LONG, until
 from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
@@ -210,14 +211,8 @@ def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> N
     """
     # ClearML would take the new process for one of this one's workers.
     environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env=environment,
-    )
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    done = warm.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     warned = [line for line in done.stderr.splitlines() if "captures" in line]
     assert len(warned) == 1
@@ -315,18 +310,12 @@ def told(server: ClearMLServer) -> Series:
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
 
 
-def in_a_process(*command: str, code: int = 0) -> str:
+def in_a_process(*command: str, code: int = 0, run: Callable[..., Any] = warm.run) -> str:
     """Return its output; ClearML reads its settings once per process, and offline stays offline."""
     mine = ("PROC_MASTER", "OFFLINE_MODE")
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-        env=environment,
-    )
+    started = [sys.executable, "-W", "ignore", *command]
+    done = run(started, capture_output=True, text=True, check=False, timeout=250, env=environment)
     assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done.stdout + done.stderr
 
@@ -450,7 +439,7 @@ train(Path(sys.argv[1]), {"type": "ClearMLHook"}, hooks=[Stops()])
 
 @pytest.mark.slow
 def test_the_task_of_a_script_that_sigterm_ends_is_stopped(server: ClearMLServer, tmp_path: Path) -> None:
-    in_a_process("-c", STOPPED, str(tmp_path), code=143)
+    in_a_process("-c", STOPPED, str(tmp_path), code=143, run=subprocess.run)
     assert [task["status"] for task in server.tasks.values()] == ["stopped"]
 
 
