@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from ignite_hooks import BaseTrainer
+from tests import warm
 from tests.tools import trackers_at
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +26,7 @@ def test_a_training_is_recorded_without_a_network(tracker: str, tmp_path: Path) 
     command = [sys.executable, "examples/tracking.py", tracker, "--epochs", "1", "--work-dir", str(folder)]
     with trackers_at(tmp_path):
         environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+        done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "look at it: " in done.stdout
     assert list(folder.glob("*.spool")) == []
@@ -38,7 +38,7 @@ def test_a_gan_is_trained_and_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for epochs, resume in (("1", []), ("2", ["--resume"])):
         command = [sys.executable, "examples/gan.py", "--epochs", epochs, "--work-dir", str(folder), *resume]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr[-2000:]
         assert "smallest distance " in done.stdout
     assert "resumed from" in done.stderr + done.stdout
@@ -69,7 +69,7 @@ def test_data_of_ones_own_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_script_is_searched_with_optuna(tmp_path: Path) -> None:
     pytest.importorskip("optuna", reason="the extra 'search' is not installed")
     command = [sys.executable, "examples/search.py", "--trials", "5", "--work-dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "best loss " in done.stdout
     assert len(list(tmp_path.glob("trial_*/last.pth"))) == 5

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "docs" / "gallery"
@@ -17,7 +18,7 @@ GALLERY = ROOT / "docs" / "gallery"
 def test_every_picture_of_the_gallery_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("skimage")
     command = [sys.executable, "examples/gallery.py", str(tmp_path), "--effort", "0.05"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm.run(command, also=warm.LEARNS, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(file.name for file in GALLERY.glob("*.png"))
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import warm
 from tests.tools import trackers_at
 
 nbformat: Any = pytest.importorskip("nbformat")
@@ -158,7 +159,7 @@ def test_they_run_as_plain_scripts_with_log_lines_for_the_panel(tmp_path: Path) 
         script.write_text(exporters.PythonExporter().from_filename(str(path))[0], "utf-8")
         scripts.append(str(script))
     command = [sys.executable, "-c", RUNNER, *scripts]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     told = done.stderr.split("running ")[1:]
     assert len(told) == len(scripts)

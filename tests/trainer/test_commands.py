@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ignite_hooks.cli.app import main
+from tests import warm
 
 pytest.importorskip("sklearn")
 
@@ -166,7 +167,8 @@ def test_a_missing_checkpoint_is_reported_before_training(capsys: pytest.Capture
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_saves_and_sets_the_exit_code(number: int, code: int) -> None:
     command = [sys.executable, "-m", "ignite_hooks", "train", "small.yaml", "--set", "training.epochs=100000"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+    start = warm.Popen if number == signal.SIGTERM else subprocess.Popen
+    with start(command, stderr=subprocess.PIPE, text=True, env=environment()) as run:
         assert run.stderr is not None
         for line in run.stderr:
             if "Epoch" in line and " 2/" in line:

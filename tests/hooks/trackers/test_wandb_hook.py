@@ -18,6 +18,7 @@ import pytest
 from ignite_hooks import BaseHook
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.wandb import WandbWriter
+from tests import warm
 from tests.faults.tools import LONG
 from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
@@ -232,16 +233,14 @@ def test_undelivered_records_are_sent_later(tmp_path: Path, fails: bool) -> None
     def send() -> str:
         command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path)]
         where = {"cwd": elsewhere, "env": environment}
-        return subprocess.run(command, **where, capture_output=True, text=True, check=True).stdout
+        return warm.run(command, **where, capture_output=True, text=True, check=True).stdout
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with wandb_server() as server:
         environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
         command = [sys.executable, "-W", "ignore", "-c", ONLINE, str(tmp_path)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-        ) as process:
+        with warm.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
             assert server.begun.wait(60)
             server.down = fails
             _, said = process.communicate("\n", timeout=120)
@@ -288,7 +287,7 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(on_resume: str, t
         environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
         for life in ("first", "second", *(["later"] if on_resume == "same" else [])):
             command = [sys.executable, "-W", "ignore", "-c", IN_TWO_LIVES, str(tmp_path), on_resume, life]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+            done = warm.run(command, also=warm.LEARNS, env=environment, capture_output=True, text=True, timeout=250)
             assert done.returncode == 0, done.stderr[-3000:]
     runs = {name: rows for name, rows in server.runs.items() if rows}
     if on_resume == "new":
