@@ -25,7 +25,7 @@ def chromium() -> str:
 def photographed(url: str, picture: Path, *options: str, size: tuple[int, int] = (1400, 1400)) -> Any:
     """Return a page as an array of pixels, once its scripts have had time to draw it."""
     _run(url, picture.parent, f"--window-size={size[0]},{size[1]}", f"--screenshot={picture}", *options)
-    return numpy.asarray(Image.open(picture).convert("RGB")).astype(int)
+    return numpy.asarray(Image.open(picture).convert("RGB")).astype(numpy.int16)
 
 
 def as_shown(url: str, folder: Path, *options: str) -> str:
@@ -41,4 +41,5 @@ def _run(url: str, folder: Path, *options: str) -> str:
 
 def near(page: Any, colour: tuple[int, ...]) -> int:
     """Return the number of pixels that have about this colour."""
-    return int((abs(page - numpy.array(colour)).max(2) < 8).sum())
+    red, green, blue = (abs(page[..., channel] - value) < 8 for channel, value in enumerate(colour))
+    return int((red & green & blue).sum())

@@ -17,6 +17,7 @@ from ignite_hooks.search.from_config import LOCK, ConfigSearch, best_of, delete_
 from ignite_hooks.search.study import Study
 from ignite_hooks.store.lock import FolderLock
 from ignite_hooks.testing import tiny_run
+from tests import warm
 
 pytest.importorskip("optuna", reason="the extra 'search' is not installed")
 
@@ -91,9 +92,12 @@ def test_only_checkpoints_of_the_run_are_deleted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_search_goes_on_and_its_best_gives_the_same_number_again(tmp_path: Path) -> None:
     two = {**CONFIG["search"], "space": {"training.optimizer.lr": [0.001, 0.01]}}
-    config, folder = written(tmp_path, search=two), tmp_path / "search"
+    # A table needs no scikit-learn, which each process would import.
+    (tmp_path / "table.csv").write_text("a,b,kind\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(300)))
+    table = {"type": "csv", "path": str(tmp_path / "table.csv"), "target": "kind"}
+    config, folder = written(tmp_path, search=two, dataset=table), tmp_path / "search"
     command = [sys.executable, "-m", "ignite_hooks", "search", config, "--work-dir", str(folder)]
-    search = subprocess.Popen(command, stdout=subprocess.PIPE)
+    search = warm.Popen(command, stdout=subprocess.PIPE)
     assert search.stdout is not None
     assert search.stdout.readline().startswith(b"[1/2] trial ")
     search.kill()

@@ -183,8 +183,12 @@ def test_a_signal_saves_and_sets_the_exit_code(number: int, code: int) -> None:
 @pytest.mark.slow
 def test_it_runs_under_torchrun() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "ignite_hooks", "train", "small.yaml", "--work-dir", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    # A table needs no scikit-learn, which each rank would import.
+    Path("table.csv").write_text("a,b,kind\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(600)))
+    table = "dataset={type: csv, path: table.csv, target: kind, test_fraction: 0.2}"
+    command = [*torchrun, "-m", "ignite_hooks", "train", "small.yaml", "--work-dir", "run", "--set", table]
+    # The launcher is that of torch; its ranks are real processes.
+    done = warm.run(command, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("test accuracy") == 1
     assert "Use data loader kwargs" not in done.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +25,25 @@ def test_the_specification_and_every_task_have_a_configuration() -> None:
     assert names >= {*OF_THE_SPECIFICATION, "classification", "detection", "segmentation", "clearml"}
 
 
+def listed(content: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield section, place and content of each entry of a hook."""
+    for key in ("hooks", "custom_hooks"):
+        for place, entry in enumerate(content.get(key) or []):
+            yield key, place, entry if isinstance(entry, dict) else {"type": entry}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [*COMPLETE, DEMO], ids=lambda path: path.stem)
 def test_it_is_built_planned_and_run_unchanged(path: Path, tmp_path: Path) -> None:
+    content = load_config(path)
+    hooks = {entry["type"]: (f"{key}.{place}", entry) for key, place, entry in listed(content)}
     # A profiler that waits until after the end of the run would be an error.
-    length = 24 if "type: ProfilerHook" in path.read_text() else 2
-    short = ["training.epochs=1", f"training.epoch_length={length}", "training.batch_size=128"]
-    short += ["dataset.count=60"] if "type: digits_" in path.read_text() else []
+    schedule = hooks["ProfilerHook"][1]["schedule"] if "ProfilerHook" in hooks else {"wait": 0, "warmup": 1}
+    length = schedule["wait"] + schedule["warmup"] + 1
+    short = ["training.epochs=1", f"training.epoch_length={length}", "training.batch_size=32"]
+    short += ["dataset.count=60"] if content["dataset"]["type"].startswith("digits_") else []
+    # The demo, as a command, exports to every format.
+    short += [f"{hooks['ExportHook'][0]}.formats=[safetensors]"] if path == DEMO else []
     with trackers_at(tmp_path):
         trainer = BaseTrainer(path, work_dir=tmp_path / "run", overrides=short)
         assert all(name in str(trainer.runner.plan) for name in trainer.runner.hooks)

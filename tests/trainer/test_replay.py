@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ignite_hooks import BaseHook, BaseTrainer
 from ignite_hooks.errors import ResultError
 from ignite_hooks.store.files import write_whole
 from ignite_hooks.trainer.replay import again, config_of_replay, part_by_checkpoints, part_with_replay
+from tests import warm
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("quick")
@@ -67,6 +70,15 @@ def entry(cls: type, iteration: int) -> dict[str, Any]:
 
 
 LONG = os.environ.get("IGNITE_HOOKS_LONG") == "1"
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the processes that run a part again; the long form starts them as users do."""
+    if not LONG:
+        monkeypatch.setattr(subprocess, "run", partial(warm.run, also=warm.LEARNS))
+
+
 CASES = {
     "one changed weight": ({"hooks": entry(Nudge, 12)}, 12, "weights of layers.1.weight"),
     "a draw more": ({"hooks": entry(Draw, 7)}, 7, "random numbers"),
@@ -81,6 +93,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.faults  # `make faults` tries all cases
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("interval", [5, 0] if LONG else [5], ids=lambda interval: f"interval {interval}")
 @pytest.mark.parametrize("case", CASES if LONG else ["one changed weight"])
 def test_the_iteration_between_two_digests_or_checkpoints_is_found(case: str, interval: int, tmp_path: Path) -> None:
