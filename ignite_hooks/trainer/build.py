@@ -17,8 +17,10 @@ from ignite_hooks.checkpoint.load_from import load_from
 from ignite_hooks.config.describe import describe
 from ignite_hooks.config.starting_weights import read_load_from
 from ignite_hooks.distributed.collectives import world_size
-from ignite_hooks.errors import CheckpointError, Problem
+from ignite_hooks.errors import CheckpointError, ConfigError, Problem
+from ignite_hooks.measure.foreign_metrics import is_metric
 from ignite_hooks.registry import Registry
+from ignite_hooks.run.ignite_metrics import make_metric
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.components import Component
 from ignite_hooks.trainer.datasets import Data, as_data
@@ -225,10 +227,19 @@ def _metrics(sections: Sections, data: Data, criterion: Any, problems: list[Prob
     known = {**data.facts(), "criterion": criterion}
 
     def make(problems: list[Problem]) -> dict[str, Any]:
-        return {
-            name: each.build(problems=problems, **known) if isinstance(each, Component) else copy.deepcopy(each)
-            for name, each in wanted.items()
-        }
+        found = {}
+        for name, each in wanted.items():
+            made = each.build(problems=problems, **known) if isinstance(each, Component) else copy.deepcopy(each)
+            if is_metric(made):
+                try:
+                    made = make_metric(f"evaluation.metrics.{name}", made, {})
+                except ConfigError as error:
+                    problems += error.problems
+            elif made is not None and not callable(getattr(made, "attach", None)):
+                message = f"{type(made).__name__} is no metric: it has no attach, nor update, compute and reset"
+                problems.append(Problem(f"evaluation.metrics.{name}", message))
+            found[name] = made
+        return found
 
     # Tried once, so that what a metric refuses is reported with everything else.
     make(problems)

@@ -250,6 +250,12 @@ def _wrong_clip(clip: Any) -> Iterator[Problem]:
         yield Problem("training.clip_grad.max_norm", "missing: the largest norm that is allowed")
 
 
+def _measures(thing: Any) -> bool:
+    from ignite_hooks.measure.foreign_metrics import is_metric
+
+    return callable(getattr(thing, "attach", None)) or is_metric(thing)
+
+
 def _metrics(wanted: Any, reader: ComponentReader, problems: list[Problem]) -> dict[str, Any] | None:
     """Read metrics by the names under which they are published: components, or ready objects."""
     if wanted is None:
@@ -272,7 +278,7 @@ def _metrics(wanted: Any, reader: ComponentReader, problems: list[Problem]) -> d
         return None
     found = {}
     for name, (place, each) in named.items():
-        if not isinstance(each, (str, Mapping)) and callable(getattr(each, "attach", None)):
+        if not isinstance(each, (str, Mapping, type)) and _measures(each):
             found[name] = each
         elif (component := reader.read(METRICS, reader.of_ignite(each), place, (*SUPPLIED, "criterion"))) is not None:
             found[name] = component

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from ignite.engine import Engine
 from torch.utils.data import TensorDataset
 
 from ignite_hooks.errors import Problem
 from ignite_hooks.trainer.build import Built, build, steps_of_scheduler
 from ignite_hooks.trainer.datasets import Data
 from ignite_hooks.trainer.sections import Sections, read_sections
+from tests.measure.foreign import Mergeable
 from tests.trainer.tools import blobs, config
 
 
@@ -95,3 +97,26 @@ def test_each_evaluation_gets_separate_metrics() -> None:
     one, other = found.metrics(), found.metrics()
     assert set(one) == {"accuracy", "loss"}
     assert all(one[name] is not other[name] for name in one)
+
+
+OWN = {"imports": ["tests.measure.foreign"]}
+
+
+@pytest.mark.parametrize("metrics", [{"total": {"type": "tests.measure.foreign:Mergeable"}}, {"total": Mergeable()}])
+def test_metrics_of_other_libraries_are_named_or_given(metrics: Any) -> None:
+    found, problems = built(evaluation={"metrics": {**metrics, "loss": "loss"}}, **OWN)
+    assert problems == []
+    evaluator = Engine(lambda _, batch: batch)
+    for name, metric in found.metrics().items():
+        metric.attach(evaluator, name)
+    results = evaluator.run([(torch.randn(8, 4), torch.randint(4, (8,)))]).metrics
+    assert results["total"] == pytest.approx(results["loss"])
+
+
+def test_a_class_that_measures_nothing_is_no_metric() -> None:
+    _, problems = built(
+        evaluation={"metrics": {"mean": {"type": "tests.trainer.tools:blobs"}}}, imports=["tests.trainer.tools"]
+    )
+    [problem] = problems
+    assert problem.place == "evaluation.metrics.mean"
+    assert problem.message == "Data is no metric: it has no attach, nor update, compute and reset"
