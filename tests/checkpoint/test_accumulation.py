@@ -30,7 +30,10 @@ class Foreign(torch.optim.SGD):
 
 
 def weights(folder: Path, hooks: list[Any], kind: type[torch.optim.SGD], stop_at: int = -1) -> Any:
+    """Return the weights at the end of a run; only one that is to be stopped saves after each iteration."""
     torch.manual_seed(0)
+    if stop_at < 0:
+        hooks = [{**hook, "interval": 10} for hook in hooks]
     model = torch.nn.Linear(3, 2)
     optimizer = kind(model.parameters(), lr=0.1)
 

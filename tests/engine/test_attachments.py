@@ -180,7 +180,7 @@ def test_many_cycles_leave_no_memory_thread_or_open_file(tmp_path: Path) -> None
     for ending in ("detached", "left"):
         cycle(ending)
     before = left()
-    runners = [cycle(("detached", "left")[i % 2]) for i in range(times(60, 200))]
+    runners = [cycle(("detached", "left")[i % 2]) for i in range(times(20, 200))]
     assert left() == before
     assert [runner() for runner in runners] == [None] * len(runners)
 
