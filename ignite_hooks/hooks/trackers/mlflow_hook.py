@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ignite_hooks.checkpoint.uploads import details_of, named_checkpoints
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
 
 
@@ -25,7 +27,7 @@ class MLflowHook(TrackerHook):
         tracking_uri: A server or database; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the work directory.
         experiment: The experiment; else ``MLFLOW_EXPERIMENT_NAME``, else ``ignite_hooks``.
         run_name: The name of the run; the work directory's by default.
-        log_model: Whether the best checkpoints and the last one are recorded at the end of the run.
+        log_model: Whether the best checkpoints and the last one become models at the end, with their metrics.
         interval: Iterations between two writings; losses are averaged over these.
         mode: auto: offline if the server does not answer; online; offline; disabled.
         log_images: Whether pictures that hooks draw go there.
@@ -47,6 +49,16 @@ class MLflowHook(TrackerHook):
         if self.mode != "disabled" and (problem := missing("mlflow", "mlflow") or missing("sqlalchemy", "mlflow")):
             yield "", problem
         yield from super().check(situation)
+
+    def cleanup(self, runner: Runner) -> None:
+        if self.log_model and self._writer is not None:
+            for name, (path, entry) in named_checkpoints(runner, self._saved).items():
+                self._writer.write_model(path, name, details_of(runner, name, entry))
+        super().cleanup(runner)
+
+    def _models(self, runner: Runner) -> list[Path]:
+        """Return what is no model of MLflow: folders, which are files of the run."""
+        return [path for path in super()._models(runner) if path.is_dir()]
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.mlflow import MLflowWriter

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class MLflowWriter(TrackerWriter):
         # Credentials are not kept; use MLFLOW_TRACKING_USERNAME and ..._PASSWORD when sending later.
         uri = re.sub(r"(?<=://)[^/@]*@", "", self.tracking_uri)
         return {"tracking_uri": uri, "experiment": self.experiment, "run_name": self.run_name}
+
+    def write_model(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
+        """Write a checkpoint as a model of this name, with its step and its metrics."""
+        content = {"path": str(path.absolute()), "name": name, "kind": "model", "details": dict(details)}
+        self._put("artifact", details["iteration"], content)
 
     def resumed(self, step: int) -> None:
         super().resumed(step)
@@ -204,6 +209,9 @@ class _MLflow(Tracker):
         path, kind, name = Path(record.content["path"]), record.content["kind"], record.content["name"]
         if not path.exists():
             raise Refused(f"{path} is no longer there")
+        if "details" in record.content and self._model(path, name, record):
+            return
+        name = path.name if kind == "model" else name
         folder = "checkpoints" if kind == "model" else None
         if path.name == name:
             self._client.log_artifact(self._run_id, str(path), folder)
@@ -212,6 +220,39 @@ class _MLflow(Tracker):
             renamed = Path(elsewhere) / name
             renamed.symlink_to(path)
             self._client.log_artifact(self._run_id, str(renamed), folder)
+
+    def _model(self, path: Path, name: str, record: TrackerRecord) -> bool:
+        """Make a model of a checkpoint, with the metrics of its step; return False if the server knows no models."""
+        from mlflow.entities import LoggedModelOutput, Metric
+        from mlflow.exceptions import MlflowException
+
+        details, name = record.content["details"], re.sub(r"[^\w -]", "_", name)
+        experiment = self._client.get_run(self._run_id).info.experiment_id
+        of_it = f"source_run_id = '{self._run_id}' AND name = '{name}' AND tags.checksum = '{details['checksum']}'"
+        tags = {key: str(details[key]) for key in ("iteration", "epoch", "checksum", "file")}
+        try:
+            known = self._client.search_logged_models([experiment], filter_string=of_it)
+            # A record that is sent again makes no second one; one that was cut off is made anew.
+            if any(str(model.status) == "READY" for model in known):
+                return True
+            model = self._client.create_logged_model(experiment, name, self._run_id, tags, model_type="checkpoint")
+        except MlflowException as error:
+            if error.error_code != "ENDPOINT_NOT_FOUND":
+                raise
+            return False
+        self._client.log_model_artifact(model.model_id, str(path))
+        # The very entries that the run has: a number of both is one number.
+        metrics = [Metric(m.key, m.value, m.timestamp, m.step, model.model_id) for m in self._of_step(record.step)]
+        if metrics:
+            self._client.log_batch(self._run_id, metrics=metrics)
+        self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, record.step)])
+        self._client.finalize_logged_model(model.model_id, "READY")
+        return True
+
+    def _of_step(self, step: int) -> Iterator[Any]:
+        for name in self._client.get_run(self._run_id).data.metrics:
+            found = [one for one in self._client.get_metric_history(self._run_id, name) if one.step == step]
+            yield from found[-1:]
 
     def close(self, ended: Ending = "finished") -> bool:
         try:

@@ -69,10 +69,29 @@ def assert_all_is_there(uri: str, folder: Path, elsewhere: Path) -> None:
     assert config["default_hooks"]["checkpoint"]["best_metric"] == "accuracy"
     assert [size_of(path) for path in (got / "images").glob("*.png")] == [PICTURE.shape[1::-1]] * 2
     assert "after_train_iter" in (got / "texts" / "plan_0.txt").read_text()
-    models = {path.name: path.read_bytes() for path in (got / "checkpoints").iterdir()}
-    best = next(path for path in folder.glob("best_accuracy_*.pth"))
-    assert models == {path.name: path.read_bytes() for path in (best, folder / "last.pth")}
+    assert_models_are_there(uri, run, folder, elsewhere)
     assert holding_the_canary(got) == []
+
+
+def assert_models_are_there(uri: str, run: Any, folder: Path, elsewhere: Path) -> None:
+    """Check the files, steps and metrics of the best and the last checkpoint, each a model once."""
+    client = mlflow.MlflowClient(uri)
+    models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
+    best = next(path for path in folder.glob("best_accuracy_*.pth"))
+    files = {"best": best, "last": folder / "last.pth"}
+    assert sorted(model.name for model in models) == ["best", "last"]
+    assert {output.model_id for output in run.outputs.model_outputs} == {model.model_id for model in models}
+    entries = {entry["name"]: entry for entry in json.loads((folder / "manifest.json").read_text())["entries"]}
+    for model in models:
+        file, step = files[model.name], entries[files[model.name].name]["iteration"]
+        assert (str(model.status), model.tags["iteration"], model.tags["file"]) == ("READY", str(step), file.name)
+        place = str(elsewhere / model.name)
+        got = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=place, tracking_uri=uri))
+        assert {path.name: path.read_bytes() for path in got.iterdir()} == {file.name: file.read_bytes()}
+        written = {(m.key, m.step, m.value) for m in model.metrics}
+        history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+        assert written == {(m.key, m.step, m.value) for rows in history.values() for m in rows if m.step == step}
+        assert any(name == "val/accuracy" for name, _, _ in written)
 
 
 def test_everything_is_in_the_database(tmp_path: Path) -> None:
