@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest.mock import patch
 
 import nbclient
 import nbformat
+
+from tests import warm
+from tests.faults.tools import LONG
 
 SECONDS = 250
 """For one cell."""
@@ -30,6 +35,19 @@ get_ipython().reset(new_session=True)
 """
 
 
+@contextlib.contextmanager
+def forked_kernels() -> Iterator[None]:
+    """Fork the kernels that begin within the context; in the long form they start as in a notebook of a user."""
+
+    def begin(command: list[str], *, env: dict[str, str], **settings: Any) -> warm.Popen:
+        # With another parent than this it would end itself; it ends with the server that has forked it.
+        env.pop("JPY_PARENT_PID", None)
+        return warm.Popen(command, also=(*warm.LEARNS, "ipykernel.kernelapp"), env=env, **settings)
+
+    with contextlib.nullcontext() if LONG else patch("jupyter_client.launcher.Popen", begin):
+        yield
+
+
 class Kernel:
     """A kernel for many notebooks, as starting one and importing everything takes longer than most of them.
 
@@ -37,7 +55,9 @@ class Kernel:
     """
 
     def __init__(self) -> None:
-        self._client = nbclient.NotebookClient(nbformat.v4.new_notebook(), timeout=SECONDS, kernel_name="python3")
+        self._client = nbclient.NotebookClient(
+            nbformat.v4.new_notebook(), timeout=SECONDS, startup_timeout=SECONDS, kernel_name="python3"
+        )
         self._variables = dict(os.environ)
         self._folder = "no folder yet"
 
@@ -61,7 +81,8 @@ class Kernel:
 
     def _run(self, notebook: Any, allow_errors: bool) -> None:
         self._client.nb, self._client.allow_errors = notebook, allow_errors
-        self._client.execute(cleanup_kc=False)
+        with forked_kernels():
+            self._client.execute(cleanup_kc=False)
 
 
 def kinds(outputs: Sequence[Any]) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests import warm
+from tests.kernel import forked_kernels
 from tests.tools import trackers_at
 
 nbformat: Any = pytest.importorskip("nbformat")
@@ -109,8 +110,15 @@ def test_it_runs_with_parameters_and_shows_what_it_describes(
         pytest.importorskip("clearml")
     given = {"WORK_DIR": "elsewhere"}
     if LONG or path.stem == CHANGES_THE_KERNEL:
-        settings = {"cwd": str(tmp_path), "execution_timeout": SECONDS, "progress_bar": False, "kernel_name": "python3"}
-        done = papermill.execute_notebook(str(path), str(tmp_path / "done.ipynb"), given, **settings)
+        settings = {
+            "cwd": str(tmp_path),
+            "execution_timeout": SECONDS,
+            "start_timeout": SECONDS,
+            "progress_bar": False,
+            "kernel_name": "python3",
+        }
+        with forked_kernels():
+            done = papermill.execute_notebook(str(path), str(tmp_path / "done.ipynb"), given, **settings)
     else:
         # Papermill would start a kernel for each.
         notebook = papermill.iorw.load_notebook_node(str(path))
