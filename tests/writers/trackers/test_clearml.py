@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from ignite_hooks.writers.trackers.clearml import has_credentials, named, plotted, titled
 from ignite_hooks.writers.trackers.clearml_models import Models
 from ignite_hooks.writers.trackers.tracker import Offline
+from tests import warm
 from tests.tools import trackers_at
 
 CREDENTIALS = ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "CLEARML_CONFIG_FILE")
@@ -105,5 +105,5 @@ def test_a_later_run_uses_the_server_that_the_variables_name_by_then(tmp_path: P
         mine = ("PROC_MASTER", "OFFLINE_MODE")
         environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
         command = [sys.executable, "-W", "ignore", "-c", TWO_SERVERS, str(tmp_path)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = warm.run(command, env=environment, capture_output=True, text=True)
     assert "TASKS 1 1" in done.stdout, done.stdout + done.stderr
