@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from ignite_hooks.cli import (
     compare,
@@ -28,6 +30,8 @@ from ignite_hooks.version import __version__
 
 COMMANDS = (train, export, explain, validate, list_, search, compare, diff, send, tell, convert, schema, completion)
 """In the order in which ``--help`` shows them."""
+OVERRIDE: Final = re.compile(r"--[A-Za-z_]\w*(\.[\w-]+)+=.*", re.DOTALL)
+"""A setting as an option, ``--training.epochs=3``: so sweeps of W&B pass what they try."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names and units may have letters that the encoding of the terminal or the pipe lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
-    options = whole_parser().parse_args(argv)
+    parser = whole_parser()
+    options, rest = parser.parse_known_args(argv)
+    takes = hasattr(options, "overrides")
+    if wrong := [word for word in rest if not (takes and OVERRIDE.fullmatch(word))]:
+        parser.error(f"unrecognized arguments: {' '.join(wrong)}")
+    if takes:
+        options.overrides = [*options.overrides, *(word.removeprefix("--") for word in rest)]
     try:
         code: int = options.command(options)
         sys.stdout.flush()

@@ -28,6 +28,35 @@ def test_wrong_usage_ends_with_2(argv: Sequence[str], capsys: pytest.CaptureFixt
     assert "usage: ignite-hooks" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["train", "x.yaml", "--training.epochs=two"], "x.yaml: training.epochs: "),
+        (["train", "x.yaml", "--training.epochs=2", "--dataset.nothing=1"], "x.yaml: dataset.nothing: "),
+        (["train", "x.yaml", "--epochs=2"], "unrecognized arguments: --epochs=2"),
+        (["train", "x.yaml", "--training.epochs", "2"], "unrecognized arguments: --training.epochs 2"),
+        (["train", "x.yaml", "training.epochs=2"], "unrecognized arguments: training.epochs=2"),
+        (["validate", "x.yaml", "--training.epochs=2"], "unrecognized arguments: --training.epochs=2"),
+    ],
+)
+def test_a_setting_is_an_option_where_settings_are_taken(
+    argv: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("{model: cnn, dataset: {type: digits}, training: {optimizer: Adam}}")
+    code = None
+    try:
+        code = main(argv)
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_commands_that_do_not_exist_yet_are_not_offered(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
