@@ -6,6 +6,7 @@ Importing torch takes seconds, so one process without threads imports everything
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -187,6 +188,9 @@ def run_ranks(function: Callable[..., Any], *args: Any, ranks: int = 2) -> list[
 def serve() -> None:
     """Fork the ranks requested on stdin, and report on stdout how each has ended."""
     warm()
+    # What a collection in a rank only looks at would be copied for it.
+    gc.collect()
+    gc.freeze()
     awake, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -254,8 +258,10 @@ def begin(place: str, arguments: list[Any], result: str, printed: str, environme
 def warm() -> None:
     """Import what ranks use, and what the first step of an optimizer imports, without starting a thread."""
     torch.set_num_threads(1)
-    ours = ("ignite_hooks.attach", "ignite_hooks.testing", "tests.tools")
-    for module in ("ignite.metrics", "torch.distributed.fsdp", "torch.distributed.checkpoint", *ours):
+    hooks = (f"ignite_hooks.hooks.{name}_hook" for name in ("checkpoint", "ema", "eval"))
+    ours = ("ignite_hooks.attach", "ignite_hooks.testing", "ignite_hooks.store.sharded.saving", *hooks, "tests.tools")
+    others = ("ignite.metrics", "psutil", "pydantic.type_adapter", "pytest")
+    for module in ("torch.distributed.fsdp", "torch.distributed.checkpoint", *others, *ours):
         importlib.import_module(module)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.AdamW(model.parameters())
