@@ -28,6 +28,8 @@ from ignite_hooks.testing import TinyRun, failing_at, tiny_run
 from ignite_hooks.writers.memory import MemoryWriter
 from tests.measure.test_phases import Hands
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 
 @pytest.fixture(autouse=True)
 def _plainly_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

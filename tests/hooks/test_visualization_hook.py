@@ -91,7 +91,8 @@ class Run:
 
 
 def colours_of(picture: Any) -> set[tuple[int, ...]]:
-    return {tuple(colour) for colour in np.asarray(picture).reshape(-1, 3).tolist()}
+    numbers = np.unique(np.asarray(picture).reshape(-1, 3) @ np.array([1 << 16, 1 << 8, 1])).tolist()
+    return {(number >> 16, number >> 8 & 255, number & 255) for number in numbers}
 
 
 # -- when and where ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ignite_hooks.measure.findings import profile_findings
 from ignite_hooks.measure.profile import Circumstances, Profile, read_events
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.usefixtures("enough_processors")
+pytestmark = pytest.mark.usefixtures("enough_processors", "few_objects")
 
 TIMES = 5
 """Number of profiles in one of which a cause has to stand out: on a busy machine single ones are about others."""
