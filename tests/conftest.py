@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -92,6 +93,25 @@ def handlers_of_signals() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler or signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def no_workers_left() -> Iterator[None]:
+    """End the workers of loaders that a test has left.
+
+    The garbage collector ends the queues to them before their iterator, which then waits in vain: 5 seconds for each.
+    """
+    before = set(multiprocessing.active_children())
+    yield
+    left = set(multiprocessing.active_children()) - before
+    if left:
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+        # By their types only: looking at an object may have effects.
+        iterators = [thing for thing in gc.get_objects() if _MultiProcessingDataLoaderIter in type(thing).__mro__]
+        for iterator in iterators:
+            if not left.isdisjoint(iterator._workers):
+                iterator._shutdown_workers()
 
 
 @pytest.fixture(scope="module")
