@@ -209,6 +209,12 @@ def test_variables_that_are_read_at_the_start_are_refused(name: str) -> None:
         warm.run(["-c", ""], env={**os.environ, name: "0"})
 
 
+def test_what_a_command_has_set_in_this_process_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCH_CPP_LOG_LEVEL", "KMP_INIT_AT_FORK", "KINETO_LOG_LEVEL"):
+        monkeypatch.setenv(name, "1")
+    warm.run(["-c", "import os; os.environ['KMP_INIT_AT_FORK']"], check=True)
+
+
 def test_no_file_stays_open_here() -> None:
     folder = Path("/proc/self/fd")
     warm.run(["-c", ""])

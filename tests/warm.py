@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 ALWAYS = ("torch", "ignite.engine", "ignite.metrics", "ignite.handlers", "numpy", "yaml", "psutil")
 LEARNS = ("torch._dynamo", "sklearn.datasets")
 """What a training on the digits imports besides, for `also`."""
-READ_AT_THE_START = ("PYTHON", "LD_", "MKL_", "OPENBLAS_", "TORCH_", "MALLOC_")
+READ_AT_THE_START = ("PYTHON", "LD_")
 READ_LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _AT_START = dict(os.environ)
 """The variables before any test changed them: what the server imports may read some."""
