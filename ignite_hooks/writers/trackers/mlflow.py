@@ -50,6 +50,7 @@ class MLflowWriter(TrackerWriter):
         "mlflow",
         "mlflow.store.artifact.mlflow_artifacts_repo",
         "mlflow.store.tracking.rest_store",
+        "mlflow.utils.search_logged_model_utils",
         "PIL.WebPImagePlugin",
     )
 
