@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,7 +37,7 @@ OVERRIDE: Final = re.compile(r"--[A-Za-z_]\w*(\.[\w-]+)+=.*", re.DOTALL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line; without ``argv`` this is the whole process, which torchrun may have started.
 
     Returns:
         0, 1 for a failure, 2 for a configuration with problems; argparse exits with 2 where the usage is wrong.
@@ -60,7 +62,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(coloured(f"ignite-hooks: {error}", "red", sys.stderr), file=sys.stderr)
         return 1
+    if argv is None and "TORCHELASTIC_RUN_ID" in os.environ:
+        _leave(code)
     return code
+
+
+def _leave(code: int) -> None:
+    """End the process of a rank at once, as everything is saved and said.
+
+    Threads of gloo may still hold tensors, and rarely abort an interpreter that takes itself apart: torchrun would show
+    a finished training as failed (https://github.com/pytorch/pytorch/pull/179291).
+    """
+    # What an interpreter does first: it waits for threads, then calls what was registered.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def whole_parser() -> argparse.ArgumentParser:

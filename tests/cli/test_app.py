@@ -144,3 +144,18 @@ def test_letters_that_stdout_lacks_are_escaped(tmp_path: Path) -> None:
     assert answer.stderr == b""
     assert answer.returncode == 0
     assert rb"\u7cbe\u5ea6" in answer.stdout
+
+
+def test_a_rank_that_is_done_cannot_be_aborted_by_the_end_of_its_interpreter() -> None:
+    code = (
+        "import atexit, ctypes, sys, threading; from ignite_hooks.cli.app import main;"
+        "atexit.register(print, 'atexit');"
+        "threading.Thread(target=lambda: print('thread', threading.main_thread().join())).start();"
+        "ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort); sys.argv[0] = 'ignite-hooks'; sys.exit(main())"
+    )
+    for started_by, codes in (({}, -6), ({"TORCHELASTIC_RUN_ID": "none"}, 0)):
+        command = [sys.executable, "-c", code, "list", "LoggerHook"]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **started_by}, timeout=240)
+        assert done.returncode == codes, done.stderr
+        assert done.stdout.startswith("LoggerHook")
+        assert done.stdout.endswith("thread None\natexit\n")
