@@ -30,7 +30,7 @@ def configuration_schema() -> Schema:
     Example:
         >>> schema = configuration_schema()
         >>> sorted(schema["properties"])[:3]
-        ['custom_hooks', 'default_hooks', 'experiment_dir']
+        ['_base_', 'custom_hooks', 'default_hooks']
     """
     definitions: dict[str, Schema] = {}
     for registry in (HOOKS, WRITERS):

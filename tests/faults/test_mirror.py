@@ -167,7 +167,8 @@ def test_every_life_on_an_empty_disk_goes_on_from_the_newest_that_verifies(tmp_p
 
 def test_a_dead_store_holds_neither_the_training_nor_its_end(tmp_path: Path) -> None:
     dice = drawn()
-    for mode in ("cut", "error", "silent") if LONG else (dice.choice(["cut", "error", "silent"]),):
+    # A silent one takes three of our own deadlines; that these hold is tested below.
+    for mode in ("cut", "error", "silent") if LONG else (dice.choice(["cut", "error"]),):
         folder = tmp_path / mode
         with s3_server(dice) as (network, environment):
             # Too few for any request: no answer comes through.
