@@ -12,6 +12,8 @@ from ignite_hooks.errors import ConfigError, Problem
 from ignite_hooks.text import below, did_you_mean
 
 BASE: Final = "_base_"
+DELETE: Final = "_delete_"
+"""The key of a mapping that replaces what the base says there, in place of changing it."""
 MOST_FILES: Final = 100
 """Files that one configuration may be made of."""
 NAMED_LISTS: Final = ("hooks", "custom_hooks", "writers")
@@ -70,8 +72,8 @@ def _names(named: Any, place: str) -> list[str]:
 def merged(base: Mapping[str, Any], above: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return a configuration with another one laid over it, key by key; None removes what the base says.
 
-    A mapping of another `type` replaces the whole, since its settings are others. So does a list, but a mapping over a
-    list of hooks or writers changes the entries that it names.
+    A mapping with ``_delete_: true`` replaces the whole. So does a list, but a mapping over a list of hooks or writers
+    changes the entries that it names.
 
     Args:
         base: What was said before.
@@ -101,28 +103,22 @@ def merged(base: Mapping[str, Any], above: Mapping[str, Any], source: str) -> di
 
 def _lay(result: dict[Any, Any], key: Any, value: Any, *, keeps_none: bool = False) -> None:
     """Lay one value over what is there; with ``keeps_none`` None is kept below it: it takes a hook out of a set."""
-    if key not in result:
-        result[key] = value
-    elif value is None:
+    if value is None and key in result:
         del result[key]
     else:
-        result[key] = _over(result[key], value, keeps_none=keeps_none)
+        result[key] = _over(result.get(key), value, keeps_none=keeps_none)
 
 
 def _over(old: Any, value: Any, *, keeps_none: bool = False) -> Any:
-    if not (isinstance(old, Mapping) and isinstance(value, Mapping)) or _is_another(old, value):
+    if not isinstance(value, Mapping):
         return value
-    result = dict(old)
+    result = dict(old) if isinstance(old, Mapping) and value.get(DELETE) is not True else {}
     for key, item in value.items():
         if keeps_none and item is None:
             result[key] = None
-        else:
+        elif key != DELETE:
             _lay(result, key, item)
     return result
-
-
-def _is_another(old: Mapping[Any, Any], value: Mapping[Any, Any]) -> bool:
-    return "type" in old and "type" in value and old["type"] != value["type"]
 
 
 def _entries(old: Sequence[Any], changes: Mapping[Any, Any], key: str, problems: list[Problem]) -> list[Any]:
@@ -137,12 +133,14 @@ def _entries(old: Sequence[Any], changes: Mapping[Any, Any], key: str, problems:
         elif name in names:
             entry = old[names.index(name)]
             settings = entry if isinstance(entry, Mapping) else {"type": entry}
-            changed[names.index(name)] = None if change is None else _over(settings, change)
+            known_by = {word: settings[word] for word in ("type", "name") if word in settings}
+            new = _over(settings, change)
+            changed[names.index(name)] = known_by | new if isinstance(new, dict) else new
         elif change is None:
             known = [each for each in names if each is not None]
             problems.append(Problem(place, f"the base has none of this name to remove{did_you_mean(str(name), known)}"))
         else:
-            added.append({"type": name, **change} if isinstance(change, Mapping) else change)
+            added.append(_over(None, {"type": name, **change}) if isinstance(change, Mapping) else change)
     return [new for i, entry in enumerate(old) if (new := changed.get(i, entry)) is not None] + added
 
 

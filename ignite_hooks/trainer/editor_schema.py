@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from ignite_hooks.config.composition import DELETE
 from ignite_hooks.config.json_schema import Schema, configuration_schema, definition_of
 from ignite_hooks.config.outline import outline
 from ignite_hooks.hooks.eval_hook import EvalHook
@@ -71,7 +72,7 @@ def _component(
             continue
         found = definition_of(name, made, definitions, is_hook=False)
         found["required"] = [word for word in found["required"] if word not in supplied]
-        found["properties"] |= {word: {} for word in own}
+        found["properties"] |= {DELETE: {"const": True}, **{word: {} for word in own}}
         key = f"{registry.kind.replace(' ', '_')}.{name}"
         definitions[key] = found
         references.append({"$ref": f"#/$defs/{key}"})
