@@ -88,7 +88,7 @@ def as_content(
     if isinstance(cfg, (str, Path)):
         content: Any = load_config(cfg)
     elif isinstance(cfg, argparse.Namespace) and FILE in cfg:
-        content, overrides = _of_options(vars(cfg)), [*overrides, *(getattr(cfg, SET, None) or ())]
+        content = with_overrides(_of_options(vars(cfg)), getattr(cfg, SET, None) or (), problems)
     else:
         content = copy_tree({} if cfg is None else as_mapping(cfg), is_ours)
     if isinstance(content, list):

@@ -104,7 +104,7 @@ def test_what_is_wrong_with_an_option_is_said_where_hooks_are_attached() -> None
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     args = parser.parse_args(["--set", "hooks.0.interval=5", "--work-dir", "a"])
-    with pytest.raises(ConfigError, match=r"overrides hooks.0.interval"):
+    with pytest.raises(ConfigError, match=r"--set hooks.0.interval"):
         attach(args)
 
 
