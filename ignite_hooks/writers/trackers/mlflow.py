@@ -251,9 +251,13 @@ class _MLflow(Tracker):
         return True
 
     def _of_step(self, step: int) -> Iterator[Any]:
-        for name in self._client.get_run(self._run_id).data.metrics:
-            found = [one for one in self._client.get_metric_history(self._run_id, name) if one.step == step]
-            yield from found[-1:]
+        """Yield what the run has of a step; the whole history of a metric only where that has gone on since."""
+        for latest in self._client.get_run(self._run_id).data.to_proto().metrics:
+            if latest.step == step:
+                yield latest
+            elif latest.step > step:
+                history = self._client.get_metric_history(self._run_id, latest.key)
+                yield from [one for one in history if one.step == step][-1:]
 
     def close(self, ended: Ending = "finished") -> bool:
         try:

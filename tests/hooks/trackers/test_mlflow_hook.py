@@ -113,6 +113,24 @@ def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path) -> None:
     assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_500)
 
 
+def test_a_model_has_the_numbers_of_its_own_step_and_is_made_once(tmp_path: Path) -> None:
+    uri, file = os.environ["MLFLOW_TRACKING_URI"], tmp_path / "best.pth"
+    file.write_bytes(b"weights")
+    writer = MLflowWriter(experiment="steps", work_dir=tmp_path)
+    for step in (1, 2, 3):
+        writer.write_scalar("loss", 1 / step, step)
+    writer.write_scalar("early", 1.0, 1)
+    for _ in range(2):
+        details = {"iteration": 2, "epoch": 1, "checksum": "xxh3_128:" + "0" * 32, "file": "best.pth"}
+        writer.write_model(file, "best 'val'", details)
+    writer.close()
+    client, [run] = mlflow.MlflowClient(uri), runs_at(uri, "steps")
+    [model] = client.search_logged_models([run.info.experiment_id])
+    assert model.name == "best _val_", "MLflow takes no quotes"
+    assert [(metric.key, metric.step, metric.value) for metric in model.metrics] == [("loss", 2, 0.5)]
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3]
+
+
 def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:
     train(tmp_path, {"type": "MLflowHook", "experiment": "failing"}, fail=True)
     assert [run.info.status for run in runs_at(os.environ["MLFLOW_TRACKING_URI"], "failing")] == ["FAILED"]
