@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import inspect
 import json
 import re
 import subprocess
@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import ignite_hooks
+from ignite_hooks import EMAHook
 from ignite_hooks.registry import HOOKS
+from tests.language_server import LanguageServer
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,6 +51,7 @@ EvalHook(interval=2, priority={"after_epoch": 20}, start=1)
 Snapshot(every_layer=True, interval=3, by_epoch=True)
 LogHook(interval=3)
 """
+PYRIGHT = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
 WRONG = [number for number, line in enumerate(USER_CODE.splitlines(), 1) if line.endswith("# wrong")]
 
 
@@ -89,14 +92,25 @@ def test_mypy_finds_each_mistake_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("basedpyright"), reason="pip install basedpyright (300 MB)")
 def test_basedpyright_finds_each_mistake_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "user_code.py").write_text(USER_CODE)
-    settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "user_code.py"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert lines(r"user_code\.py:(\d+):\d+ - error", said.stdout) == WRONG, said
+
+
+@pytest.mark.slow
+def test_a_language_server_completes_the_settings_of_hooks_and_their_values(tmp_path: Path) -> None:
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
+    begin = "from ignite_hooks import EMAHook\n\n"
+    with LanguageServer(tmp_path) as server:
+        offered = server.completions("settings.py", begin + "EMAHook(")
+        assert {f"{name}=" for name in inspect.signature(EMAHook).parameters} <= set(offered)
+        assert "switch=" in server.completions("begun.py", begin + "EMAHook(momentum=0.99, sw")
+        values = [label.strip("'") for label in server.completions("values.py", begin + "EMAHook(sync=")]
+        assert {"broadcast", "average", "none"} <= set(values)
+        assert "save_checkpoint" in server.completions("runner.py", "import ignite_hooks as i\n\ni.Runner().sa")
 
 
 def lines(pattern: str, text: str) -> list[int]:
