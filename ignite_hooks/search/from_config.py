@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +18,7 @@ from ignite_hooks.report.search_page import SearchPage, Tried, parts
 from ignite_hooks.results.comparison import MOST_RUNS, read_runs
 from ignite_hooks.results.result import FILE_NAME as RESULT
 from ignite_hooks.results.result import RunResult, read_result
+from ignite_hooks.search.engines import MAKERS, Ended, Job, threads_of
 from ignite_hooks.search.in_python import MOST_FAILURES_FIRST
 from ignite_hooks.search.study import FILE, NAME, SearchResult, Study
 from ignite_hooks.store.files import make_folder, write_whole
@@ -38,19 +34,6 @@ BEST: Final = "best.yaml"
 PAGE: Final = "search.html"
 NEVER: Final = 1_000_000_000
 """An interval that no run reaches."""
-PATIENCE: Final = 30.0
-"""The seconds that trials have to save when the search is interrupted."""
-
-
-@dataclass
-class Running:
-    """A trial whose process is running."""
-
-    number: int
-    process: subprocess.Popen[bytes]
-    place: int
-    """Its place among those that run at the same time, which decides on its GPUs."""
-    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ConfigSearch:
@@ -90,8 +73,7 @@ class ConfigSearch:
         if problems or section is None:
             raise ConfigError(problems, source)
         self.section: SearchSection = section
-        self.threads = section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
-        self._say, self._running, self._source = say, dict[int, Running](), source
+        self._say, self._running, self._source = say, set[int](), source
         self._left: list[Path] = []
 
     # -- the whole search ---------------------------------------------------------------------------------------
@@ -106,12 +88,13 @@ class ConfigSearch:
             raise ConfigError([Problem("work_dir", str(error))], self._source) from None
         try:
             self.study = self._open_study()
+            self.engine = MAKERS[self.section.engine_name](self.section)
             if again := self.study.repeat_interrupted():
                 self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
             try:
                 self._try_all()
             finally:
-                self._end_all()
+                self.engine.close()
             return self._result()
         finally:
             lock.release()
@@ -129,8 +112,9 @@ class ConfigSearch:
                 self._start()
             if not self._running:
                 return
-            for each in [one for one in self._running.values() if one.process.poll() is not None]:
-                self._end(self._running.pop(each.number))
+            for each in self.engine.ended():
+                self._running.discard(each.number)
+                self._end(each)
             time.sleep(0.05)
 
     # -- one trial ----------------------------------------------------------------------------------------------
@@ -148,42 +132,22 @@ class ConfigSearch:
             "number": number,
             "pruner": self.section.pruner,
         }
-        wanted = {"config": str(config), "work_dir": str(folder), "pruning": pruning, "parent": os.getpid()}
-        taken = {each.place for each in self._running.values()}
-        place = next(i for i in range(self.section.jobs) if i not in taken)
-        with (self.folder / "trials" / f"{number:04}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ignite_hooks.search.worker", json.dumps(wanted)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self._environment(place)},
-                # Ctrl-C is for the search, which then asks its trials to stop.
-                start_new_session=True,
-            )
-        self._running[number] = Running(number, process, place, values)
+        self.engine.start(Job(number, config, folder, config.with_suffix(".log"), pruning))
+        self._running.add(number)
 
-    def _environment(self, place: int) -> dict[str, str]:
-        """Return what a trial is told: its threads, and its GPUs."""
-        told = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
-        if (share := self.section.gpus) is not None:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            all_of_them = visible.split(",") if visible else [str(i) for i in range(share * self.section.jobs)]
-            told["CUDA_VISIBLE_DEVICES"] = ",".join(all_of_them[place * share : (place + 1) * share])
-        return told
-
-    def _end(self, ended: Running) -> None:
-        number, code, study = ended.number, ended.process.returncode, self.study
+    def _end(self, ended: Ended) -> None:
+        number, code, study = ended.number, ended.code, self.study
         folder = self.folder / "trials" / f"{number:04}"
         try:
             result, problem = read_result(folder) if folder.is_dir() else None, ""
         except ResultError as error:
             result, problem = None, str(error)
         value = None if result is None else best_of(result, self.section.metric)
-        if code < 0:
-            study.end_killed(number, f"killed by {signal.Signals(-code).name}")
+        if ended.killed:
+            study.end_killed(number, ended.killed)
         elif code or result is None or result.state == "failed":
-            study.end(number, None, reason=(result.reason if result is not None else problem) or f"exit code {code}")
+            reason = (result.reason if result is not None else problem) or ended.reason or f"exit code {code}"
+            study.end(number, None, reason=reason)
         elif result.kind == "pruned":
             study.end(number, value, pruned=True, reason=result.reason)
         else:
@@ -219,19 +183,6 @@ class ConfigSearch:
             delete_checkpoints(folder)
             self._left.append(folder)
 
-    def _end_all(self) -> None:
-        """Let the trials that are still running save and stop; a search that goes on repeats them."""
-        for each in self._running.values():
-            each.process.terminate()
-        until = time.monotonic() + PATIENCE
-        for each in self._running.values():
-            try:
-                each.process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                each.process.kill()
-                each.process.wait()
-        self._running.clear()
-
     # -- the configurations -------------------------------------------------------------------------------------
 
     def _with(self, values: Mapping[str, Any], section: SearchSection, problems: list[Problem]) -> dict[str, Any]:
@@ -245,13 +196,18 @@ class ConfigSearch:
             and (training or {}).get("seed") is None
         ):
             content["training"] = {**(training or {}), "seed": section.seed}
-        threads = section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
         hooks = content.get("custom_hooks") or []
         named = [*(content.get("hooks") or []), *hooks] if isinstance(hooks, list) else []
         if any(isinstance(hook, Mapping) and hook.get("type") == "DeterminismHook" for hook in named):
             return content
         # The bits depend on the threads: whoever trains this configuration again has the same number.
-        fixed = {"type": "DeterminismHook", "seed": None, "deterministic": False, "threads": threads, "interval": NEVER}
+        fixed = {
+            "type": "DeterminismHook",
+            "seed": None,
+            "deterministic": False,
+            "threads": threads_of(section),
+            "interval": NEVER,
+        }
         content["custom_hooks"] = [*hooks, fixed]
         return content
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Gt
 
@@ -46,6 +46,15 @@ class Dimension:
 
 
 @dataclass(frozen=True)
+class LocalEngine:
+    """Trials are processes on this machine."""
+
+
+ENGINES: Final[Mapping[str, type]] = {"local": LocalEngine}
+"""What can run trials, each with the class of its settings; `search/engines.py` has what makes them."""
+
+
+@dataclass(frozen=True)
 class SearchSection:
     """What a search tries, and how.
 
@@ -63,6 +72,7 @@ class SearchSection:
         cpus: Number of threads of a trial; by default the cores divided by the jobs.
         gpus: Number of GPUs that a trial sees; by default it sees all.
         keep: Number of best trials that keep their checkpoints.
+        engine: What runs the trials: local, processes on this machine; or a mapping of type and settings.
     """
 
     space: Mapping[str, Any] = field(default_factory=dict)
@@ -77,6 +87,18 @@ class SearchSection:
     cpus: Annotated[int, Ge(1)] | None = None
     gpus: Annotated[int, Ge(1)] | None = None
     keep: Annotated[int, Ge(1)] = 5
+    engine: str | Mapping[str, Any] = "local"
+
+    @property
+    def engine_name(self) -> str:
+        """The name of what runs the trials, as in `ENGINES`."""
+        return self.engine if isinstance(self.engine, str) else str(self.engine.get("type"))
+
+    @property
+    def engine_settings(self) -> Any:
+        """The settings of what runs the trials, as an object of its class in `ENGINES`."""
+        given = {} if isinstance(self.engine, str) else {n: v for n, v in self.engine.items() if n != "type"}
+        return ENGINES[self.engine_name](**given)
 
     @property
     def greater(self) -> bool:
@@ -121,6 +143,8 @@ def read_search(content: Any, problems: list[Problem], place: str = "search") ->
                 dimension.grid()
             except ValueError as error:
                 wrong.append(Problem(f"{place}.space.{name}", str(error)))
+    if f"{place}.engine" not in bad:
+        wrong += _wrong_engine(section, f"{place}.engine")
     try:
         _ = section.greater
     except ValueError:
@@ -128,6 +152,15 @@ def read_search(content: Any, problems: list[Problem], place: str = "search") ->
         wrong.append(Problem(f"{place}.direction", message))
     problems += wrong
     return None if wrong else section
+
+
+def _wrong_engine(section: SearchSection, place: str) -> list[Problem]:
+    cls = ENGINES.get(section.engine_name)
+    if cls is None:
+        there_are = did_you_mean(section.engine_name, ENGINES) or f"; there are {', '.join(ENGINES)}"
+        return [Problem(place, f"nothing called {section.engine_name!r} runs trials{there_are}")]
+    given = {} if isinstance(section.engine, str) else {n: v for n, v in section.engine.items() if n != "type"}
+    return validate_settings(cls, given, place, hook=False)
 
 
 def read_dimension(wanted: Any, place: str, problems: list[Problem]) -> Dimension:

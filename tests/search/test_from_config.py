@@ -13,6 +13,7 @@ import torch
 
 from ignite_hooks import BaseTrainer, ConfigError, load_config
 from ignite_hooks.results.result import Reached, RunResult
+from ignite_hooks.search.engines import threads_of
 from ignite_hooks.search.from_config import LOCK, ConfigSearch, best_of, delete_checkpoints
 from ignite_hooks.search.study import Study
 from ignite_hooks.store.lock import FolderLock
@@ -57,19 +58,13 @@ def test_a_trial_has_its_values_a_seed_and_its_threads(tmp_path: Path) -> None:
     found = ConfigSearch(written(tmp_path), folder=tmp_path)
     made = found._with({"training.optimizer.lr": 1e-05, "model.hidden": [8]}, found.section, [])
     assert (made["training"]["optimizer"]["lr"], made["training"]["seed"], made["model"]["hidden"]) == (1e-05, 5, [8])
-    assert made["custom_hooks"][-1]["threads"] == found.threads
+    assert made["custom_hooks"][-1]["threads"] == threads_of(found.section)
     assert "search" not in made
 
 
 def test_a_seed_of_the_configuration_stays(tmp_path: Path) -> None:
     found = ConfigSearch(written(tmp_path, seed=7), folder=tmp_path)
     assert "seed" not in found._with({}, found.section, [])["training"]
-
-
-def test_trials_share_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    found = ConfigSearch(written(tmp_path), ["search.gpus=2"], tmp_path)
-    assert [found._environment(place)["CUDA_VISIBLE_DEVICES"] for place in (0, 1)] == ["4,5", "6,7"]
 
 
 @pytest.mark.parametrize("metric", ["val_loss", "val/loss", "loss"])

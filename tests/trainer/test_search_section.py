@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.errors import Problem
-from ignite_hooks.trainer.search_section import Dimension, SearchSection, read_dimension, read_search
+from ignite_hooks.trainer.search_section import Dimension, LocalEngine, SearchSection, read_dimension, read_search
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,23 @@ def test_a_grid_has_every_combination_and_no_more_trials() -> None:
 )
 def test_the_direction_follows_from_the_metric_unless_it_is_said(metric: str, direction: Any, greater: bool) -> None:
     assert SearchSection({"a": [1]}, metric, direction).greater is greater
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        ("locl", "search.engine: nothing called 'locl' runs trials, did you mean 'local'?"),
+        ({"type": "local", "nodes": 3}, "search.engine.nodes: not a setting of LocalEngine; it has none"),
+        ({"nodes": 3}, "search.engine: nothing called 'None' runs trials; there are local"),
+        (3, "search.engine: "),
+    ],
+    ids=str,
+)
+def test_what_runs_no_trials_is_explained(engine: Any, problem: str) -> None:
+    problems: list[Problem] = []
+    assert read_search({"space": {"a": [1]}, "engine": engine}, problems) is None
+    assert str(problems[0]).startswith(problem), problems
+
+
+def test_an_engine_has_its_settings() -> None:
+    assert SearchSection({"a": [1]}, engine={"type": "local"}).engine_settings == LocalEngine()

@@ -1,0 +1,141 @@
+"""What runs trials: processes on this machine, or machines of others. Each engine is an entry of `MAKERS`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ignite_hooks.trainer.search_section import SearchSection
+
+PATIENCE: Final = 30.0
+"""The seconds that trials have to save when the search is interrupted."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial that is to run."""
+
+    number: int
+    config: Path
+    """The file of its configuration, which trains as it is."""
+    folder: Path
+    """Its work directory, which has `result.json` when the trial has ended."""
+    log: Path
+    """The file of what it says."""
+    pruning: Mapping[str, Any]
+    """The settings of the `PruningHook` that asks the study in its storage."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A trial that no longer runs."""
+
+    number: int
+    code: int = 0
+    """Exit code of its process."""
+    killed: str = ""
+    """What killed its process or its machine: such a trial is repeated."""
+    reason: str = ""
+    """Why it has failed, where its folder does not say it."""
+
+
+class Engine(Protocol):
+    """What runs trials for a search, which starts at most ``search.jobs`` of them at a time."""
+
+    def start(self, job: Job) -> None:
+        """Let a trial begin, without waiting for it."""
+
+    def ended(self) -> Sequence[Ended]:
+        """Return the trials that have ended since the last call, without waiting for others."""
+
+    def close(self) -> None:
+        """Let what is still running save and stop, and kill what does not."""
+
+
+class LocalProcesses:
+    """Trials in processes of this machine, which share its cores and its GPUs.
+
+    Args:
+        section: What every trial may have.
+    """
+
+    def __init__(self, section: SearchSection) -> None:
+        self._section = section
+        self._running: dict[int, tuple[subprocess.Popen[bytes], int]] = {}
+
+    def start(self, job: Job) -> None:
+        """Start a process."""
+        wanted = {
+            "config": str(job.config),
+            "work_dir": str(job.folder),
+            "pruning": dict(job.pruning),
+            "parent": os.getpid(),
+        }
+        # Its place among those that run at the same time decides on its GPUs.
+        taken = {place for _, place in self._running.values()}
+        place = next(i for i in range(len(taken) + 1) if i not in taken)
+        with job.log.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ignite_hooks.search.worker", json.dumps(wanted)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment_of(self._section, place)},
+                # Ctrl-C is for the search, which then asks its trials to stop.
+                start_new_session=True,
+            )
+        self._running[job.number] = process, place
+
+    def ended(self) -> list[Ended]:
+        """Return the trials whose processes have ended."""
+        codes = {number: process.poll() for number, (process, _) in self._running.items()}
+        found = [ended_with(number, code) for number, code in codes.items() if code is not None]
+        for each in found:
+            del self._running[each.number]
+        return found
+
+    def close(self) -> None:
+        """End the processes."""
+        for process, _ in self._running.values():
+            process.terminate()
+        until = time.monotonic() + PATIENCE
+        for process, _ in self._running.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+
+def ended_with(number: int, code: int) -> Ended:
+    """Return the end of a trial by the exit code of its process, which a signal makes negative."""
+    return Ended(number, killed=f"killed by {signal.Signals(-code).name}") if code < 0 else Ended(number, code)
+
+
+def threads_of(section: SearchSection) -> int:
+    """Return the number of threads of a trial."""
+    return section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
+
+
+def environment_of(section: SearchSection, place: int) -> dict[str, str]:
+    """Return the variables of a trial on this machine: its threads, and its GPUs."""
+    threads = str(threads_of(section))
+    told = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    if (share := section.gpus) is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        all_of_them = visible.split(",") if visible else [str(i) for i in range(share * section.jobs)]
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(all_of_them[place * share : (place + 1) * share])
+    return told
+
+
+MAKERS: Final[Mapping[str, Callable[[SearchSection], Engine]]] = {"local": LocalProcesses}
+"""What makes each engine of `trainer/search_section.py`."""
