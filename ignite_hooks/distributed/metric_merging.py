@@ -81,11 +81,12 @@ class SharedEvaluation:
                 _reset(metric)
         if not self._known:
             return
-        mine = [{name: vars(self.metrics[i])[name] for name in merge.operations} for i, merge in self._known.items()]
+        states = [(merge.state_of(self.metrics[i]), merge.operations) for i, merge in self._known.items()]
+        mine = [{name: state[name] for name in operations} for state, operations in states]
         gathered = all_gather(mine)
         for place, (index, merge) in enumerate(self._known.items()):
             metric = self.metrics[index]
-            found = _on_device_of(metric, merged_states([states[place] for states in gathered], merge.operations))
+            found = _on_device_of(metric, merged_states([each[place] for each in gathered], merge.operations))
             if "_result" in vars(metric):
                 found["_result"] = None
             self._own.append((metric, {name: vars(metric)[name] for name in found}))

@@ -63,10 +63,12 @@ class Merge:
     Args:
         operations: By attribute, how the values of all ranks become one.
         compute: Computes the metric from the merged attributes, without talking to other ranks.
+        state_of: Returns the attributes of this rank, which the metric has as they are by default.
     """
 
     operations: Mapping[str, Operation]
     compute: Callable[[Metric], Any] = compute_without_sync
+    state_of: Callable[[Metric], Mapping[str, Any]] = vars
 
 
 def sums(*attributes: str) -> Merge:

@@ -69,6 +69,14 @@ def notes_on(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} ({IN_WORDS[merging_of(one)]})" for name, one in foreign.items())
 
 
+def kinds_of(name: str, metric: Any) -> dict[str, str]:
+    """Return the name of the class that measures, by the name of the value; a collection has several values."""
+    if not isinstance(metric, ForeignMetric):
+        return {name: type(metric).__name__}
+    inside = metric.other.items() if callable(getattr(type(metric.other), "items", None)) else ()
+    return {name: type(metric.other).__name__, **{str(key): type(one).__name__ for key, one in inside}}
+
+
 class ForeignMetric(Metric):
     """An object with ``update(predictions, truth)``, ``compute()`` and ``reset()`` as a metric of Ignite.
 
@@ -86,36 +94,54 @@ class ForeignMetric(Metric):
         if self.merging == "here" and hasattr(other, "_to_sync"):
             # Never both: what is merged here must not be merged again.
             other.sync_on_compute = other._to_sync = False
+        self._is_on: Any = None
         super().__init__(**of_metric)
 
     @reinit__is_reduced
     def reset(self) -> None:
         """Start from nothing."""
         self.other.reset()
-        self._parts: list[dict[str, Any]] = []
-        """The state, in a list that becomes that of all ranks."""
+        self._parts: list[Mapping[str, Any]] = []
+        """The states of all ranks, while they are merged."""
+        self._has_data = False
 
     @reinit__is_reduced
     def update(self, output: Any) -> None:
         """Take the predictions and the truth of a batch."""
         predictions, truth = output[0].detach(), output[1].detach()
-        if isinstance(self.other, torch.nn.Module):
+        if isinstance(self.other, torch.nn.Module) and self._is_on != predictions.device:
+            # Once: to stay where it is costs a pass over all that it has kept.
             self.other.to(predictions.device)
+            self._is_on = predictions.device
         self.other.update(predictions, truth)
-        if self.merging == "here":
-            self._parts = [self._state()]
+        self._has_data = True
 
     def compute(self) -> Any:
         """Return the value of all ranks."""
         if world_size() > 1 and self.merging == "here":
-            return computed(self, [part for parts in all_gather(self._parts) for part in parts])
+            return computed(self, [part for parts in all_gather(self.parts()) for part in parts])
         return self.other.compute()
 
-    def _state(self) -> dict[str, Any]:
-        names = getattr(self.other, "_reductions", None)
-        if not names:
-            return dict(self.other.state_dict())
-        return {name: _as_list(getattr(self.other, name)) for name in names}
+    def parts(self) -> list[Mapping[str, Any]]:
+        """Return the state of this rank in a list, which becomes that of all ranks; without data there is none."""
+        return [self.state_dict()] if self._has_data else []
+
+    def state_dict(self) -> Any:
+        """Return the state of the object on this rank; not a copy."""
+        if names := getattr(self.other, "_reductions", None):
+            return {name: getattr(self.other, name) for name in names}
+        return dict(self.other.state_dict()) if callable(getattr(type(self.other), "state_dict", None)) else {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Give the object the state of this rank again."""
+        if getattr(self.other, "_reductions", None):
+            for name, value in state_dict.items():
+                setattr(self.other, name, list(value) if isinstance(value, list) else value)
+            # Zero is nothing seen, of which torchmetrics warns.
+            self.other._update_count, self.other._computed = max(1, self.other._update_count), None
+        elif state_dict:
+            self.other.load_state_dict(dict(state_dict))
+        self._has_data, self._is_on = True, None
 
 
 def computed(metric: Any, parts: Sequence[Mapping[str, Any]]) -> Any:
@@ -124,7 +150,9 @@ def computed(metric: Any, parts: Sequence[Mapping[str, Any]]) -> Any:
     if not parts:
         return other.compute()
     if not getattr(other, "_reductions", None):
-        whole, *rest = (_with_state(other, part) for part in parts)
+        empty = copy.deepcopy(other)
+        empty.reset()
+        whole, *rest = (_with_state(empty, part) for part in parts)
         whole.merge_state(rest)
         return whole.compute()
     device = next((value.device for value in _tensors(getattr(other, name) for name in other._reductions)), None)
@@ -141,18 +169,20 @@ def computed(metric: Any, parts: Sequence[Mapping[str, Any]]) -> Any:
         other._update_count, other._computed = updates, known
 
 
-register(ForeignMetric, Merge({"_parts": "JOIN"}, lambda metric: computed(metric, vars(metric)["_parts"])))
+register(
+    ForeignMetric,
+    Merge(
+        {"_parts": "JOIN"},
+        lambda metric: computed(metric, vars(metric)["_parts"]),
+        lambda metric: {"_parts": metric.parts()},
+    ),
+)
 
 
-def _with_state(other: Any, state: Mapping[str, Any]) -> Any:
-    found = copy.deepcopy(other)
+def _with_state(empty: Any, state: Mapping[str, Any]) -> Any:
+    found = copy.deepcopy(empty)
     found.load_state_dict(dict(state))
     return found
-
-
-def _as_list(value: Any) -> Any:
-    # A copy, as the object goes on appending to its own.
-    return list(value) if isinstance(value, list) else value
 
 
 def _tensors(values: Any) -> list[Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ignite.metrics import Metric
 
+    from ignite_hooks.measure.foreign_metrics import ForeignMetric
+
 _OF_THE_BASE = ("_device", "_output_transform", "_required_output_keys", "_skip_unrolling", "required_output_keys")
 
 
@@ -18,14 +20,27 @@ def metric_state(metric: Metric) -> dict[str, Any]:
     Not its ``state_dict()``: with several ranks that is a collective, it has nothing for metrics that do not declare
     their attributes, and its lists come back empty.
     """
+    if (foreign := _foreign(metric)) is not None:
+        return {"parts": _saved(foreign.parts())}
     return {name: _saved(vars(metric)[name]) for name in _accumulated(metric)}
 
 
 def load_metric_state(metric: Metric, state: Mapping[str, Any]) -> None:
     """Put back what `metric_state` returned; attributes that it does not mention stay as they are."""
+    if (foreign := _foreign(metric)) is not None:
+        for part in state.get("parts", ()):
+            foreign.load_state_dict(_loaded(None, part, metric._device))
+        return
     for name in _accumulated(metric):
         if name in state:
             vars(metric)[name] = _loaded(vars(metric)[name], state[name], metric._device)
+
+
+def _foreign(metric: Metric) -> ForeignMetric | None:
+    """Return the metric if an object of another library measures, which has the state; else None."""
+    from ignite_hooks.measure.foreign_metrics import ForeignMetric
+
+    return metric if isinstance(metric, ForeignMetric) else None
 
 
 def _accumulated(metric: Metric) -> list[str]:
@@ -80,6 +95,8 @@ def _loaded(now: Any, saved: Any, device: Any) -> Any:
         return type(now)(_loaded(item, other, device) for item, other in zip(now, saved, strict=True))
     if isinstance(saved, torch.Tensor):
         return saved.to(device, copy=True)
+    if isinstance(saved, Mapping):
+        return {key: _loaded(None, item, device) for key, item in saved.items()}
     if isinstance(saved, list):
         items = [_loaded(None, item, device) for item in saved]
         return tuple(items) if isinstance(now, tuple) else items
