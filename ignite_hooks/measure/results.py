@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 Kind = Literal["matrix", "vector", "curves", "table"]
@@ -142,7 +143,7 @@ def result_of(value: Any, kind_of_metric: str = "") -> Result | None:
 
     Args:
         value: What a metric has computed.
-        kind_of_metric: The name of the metric's class, which tells the curves of Ignite.
+        kind_of_metric: The name of the metric's class, which tells the curves of Ignite, torchmetrics and torcheval.
 
     Example:
         >>> result_of([[3, 1], [0, 2]]).kind, result_of({"a": 0.5, "b": 1}).content["labels"], result_of(0.5)
@@ -150,9 +151,8 @@ def result_of(value: Any, kind_of_metric: str = "") -> Result | None:
     """
     if isinstance(value, Result):
         return value
-    if kind_of_metric in CURVES_OF_IGNITE and isinstance(value, (list, tuple)) and len(value) == 3:
-        x, y = (_plain(value[place]) for place in CURVES_OF_IGNITE[kind_of_metric][0])
-        return curves({"": _thinned(x, y)}, CURVES_OF_IGNITE[kind_of_metric][1])
+    if kind_of_metric in KNOWN_CURVES and isinstance(value, (list, tuple)) and len(value) == 3:
+        return _of_curves(value, *KNOWN_CURVES[kind_of_metric])
     if isinstance(value, Mapping):
         return _of_mapping(value)
     shape = _shape(value)
@@ -163,12 +163,43 @@ def result_of(value: Any, kind_of_metric: str = "") -> Result | None:
     return vector(value) if len(shape) == 1 else None
 
 
-CURVES_OF_IGNITE: Final[Mapping[str, tuple[tuple[int, int], tuple[str, str]]]] = {
-    "RocCurve": ((0, 1), ("false positive rate", "true positive rate")),
-    "PrecisionRecallCurve": ((1, 0), ("recall", "precision")),
+_ROC: Final = ((0, 1), ("false positive rate", "true positive rate"))
+_PRECISION_RECALL: Final = ((1, 0), ("recall", "precision"))
+_OF_OTHERS: Final = ("", "Binary", "Multiclass", "Multilabel")
+KNOWN_CURVES: Final[Mapping[str, tuple[tuple[int, int], tuple[str, str]]]] = {
+    "RocCurve": _ROC,
+    **{f"{kind}ROC": _ROC for kind in _OF_OTHERS},
+    **{f"{kind}PrecisionRecallCurve": _PRECISION_RECALL for kind in _OF_OTHERS},
+    **{f"{kind}BinnedPrecisionRecallCurve": _PRECISION_RECALL for kind in _OF_OTHERS},
 }
-"""Which of the three tensors are drawn over which, and what they are."""
+"""By class, which of the three values are drawn over which, and what they are. Each has one curve, or one by class."""
 MOST_POINTS: Final = 1000
+LINES_SHOWN: Final = 10
+"""Of more classes, the curves with the least area below them are shown."""
+
+
+def _of_curves(value: Sequence[Any], places: tuple[int, int], axes: tuple[str, str]) -> Result | None:
+    xs, ys = (_lists(value[place]) for place in places)
+    several = bool(xs) and isinstance(xs[0], list)
+    pairs = list(zip(xs, ys, strict=True)) if several else [(xs, ys)]
+    lines = [[(x, y) for x, y in zip(*pair, strict=True) if math.isfinite(x + y)] for pair in pairs]
+    shown = [place for place, line in enumerate(lines) if line]
+    if len(shown) > LINES_SHOWN:
+        shown = sorted(sorted(shown, key=lambda place: _area(lines[place]))[:LINES_SHOWN])
+    named = {str(place) if several else "": _thinned(*map(list, zip(*lines[place], strict=True))) for place in shown}
+    note = f"the {LINES_SHOWN} of {len(lines)} classes with the least area" if len(lines) > len(shown) else ""
+    return curves(named, axes, note=note) if named else None
+
+
+def _lists(values: Any) -> list[Any]:
+    """Return the numbers of one curve, or a list of them for each class."""
+    if hasattr(type(values), "tolist"):
+        return list(values.tolist())
+    return [_lists(one) if hasattr(type(one), "tolist") or isinstance(one, (list, tuple)) else one for one in values]
+
+
+def _area(line: Sequence[tuple[float, float]]) -> float:
+    return sum(abs(x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(line))
 
 
 def _thinned(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -11,12 +11,11 @@ from ignite.metrics.metric import reinit__is_reduced
 from torch import Tensor
 
 from ignite_hooks.distributed.metric_table import Merge, register
-from ignite_hooks.measure.results import MOST_POINTS, Result, curves, vector
+from ignite_hooks.measure.results import LINES_SHOWN, MOST_POINTS, Result, curves, vector
 
 MOST_SCORES: Final = 1_000_000
 """Up to so many scores every one counts; with more they are counted in bins."""
 BINS: Final = 1000
-LINES_SHOWN: Final = 10
 
 
 class ScoreMetric(Metric):

@@ -371,9 +371,13 @@ def _is_number(value: Any) -> bool:
 
 def _kinds_of_metrics(engine: Engine) -> dict[str, str]:
     """Return the name of the class of each metric that is attached to an engine."""
+    from ignite_hooks.measure.foreign_metrics import kinds_of
+
     entries = [entry for entries in engine._event_handlers.values() for entry in entries]
     owners = [(getattr(handler, "__self__", None), args) for handler, args, _ in entries]
-    return {args[0]: type(owner).__name__ for owner, args in owners if args and isinstance(args[0], str)}
+    # Ignite puts the engine before what was given to a handler, which of a metric is its name.
+    named = [(args[-1], owner) for owner, args in owners if args and isinstance(args[-1], str)]
+    return {name: kind for own, owner in named for name, kind in kinds_of(own, owner).items()}
 
 
 def of_training_data(evaluator: Engine, runner: Runner) -> Evaluated:

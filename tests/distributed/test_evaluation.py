@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,8 @@ def of_torchmetrics() -> dict[str, Any]:
         "torch_confusion": torchmetrics.ConfusionMatrix(**how),
         "torch_calibration": torchmetrics.CalibrationError(**how),
         "torch_f1": torchmetrics.F1Score(**how),
+        "torch_roc": torchmetrics.ROC(**how),
+        "torch_pr": torchmetrics.PrecisionRecallCurve(**how, thresholds=20),
     }
 
 
@@ -202,7 +205,10 @@ def of_results() -> dict[str, Any]:
             **of_torchmetrics(),
         }
         hook = {"type": "DistEvalHook", "metrics": metrics}
-        measured = evaluated(DataLoader(data_of(size), batch_size=3), hook, network())
+        with warnings.catch_warnings():
+            # torchmetrics warns of classes that do not occur, of which there are some.
+            warnings.filterwarnings("ignore", "No (positive|negative) samples")
+            measured = evaluated(DataLoader(data_of(size), batch_size=3), hook, network())
         found[str(size)] = {
             name: {**one.to_json(), "numbers": dict(one.numbers)} if isinstance(one, Result) else plain(one)
             for name, one in measured.items()
@@ -214,6 +220,8 @@ def plain(value: Any) -> Any:
     """Return tensors as numbers of Python, also within a mapping."""
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
     return value.tolist() if isinstance(value, torch.Tensor) else value
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +37,38 @@ def test_the_curves_of_ignite_are_told_by_the_class_of_the_metric() -> None:
     other = result_of((*value[:2], torch.tensor([0.5])), "PrecisionRecallCurve")
     assert other is not None
     assert other.content["axes"] == ["recall", "precision"]
+
+
+RATES = (torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.9, 0.1]))
+
+
+@pytest.mark.parametrize("kind", ["BinaryROC", "MulticlassROC", "BinaryPrecisionRecallCurve", "RocCurve"])
+def test_curves_of_other_libraries_are_told_by_their_class(kind: str) -> None:
+    found = result_of(RATES, kind)
+    assert found is not None
+    x, y = (1, 0) if kind.endswith("RecallCurve") else (0, 1)
+    assert found.content["lines"] == {"": [RATES[x].tolist(), RATES[y].tolist()]}
+
+
+@pytest.mark.parametrize("form", [list, torch.stack], ids=["of any lengths", "of equal lengths"])
+def test_curves_of_classes_have_a_line_each(form: Callable[[list[torch.Tensor]], Any]) -> None:
+    value = tuple(form([one, one / 2]) for one in RATES)
+    found = result_of(value, "MulticlassROC")
+    assert found is not None
+    assert found.labelled(["cat", "dog"]).content["lines"] == {
+        "cat": [[0.0, 1.0], [0.5, 1.0]],
+        "dog": [[0.0, 0.5], [0.25, 0.5]],
+    }
+
+
+def test_of_many_classes_the_worst_curves_are_shown_and_what_is_unknown_is_not() -> None:
+    x = torch.tensor([0.0, 1.0])
+    ys = [torch.tensor([0.0, height / 20]) for height in range(20, 0, -1)]
+    found = result_of(([x] * 21, [*ys, x * math.nan], [x] * 21), "MulticlassROC")
+    assert found is not None
+    assert list(found.content["lines"]) == [str(place) for place in range(10, 20)]
+    assert found.content["note"] == "the 10 of 21 classes with the least area"
+    assert result_of(([x * math.nan], [x], [x]), "MulticlassROC") is None
 
 
 def test_entries_have_the_names_of_the_classes_escaped() -> None:
