@@ -25,6 +25,7 @@ from ignite_hooks.model.averaging_kernels import (
     strategy_for,
 )
 from ignite_hooks.model.buffer_copies import BufferCopies
+from ignite_hooks.model.exchanged_data import ExchangedData
 from ignite_hooks.model.wrapping import is_dtensor, local_part, named_as_in, named_plainly
 
 
@@ -69,6 +70,7 @@ class TensorAverages:
         self._made, self._left_out = 0, list[int]()
         self.values: dict[str, Tensor] = {}
         self._raw: list[tuple[Tensor, Tensor]] = []
+        self._exchanged = ExchangedData()
         self._skipped = SkipCounter()
         self.fit()
 
@@ -84,6 +86,9 @@ class TensorAverages:
         self._pointers: list[int] | None = None
         self._tables = [place.table for place, _ in layout.watched]
         self._keys = [place.key for place, _ in layout.watched]
+        self._all_tables = [place.table for place in layout.places]
+        self._all_keys = [place.key for place in layout.places]
+        self._all_values = list(layout.values.values())
 
     def refresh(self) -> None:
         """Fit again if tensors were replaced, moved or cast since the last time."""
@@ -127,9 +132,12 @@ class TensorAverages:
 
     def swap_in(self) -> None:
         """Swap the averages into the tensors of the model, without a copy where types are equal."""
+        if not (self.layout.is_sharded or self._copied):
+            self._exchanged.swap_in(self._all_tables, self._all_keys, self._all_values)
+            return
         for (_, table, key), value in zip(self.layout.places, self.values.values(), strict=True):
             tensor = table[key]
-            if self.layout.is_sharded and is_dtensor(tensor):
+            if is_dtensor(tensor):
                 # FSDP gathers from a view of this memory, so the values must be copied in place.
                 self._raw.append((tensor, local_part(tensor).detach().clone()))
                 local_part(tensor).detach().copy_(value)
@@ -157,6 +165,7 @@ class TensorAverages:
 
     def swap_out(self) -> None:
         """Give the tensors of the model their own values back."""
+        self._exchanged.swap_out()
         while self._raw:
             tensor, raw = self._raw.pop()
             if self.layout.is_sharded and is_dtensor(tensor):
@@ -167,7 +176,7 @@ class TensorAverages:
     def keep_as_raw(self) -> None:
         """Set the model's own values to what its tensors hold now."""
         with torch.no_grad():
-            for tensor, raw in self._raw:
+            for tensor, raw in (*self._raw, *self._exchanged.pairs()):
                 raw.copy_(local_part(tensor))
 
 
