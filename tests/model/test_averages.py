@@ -69,6 +69,7 @@ def test_shared_weights_are_averaged_once_and_saved_twice() -> None:
     assert found.keys() == averages.model.state_dict().keys()
 
 
+@pytest.mark.usefixtures("layouts")
 def test_frozen_weights_keep_every_bit() -> None:
     model = Mixed()
     averages = Averages(model)
@@ -192,6 +193,7 @@ def channels_last(model: Mixed) -> None:
     model.pixels.data = model.pixels.data.contiguous()
 
 
+@pytest.mark.usefixtures("layouts")
 @pytest.mark.parametrize(
     "change", [reassign_data, assign, to_double, to_half_and_on, replace_one, channels_last], ids=lambda f: f.__name__
 )
@@ -214,6 +216,7 @@ def test_replaced_weights_are_averaged(change: Callable[[Mixed], None]) -> None:
     averages.swap_out()
 
 
+@pytest.mark.usefixtures("layouts")
 def test_the_layout_stays_while_the_weights_stay_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Mixed()
     averages = Averages(model, buffers=True)
@@ -233,6 +236,7 @@ def test_the_layout_stays_while_the_weights_stay_in_place(monkeypatch: pytest.Mo
     assert fits == [averages.weights]
 
 
+@pytest.mark.usefixtures("layouts")
 def test_a_new_layer_begins_as_its_weights() -> None:
     model = Mixed()
     averages = Averages(model)
@@ -244,6 +248,7 @@ def test_a_new_layer_begins_as_its_weights() -> None:
     assert torch.allclose(found["added.weight"], model.added.weight)
 
 
+@pytest.mark.usefixtures("layouts")
 def test_swapping_copies_nothing_and_restores_every_bit() -> None:
     model = Mixed()
     averages = Averages(model)
@@ -269,6 +274,7 @@ def test_swapping_copies_nothing_and_restores_every_bit() -> None:
     assert same(averages.state_dict(), expected)
 
 
+@pytest.mark.usefixtures("layouts")
 def test_saved_averages_load_bit_for_bit() -> None:
     generator = torch.Generator().manual_seed(4)
     model, other = Mixed(), Mixed()

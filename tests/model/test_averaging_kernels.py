@@ -10,9 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from ignite_hooks.model import averaging_kernels
 from ignite_hooks.model.averages import Averages, TensorAverages, parameters
 from ignite_hooks.model.averaging_kernels import (
+    LINE,
     TOGETHER,
+    TOO_FEW,
     DeviceUpdate,
     EmptyUpdate,
     HostUpdate,
@@ -20,6 +23,7 @@ from ignite_hooks.model.averaging_kernels import (
     LayoutChanged,
     SkipCounter,
     TinyUpdate,
+    _halves,
     is_dense,
     strategy_for,
 )
@@ -31,6 +35,7 @@ def update_as_on_device(part: TensorAverages) -> None:
     part.strategy = DeviceUpdate(part.layout, part._skipped)
 
 
+@pytest.mark.usefixtures("layouts")
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 def test_averages_follow_the_formula_up_to_rounding(dtype: torch.dtype, on_device: bool) -> None:
@@ -75,6 +80,7 @@ def test_averages_of_half_precision_keep_small_steps(dtype: torch.dtype) -> None
 NAMES = ("large", "odd", "small", "scalar", "pixels", "every_second", "norm.weight")
 
 
+@pytest.mark.usefixtures("layouts")
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", NAMES)
@@ -112,6 +118,15 @@ def test_the_last_of_an_odd_number_of_elements_is_checked() -> None:
         with torch.no_grad():
             model[0].fill_(1)[at] = math.nan
         assert not step(averages, 0.9)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 33, 20_001])
+def test_halves_cover_every_element_and_begin_at_cache_lines(size: int) -> None:
+    flat = torch.arange(size)
+    one, other = _halves(flat)
+    assert one.shape == other.shape
+    assert set(one.tolist()) | set(other.tolist()) == set(range(size))
+    assert (other.data_ptr() - flat.data_ptr()) % (LINE * flat.element_size()) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -219,6 +234,26 @@ def test_dense_tensors_fill_a_range_of_memory() -> None:
 def test_each_kind_of_model_has_its_strategy(model: nn.Module, strategy: type) -> None:
     layout = Layout.of(list(parameters(model)))
     assert type(strategy_for(layout, SkipCounter())) is strategy
+
+
+@pytest.mark.parametrize(("small", "packs"), [(TOO_FEW, 0), (TOO_FEW + 1, 1)])
+def test_a_few_small_tensors_beside_a_large_one_are_not_packed(small: int, packs: int) -> None:
+    model = nn.ParameterList([torch.ones(200, 200), *(torch.ones(2, 2) for _ in range(small))])
+    assert len(Layout.of(list(parameters(model))).packs) == packs
+
+
+def test_averages_have_the_same_bits_packed_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = Mixed()
+    alone = Averages(model)
+    assert alone.weights.layout.packs == []
+    monkeypatch.setattr(averaging_kernels, "TOO_FEW", 0)
+    packed = Averages(model)
+    assert packed.weights.layout.packs
+    for n in range(1, 12):
+        move(model, generator)
+        assert step(packed, n / (9 + n)) & step(alone, n / (9 + n))
+    assert same(packed.weights.values, alone.weights.values)
 
 
 def test_tensors_that_changed_are_not_gathered() -> None:
