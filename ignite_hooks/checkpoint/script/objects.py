@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from ignite_hooks.checkpoint.script.kinds import SCALARS, memory_of
 from ignite_hooks.checkpoint.script.own_generators import is_generator
 from ignite_hooks.checkpoint.script.reachable import is_installed, package_of, reach, worth_entering_in_script
-from ignite_hooks.checkpoint.script.variables import Variable, frozen_weights, modules_of, variables
+from ignite_hooks.checkpoint.script.shrinking import taken_from
+from ignite_hooks.checkpoint.script.variables import Variable, code_of, frozen_weights, modules_of, variables
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each, parts_of
 from ignite_hooks.model.trained import LooseWeights, OtherModule, drives_the_same, is_optimizer, tensors_of, weights_of
@@ -113,11 +114,7 @@ def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Vari
         runner: The run.
         found: What is saved in another way.
     """
-    roots: dict[str, Any] = {}
-    for handler in _handlers(runner):
-        for thing in (handler.function, *handler.others):
-            number = sum(place.partition("#")[0] == handler.place for place in roots)
-            roots[f"{handler.place}#{number}" if number else handler.place] = thing
+    roots = _roots(runner)
     saved = _saved_otherwise(runner) | {id(one.thing) for one in found if one.kind != "module"}
     if isinstance(data := runner.trainer.state.dataloader, list):  # whose order a script may change
         saved.discard(id(data))
@@ -135,6 +132,25 @@ def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Vari
         *variables(roots, modules, places, saved, ours),
         *(frozen_weights(f"model.{name}", model) for name, model in _named_models(runner) if not freezes),
     ]
+
+
+def _roots(runner: Runner) -> dict[str, Any]:
+    """Return the functions and objects that the script has attached, by place."""
+    roots: dict[str, Any] = {}
+    for handler in _handlers(runner):
+        for thing in (handler.function, *handler.others):
+            number = sum(place.partition("#")[0] == handler.place for place in roots)
+            roots[f"{handler.place}#{number}" if number else handler.place] = thing
+    return roots
+
+
+def names_taken_from(runner: Runner) -> set[str]:
+    """Return the names of variables that the code of the script takes something out of.
+
+    Args:
+        runner: The run.
+    """
+    return {name for code in code_of(_roots(runner)) for name in taken_from(code)}
 
 
 def _named_models(runner: Runner) -> Iterator[tuple[str, Any]]:

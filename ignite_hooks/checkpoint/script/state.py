@@ -22,6 +22,7 @@ from ignite_hooks.checkpoint.script.objects import (
     in_words,
     is_reset_each_epoch,
     known_memory,
+    names_taken_from,
     script_objects,
     script_variables,
 )
@@ -185,7 +186,7 @@ class ScriptState:
         runner, self._is_starting = self._runner, False
         found = script_objects(runner)
         # What handlers have set at the start of the run is no progress.
-        self._values.begin(script_variables(runner, found))
+        self._values.begin(script_variables(runner, found), names_taken_from(runner))
         if has_unknown_scheduler(runner, found):
             self._tell("checkpoints do not hold the scheduler of this optimizer: pass scheduler=... to attach_hooks()")
         if self._path is None:
@@ -250,17 +251,20 @@ class ScriptState:
 
     def _put_back_variables(self, *, is_first: bool = False) -> None:
         """Put back what the script keeps in variables; say once what that was, and what could not be."""
-        values, unkept = self._variables.get("values", {}), self._variables.get("unkept", [])
-        taken_out = self._variables.get("gone", [])
-        if not values and not unkept and not taken_out:
+        saved = self._variables
+        if not saved:
             return
         runner = self._runner
-        gone = self._values.put_back(script_variables(runner, script_objects(runner)), values, taken_out)
+        gone = self._values.put_back(script_variables(runner, script_objects(runner)), saved)
         if not is_first or self._path is None:
             return
-        name, kept = self._path.name, [place for place in values if place not in gone]
+        unkept, logs = saved.get("unkept", []), saved.get("logs", [])
+        name = self._path.name
+        kept = [place for place in (*saved.get("values", {}), *saved.get("order", {})) if place not in gone]
         if kept:
             runner.logger.info("variables of the script are as in %s: %s", name, named(kept))
+        if logs:
+            runner.logger.info("logs of the script, which only become longer, begin anew: %s", named(logs))
         if gone:
             self._tell(f"{name} holds variables of the script that are not there now: {named(gone)}")
         if unkept:

@@ -18,6 +18,7 @@ from ignite_hooks.checkpoint.script.reachable import (
     global_names,
     is_installed,
     is_of_library,
+    is_of_script,
     members_named,
     package_of,
     reach,
@@ -36,8 +37,8 @@ class Variable(NamedTuple):
     place: str
     get: Callable[[], Any]
     set: Callable[[Any], None]
-    entries_of: int | None = None
-    """The id of the mapping of which it is an entry that a script may take out, by setting `CANNOT`."""
+    entries_of: dict[str, Any] | None = None
+    """The mapping of which it is an entry that a script may move, or take out by setting `CANNOT`."""
 
 
 def variables(
@@ -81,6 +82,24 @@ def variables(
     # An engine that nobody has passed comes last: the others are known by name.
     for place, state in [*states.items(), *engines.items()]:
         yield from each_once(_attributes(place, state, skip=not_theirs))
+
+
+def code_of(roots: Mapping[str, Any]) -> Iterator[types.CodeType]:
+    """Yield the code of the functions that a script has attached, or that these use.
+
+    Args:
+        roots: The functions and objects, by place.
+    """
+    kinds = set[type]()
+    for found in reach(roots, _enter):
+        if isinstance(found.thing, types.FunctionType):
+            yield found.thing.__code__
+        elif not isinstance(found.thing, types.MethodType):
+            kinds.update(found.thing.__mro__ if isinstance(found.thing, type) else type(found.thing).__mro__)
+    for kind in kinds:
+        if is_of_script(kind.__module__):
+            methods = (getattr(method, "__func__", method) for method in list(vars(kind).values()))
+            yield from (method.__code__ for method in methods if isinstance(method, types.FunctionType))
 
 
 def _enter(thing: object) -> bool:
@@ -195,7 +214,7 @@ def _set_entry(thing: Any, entry: tuple[str, Any]) -> None:
 
 def _entries(place: str, thing: Any, skip: Collection[str] = (), *, may_lose_some: bool = False) -> _Found:
     """Yield the entries of a mapping, and a place for those that come later."""
-    entries_of = id(thing) if may_lose_some else None
+    entries_of = thing if may_lose_some else None
     put = partial(_set_entry, thing)
     yield Variable(f"{place}.", lambda: CANNOT, put, entries_of), (-id(thing), None)
     for name in list(thing):
@@ -209,7 +228,7 @@ def _attributes(place: str, thing: Any, skip: Collection[str] = ()) -> _Found:
         yield from _entries(place, attributes, skip)
 
 
-def _of_mapping(place: str, mapping: Any, name: str, entries_of: int | None = None) -> Variable:
+def _of_mapping(place: str, mapping: Any, name: str, entries_of: dict[str, Any] | None = None) -> Variable:
     def put(value: Any) -> None:
         if value is CANNOT:
             del mapping[name]

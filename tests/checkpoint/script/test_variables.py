@@ -281,12 +281,42 @@ def in_objects_within_collections(made: SimpleNamespace) -> Step:
     return step
 
 
+def in_queues_and_windows(made: SimpleNamespace) -> Step:
+    queue, chosen = {"easy": 1.0, "middle": 2.0, "hard": 3.0}, {"a": 1, "b": 2, "c": 3}
+    recent: dict[str, list[float]] = {"easy": [], "middle": [], "hard": []}
+    by_number: dict[int, list[float]] = {0: [], 1: []}
+    single, of_epoch = list[float](), list[float]()
+    self = SimpleNamespace(window=[])
+
+    def begin() -> None:
+        of_epoch.clear()
+
+    def step(engine: Engine, batch: torch.Tensor) -> Any:
+        nonlocal single, chosen
+        number, task = engine.state.iteration, next(iter(queue))
+        queue[task] = value = queue.pop(task) + number
+        recent[task].append(value)
+        del recent[task][:-2]
+        by_number[number % 2].append(value)
+        by_number[number % 2] = by_number[number % 2][-2:]
+        single, self.window = [*single, value][-3:], [*self.window[-2:], value]
+        of_epoch.append(value)
+        if number == 2:
+            chosen = {name: one for name, one in chosen.items() if name != "b"}
+        if number == 3:
+            chosen = dict(reversed(chosen.items()))
+        return repr([task, recent, by_number, single, self.window, of_epoch, chosen])
+
+    made.trainer.add_event_handler(Events.EPOCH_STARTED, begin)
+    return step
+
+
 FORMS = {
     form.__name__: form
     for form in (
         *(in_a_closure, in_globals, in_an_object, in_the_model, in_classes_and_slots, in_other_kinds_of_values),
         *(on_functions_engines_and_modules_of_the_script, in_rates_and_frozen_weights),
-        *(in_mappings_with_keys_of_any_kind, in_objects_within_collections),
+        *(in_mappings_with_keys_of_any_kind, in_objects_within_collections, in_queues_and_windows),
     )
 }
 
@@ -357,11 +387,13 @@ def test_what_cannot_be_kept_is_named_and_logs_and_clocks_are_not(
     run(tmp_path, grows, 3)
     assert "memory" not in caplog.text
     caplog.clear()
+    caplog.set_level(logging.INFO, logger="ignite_hooks")
     assert run(tmp_path, grows, resume="auto") == [1, 2, 3, 4, 5, 6]
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == [
         "last.pth does not hold bank, batches, memory, shaped of the script, which had changed: resuming is "
         "approximate; give what keeps it state_dict() and load_state_dict(), and pass it to attach_hooks()"
     ]
+    assert "logs of the script, which only become longer, begin anew: losses" in caplog.text
 
 
 def renamed(made: SimpleNamespace) -> Step:
