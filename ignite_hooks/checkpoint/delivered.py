@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ignite_hooks.checkpoint.capture import ask, weights_of
 from ignite_hooks.checkpoint.find import checkpoint_folders, find_checkpoint
@@ -27,19 +27,26 @@ if TYPE_CHECKING:
     from ignite_hooks.checkpoint.save import OnEnd
     from ignite_hooks.run.runner import Runner
 
-Averaging = Literal["raw", "ema"]
+Averaging = str
+"""``raw``, ``ema``, or the name of a further average."""
+RAW, AVERAGES, MORE = "raw", "ema", "ema_state_dicts"
 
 
 class ChosenWeights(NamedTuple):
     """The weights that are in the model for an evaluation."""
 
     what: str
-    averaged: bool
+    weights: Averaging
     file: Path | None = None
     """The file that holds them, as far as it is known."""
 
+    @property
+    def kind(self) -> str:
+        """Whether they are raw weights or averages, and which."""
+        return kind_of(self.weights)
+
     def __str__(self) -> str:
-        return f"{self.what}, averages" if self.averaged else self.what
+        return self.what if self.weights == RAW else f"{self.what}, {self.kind}"
 
 
 WORDS = ("delivered", "best", "last")
@@ -131,25 +138,28 @@ def weights_in_model(
         runner: The run.
         checkpoint: ``"delivered"`` or None for those in the model, which are the last ones before the end of the run;
             ``"best"``, ``"last"`` or the name of a file.
-        weights: The raw weights or the averages of them; by default what evaluations use.
+        weights: The raw weights, the averages of them, or further averages by name; by default what evaluations use.
     """
     options = runner.evaluation_options
     before = options.weights, options.of_others
     found, words, file = _wanted(runner, checkpoint)
-    if weights == "ema" and found is None and not keeps_averages(runner.hooks.values()):
+    if weights == AVERAGES and found is None and not keeps_averages(runner.hooks.values()):
         raise CheckpointError("there are no averages in this run: add an EMAHook, or test the raw weights")
+    if found is None and weights not in (None, RAW, AVERAGES):
+        # Hooks put no further averages into the model before an evaluation.
+        found = weights_of(runner)
     if found is None:
         options.weights, options.of_others = weights, before[1] or runner.state.delivered is not None
         try:
-            yield ChosenWeights(words, (weights or _usual(runner)) == "ema", file)
+            yield ChosenWeights(words, weights or _usual(runner), file)
         finally:
             options.weights, options.of_others = before
         return
-    chosen, averaged = _chosen(runner, found, weights, words)
+    chosen, kind = _chosen(runner, found, weights, words)
     options.weights, options.of_others = "raw", True
     try:
-        with _for_a_time(runner, chosen, words):
-            yield ChosenWeights(words, averaged, file)
+        with _for_a_time(runner, independent_copy(chosen), words):
+            yield ChosenWeights(words, kind, file)
     finally:
         options.weights, options.of_others = before
 
@@ -164,12 +174,12 @@ def weights_to_hand_on(
     of `weights_in_model`.
     """
     found, words, file = _wanted(runner, checkpoint)
-    chosen, averaged = _chosen(runner, weights_of(runner) if found is None else found, weights, words)
-    if found is None and not averaged:
-        yield ChosenWeights(words, averaged=False, file=file)
+    chosen, kind = _chosen(runner, weights_of(runner) if found is None else found, weights, words)
+    if found is None and kind == RAW:
+        yield ChosenWeights(words, kind, file)
         return
     with _for_a_time(runner, independent_copy(chosen), words):
-        yield ChosenWeights(words, averaged, file)
+        yield ChosenWeights(words, kind, file)
 
 
 @contextlib.contextmanager
@@ -230,21 +240,40 @@ def _from_file(runner: Runner, path: Path) -> Mapping[str, Any]:
     return state
 
 
-def _chosen(runner: Runner, found: Mapping[str, Any], weights: Averaging | None, words: str) -> tuple[Any, bool]:
-    """Return the raw weights or the averages of a checkpoint, and whether they are averages."""
-    averages = found.get("ema_state_dict")
-    if weights == "ema" and averages is None:
-        raise CheckpointError(f"{words}: there are no averages of them (ema_state_dict)")
-    if averages is None or (weights or _usual(runner)) == "raw":
-        return found["state_dict"], False
+def _chosen(runner: Runner, found: Mapping[str, Any], weights: Averaging | None, words: str) -> tuple[Any, Averaging]:
+    """Return the raw weights or averages of a checkpoint, and which of them they are."""
+    averages = {AVERAGES: found.get("ema_state_dict"), **found.get(MORE, {})}
+    known = [RAW, *(name for name, one in averages.items() if one is not None)]
+    wanted = weights or _usual(runner)
+    if weights is not None and weights not in known:
+        if weights == AVERAGES:
+            raise CheckpointError(f"{words}: there are no averages of them (ema_state_dict)")
+        raise CheckpointError(f"{words}: {_no_averages(weights, known)}")
+    if wanted == RAW or wanted not in known:
+        return found["state_dict"], RAW
     # Of several models, some may have no average.
-    return {**found["state_dict"], **averages} if is_several(runner.model) else averages, True
+    return {**found["state_dict"], **averages[wanted]} if is_several(runner.model) else averages[wanted], wanted
+
+
+def _no_averages(name: str, known: Sequence[str]) -> str:
+    meant = f", did you mean {near!r}?" if (near := nearest(name, known)) else f": there are {', '.join(known)}"
+    return f"there are no weights {name!r}{meant}"
+
+
+def kind_of(weights: Averaging) -> str:
+    """Return what weights are, in words.
+
+    Example:
+        >>> kind_of("raw"), kind_of("ema"), kind_of("slow")
+        ('raw weights', 'averages', "averages 'slow'")
+    """
+    return {RAW: "raw weights", AVERAGES: "averages"}.get(weights, f"averages {weights!r}")
 
 
 def _usual(runner: Runner) -> Averaging:
     """Return which weights evaluations use where nothing is said."""
     averaged = any(getattr(hook, "evaluate", "raw") != "raw" for hook in _averaging(runner.hooks.values()))
-    return "ema" if averaged else "raw"
+    return AVERAGES if averaged else RAW
 
 
 def _put_into_model(runner: Runner, weights: Mapping[str, Any], words: str) -> None:
@@ -259,8 +288,15 @@ def problem_of_choice(
     checkpoint: str | Path | None, weights: str | None, hooks: Mapping[str, object]
 ) -> tuple[str, str] | None:
     """Return the setting that names weights which no hook of a run keeps, and why; or None."""
-    if weights == "ema" and not keeps_averages(hooks.values()) and not is_file(checkpoint):
+    if weights == AVERAGES and not keeps_averages(hooks.values()) and not is_file(checkpoint):
         return "weights", "there are no averages in this run: add an EMAHook, or say raw"
+    known = [
+        RAW,
+        AVERAGES,
+        *(name for hook in _averaging(hooks.values()) for name in getattr(hook, "also", None) or ()),
+    ]
+    if weights is not None and weights not in known and not is_file(checkpoint):
+        return "weights", f"{_no_averages(weights, known)}: further averages are named by EMAHook(also=...)"
     restoring = [hook for hook in hooks.values() if getattr(type(hook), "delivers", False)]
     saving = [hook for hook in hooks.values() if getattr(type(hook), "saves_checkpoints", False)]
     if checkpoint == "best":
@@ -285,9 +321,11 @@ def check_file(runner: Runner, name: str, weights: str | None, place: str) -> No
     except CheckpointError as error:
         meant = f", did you mean {near!r}?" if (near := nearest(name, WORDS, cutoff=0.7)) else ""
         raise ConfigError([Problem(place, f"{error}{meant}")]) from error
-    key = "ema_state_dict" if weights == "ema" else "state_dict"
-    if key not in state:
-        raise ConfigError([Problem(place, f"{name} has no {key}: it holds {', '.join(map(str, list(state)[:10]))}")])
+    further = weights not in (None, RAW, AVERAGES)
+    key = MORE if further else "ema_state_dict" if weights == AVERAGES else "state_dict"
+    if key not in state or (further and weights not in state[key]):
+        words = f"no {key} of {weights!r}" if further else f"no {key}"
+        raise ConfigError([Problem(place, f"{name} has {words}: it holds {', '.join(map(str, list(state)[:10]))}")])
 
 
 def has_best(runner: Runner) -> bool:

@@ -20,7 +20,9 @@ def add_to(commands: Any) -> None:
         help="the weights to export: by default those that the run delivers",
     )
     export.add_argument(
-        "--weights", choices=("raw", "ema"), help="raw weights or their averages; by default as evaluations of the run"
+        "--weights",
+        metavar="raw|ema|NAME",
+        help="raw weights, their averages, or further averages by name; by default as evaluations of the run",
     )
     export.add_argument(
         "--format",

@@ -44,7 +44,9 @@ def add_to(commands: Any) -> None:
         help="the weights to test: by default those that the run delivers",
     )
     test.add_argument(
-        "--weights", choices=("raw", "ema"), help="raw weights or their averages; by default as evaluations of the run"
+        "--weights",
+        metavar="raw|ema|NAME",
+        help="raw weights, their averages, or further averages by name; by default as evaluations of the run",
     )
     test.add_argument("--split", metavar="NAME", default="test", help="the part of the data: val or %(default)s")
     test.add_argument(

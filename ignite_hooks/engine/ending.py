@@ -74,8 +74,8 @@ def record_late_test(runner: Runner, metrics: Mapping[str, Any], chosen: ChosenW
         inside = file is not None and file.is_relative_to(folder)
         where = chosen.what if file is None else str(file.relative_to(folder) if inside else file)
         step = int(runner.trainer_state.iteration)
-        about = {"checkpoint": where, "chosen": asked, "step": step}
-        tested = late_test(runner, "test", metrics, averaged=chosen.averaged, **about)
+        about = {"checkpoint": where, "weights": chosen.weights, "kind": chosen.kind, "chosen": asked, "step": step}
+        tested = late_test(runner, "test", metrics, **about)
         tested.record(folder)
     except (ResultError, OSError) as error:
         runner.logger.warning("the test is not a part of the result: %s", one_line(error))

@@ -75,7 +75,8 @@ class EvalHook(BaseHook):
         evaluate_at_start: Whether a new run evaluates before its first iteration.
         checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
             file. By default those in the model; for the name ``test`` those that are delivered, after the end.
-        weights: Whether the raw weights or the averages of an EMAHook are evaluated; by default as that hook says.
+        weights: ``raw`` for the raw weights, ``ema`` for the averages of an EMAHook, or the name of one of its further
+            averages; by default as that hook says.
 
     Reads: model, val_loader, criterion.
     Writes: <name>_<metric>, <metric>, best.
@@ -93,7 +94,7 @@ class EvalHook(BaseHook):
     metrics: Mapping[str, Any] | None = None
     evaluate_at_start: bool = False
     checkpoint: str | None = None
-    weights: Literal["raw", "ema"] | None = None  # type: ignore[assignment]  # it holds none itself
+    weights: str | None = None  # type: ignore[assignment]  # it holds none itself
     priority: PriorityLike = Priority.LOW
     state: EvalState = field(init=False, default_factory=EvalState)
 
@@ -431,7 +432,8 @@ class DistEvalHook(EvalHook):
         evaluate_at_start: Whether a new run evaluates before its first iteration.
         checkpoint: Which weights are evaluated: those that the run delivers, the best, the last ones, or those of a
             file. By default those in the model; for the name ``test`` those that are delivered, after the end.
-        weights: Whether the raw weights or the averages of an EMAHook are evaluated; by default as that hook says.
+        weights: ``raw`` for the raw weights, ``ema`` for the averages of an EMAHook, or the name of one of its further
+            averages; by default as that hook says.
         shard: Whether to divide the data among the ranks; otherwise each rank uses the loader as it is.
         broadcast_buffers: Whether all ranks evaluate with the buffers of rank 0, such as running means.
         gather: Results of ``test_fn``: average over the ranks by number of samples, or the result of rank 0 (first),

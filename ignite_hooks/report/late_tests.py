@@ -68,6 +68,6 @@ def _table(found: Mapping[str, RecordedTest]) -> Markup:
     for key, one in found.items():
         cells = {name: number(one.metrics[name]) if name in one.metrics else "" for name in shown}
         split = key.removesuffix(f"/{one.checkpoint}/{one.weights}")
-        weights = "averages" if one.weights == "ema" else "raw"
+        weights = {"ema": "averages", "raw": "raw"}.get(one.weights, f"averages {one.weights!r}")
         rows.append({"data": split, "weights of": one.checkpoint, "weights": weights, **cells})
     return table(rows, numbers=shown)

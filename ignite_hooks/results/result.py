@@ -39,7 +39,7 @@ class RecordedTest:
     checkpoint: str
     """The checkpoint that was tested, below the work directory where it is there."""
     weights: str
-    """``raw`` or ``ema``."""
+    """``raw``, ``ema``, or the name of a further average."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ _TESTED = {
     "properties": {
         "metrics": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
         "checkpoint": {"type": "string"},
-        "weights": {"enum": ["raw", "ema"]},
+        "weights": {"type": "string", "description": "raw, ema, or the name of a further average"},
     },
 }
 SCHEMA: Final[Mapping[str, Any]] = {

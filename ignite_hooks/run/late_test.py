@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 POINT: Final = "after_late_test"
 """The point at which hooks hear of it, with the payload ``tested``."""
-AVERAGES, RAW = "ema", "raw"
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class LateTest:
     Args:
         split: The name of the evaluation.
         checkpoint: The file with the weights, below the work directory where it is there.
-        weights: ``raw`` or ``ema``.
+        weights: ``raw``, ``ema``, or the name of a further average.
         chosen: Whether other weights were asked for than those that the run delivers.
         step: The last iteration of the run.
         metrics: The numbers, with those of single classes.
@@ -41,6 +40,8 @@ class LateTest:
     step: int
     metrics: Mapping[str, float]
     results: Mapping[str, Result] = field(default_factory=dict)
+    kind: str = ""
+    """Which of the weights they are, in words."""
 
     @property
     def key(self) -> str:
@@ -71,25 +72,23 @@ class LateTest:
         # The names are whole, so that no kind is put before them.
         place.write_scalars(scalars, self.step, kind="system")
         Evaluated(self.step, 0, self.split, {}, {}, results).write_results(place.write_result, "system")
-        words = "averages" if self.weights == AVERAGES else "raw weights"
-        place.write_text(f"tested/{self.name}", f"{words} of {self.checkpoint}", self.step)
+        place.write_text(f"tested/{self.name}", f"{self.kind} of {self.checkpoint}", self.step)
 
 
-def late_test(runner: Runner, split: str, metrics: Mapping[str, Any], *, averaged: bool, **about: Any) -> LateTest:
+def late_test(runner: Runner, split: str, metrics: Mapping[str, Any], **about: Any) -> LateTest:
     """Return a test that has just been made.
 
     Args:
         runner: The run.
         split: The name of the evaluation.
         metrics: What its evaluator has found.
-        averaged: Whether averages of the weights were tested.
-        **about: The checkpoint, the step, and whether other weights than the delivered ones were asked for.
+        **about: The checkpoint, which of its weights and what those are in words, the step, and whether other weights
+            than the delivered ones were asked for.
     """
     labels = runner.metrics.labels
     numbers = {name: float(value) for name, value in numbers_of(metrics, labels).items()}
     results = results_of(metrics, labels, runner.evaluators[split])
-    weights = AVERAGES if averaged else RAW
-    return LateTest(split, weights=weights, metrics=numbers, results=results, **about)
+    return LateTest(split, metrics=numbers, results=results, **about)
 
 
 def has_result(runner: Runner) -> bool:

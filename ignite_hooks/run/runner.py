@@ -6,7 +6,7 @@ import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.measure.loss_source import LossSource
 from ignite_hooks.results.history import History
@@ -320,15 +320,14 @@ class Runner:
         """Run an evaluation now, in a run or outside of one, and return its metrics."""
         return self.installation.evaluate(name)
 
-    def test(
-        self, checkpoint: str | Path = "delivered", weights: Literal["raw", "ema"] | None = None
-    ) -> dict[str, Any]:
+    def test(self, checkpoint: str | Path = "delivered", weights: str | None = None) -> dict[str, Any]:
         """Run the test now and return its metrics; the model has afterwards what it had before.
 
         Args:
             checkpoint: The weights to test: ``"delivered"`` for those that the run delivers, ``"best"``, ``"last"``, or
                 the name of a file.
-            weights: Whether to test the raw weights or their averages; by default as evaluations do.
+            weights: ``"raw"`` for the raw weights, ``"ema"`` for their averages, or the name of further averages
+                (`EMAHook(also=...)`); by default as evaluations do.
         """
         return self.installation.evaluate("test", checkpoint, weights)
 

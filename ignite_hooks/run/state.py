@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.text import number
@@ -149,8 +149,8 @@ class EvaluationOptions:
     """The contexts in which the script's handlers see the end of an evaluation, after ``after_val_epoch``."""
     shared: SharedEvaluation | None = None
     """How the ranks share the next evaluation; None if each rank runs all of it."""
-    weights: Literal["raw", "ema"] | None = None
-    """The weights that an evaluation uses, raw ones or averages; None for those that hooks choose."""
+    weights: str | None = None
+    """The weights that an evaluation uses, ``raw`` or ``ema``; None for those that hooks choose."""
     of_others: bool = False
     """Whether the model has other weights than the last ones, by which nothing is ranked."""
     repeated: Engine | None = None

@@ -136,14 +136,12 @@ class BaseTrainer:
         with self._deterministic():
             return self.runner.validate(name)
 
-    def test(
-        self, checkpoint: str | Path = "delivered", weights: Literal["raw", "ema"] | None = None
-    ) -> dict[str, Any]:
+    def test(self, checkpoint: str | Path = "delivered", weights: str | None = None) -> dict[str, Any]:
         """Evaluate the data for the test now, and return what was measured; see `Runner.test`."""
         return self.evaluate_weights("test", checkpoint, weights)[0]
 
     def evaluate_weights(
-        self, name: str, checkpoint: str | Path, weights: Literal["raw", "ema"] | None
+        self, name: str, checkpoint: str | Path, weights: str | None
     ) -> tuple[dict[str, Any], ChosenWeights]:
         """Evaluate weights of a run now; return what was measured, and of which weights it is."""
         self._must_evaluate(name)

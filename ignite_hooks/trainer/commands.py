@@ -13,7 +13,7 @@ import traceback
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.config.files import load_config
 from ignite_hooks.distributed.collectives import is_main_process
@@ -62,7 +62,7 @@ def test(
     run: str,
     *,
     checkpoint: str | None,
-    weights: Literal["raw", "ema"] | None,
+    weights: str | None,
     split: str,
     overrides: Sequence[str],
     data: str | None,
@@ -75,7 +75,7 @@ def export(
     run: str,
     *,
     checkpoint: str | None,
-    weights: Literal["raw", "ema"] | None,
+    weights: str | None,
     folder: str | None,
     overrides: Sequence[str],
     **wanted: Any,
@@ -191,7 +191,7 @@ def _resume(folder: Path, overrides: Sequence[str]) -> None:
 def _test(
     run: str,
     word: str | None,
-    weights: Literal["raw", "ema"] | None,
+    weights: str | None,
     split: str,
     overrides: Sequence[str],
     data: str | None,
@@ -202,12 +202,12 @@ def _test(
     with _built_again(found, overrides, data) as trainer:
         metrics, chosen = trainer.evaluate_weights(split, found.checkpoint, weights)
         asked = word not in (None, "delivered") or weights is not None or found.what == NAMED
-        tested = late_test_of(trainer, found, split, metrics, averaged=chosen.averaged, chosen=asked)
+        tested = late_test_of(trainer, found, split, metrics, chosen, chosen=asked)
         masks = trainer.runner.masks
     tested = dataclasses.replace(tested, split=named_split(split, data))
     # Those of single classes are in the result.
     short = ", ".join(f"{name} {value:.4f}" for name, value in tested.metrics.items() if "/" not in name)
-    what = f"{'averages' if chosen.averaged else 'raw weights'}, {found.what}"
+    what = f"{chosen.kind}, {found.what}"
     _say(f"{tested.split}: {short or 'no metric that is a number'}\nof {found.checkpoint}: {what}")
     if is_main_process():
         for line in record(found, tested, masks):
@@ -217,7 +217,7 @@ def _test(
 def _export(
     run: str,
     word: str | None,
-    weights: Literal["raw", "ema"] | None,
+    weights: str | None,
     folder: str | None,
     overrides: Sequence[str],
     **wanted: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ignite_hooks.checkpoint.delivered import ChosenWeights, weights_to_hand_on
 from ignite_hooks.distributed.collectives import fail_on_all_ranks, is_main_process
@@ -23,14 +23,14 @@ FOLDER = "export"
 
 
 def export_run(
-    trainer: BaseTrainer, found: FoundRun, weights: Literal["raw", "ema"] | None, folder: Path | None, wanted: Wanted
+    trainer: BaseTrainer, found: FoundRun, weights: str | None, folder: Path | None, wanted: Wanted
 ) -> Exported | None:
     """Export weights of a run with a trainer that was built from its configuration; return what the first rank wrote.
 
     Args:
         trainer: The trainer, whose model has afterwards what it had before.
         found: The run, and which of its checkpoints.
-        weights: The raw weights or their averages; None for those that evaluations of the run use.
+        weights: ``raw``, ``ema``, or the name of further averages; None for those that evaluations of the run use.
         folder: Where the files go.
         wanted: The formats, and how.
     """
@@ -42,7 +42,7 @@ def export_run(
         def export() -> Exported | None:
             if not is_main_process():
                 return None
-            words = f"{found.checkpoint.name}, {found.what}" + (", averages" if chosen.averaged else "")
+            words = f"{found.checkpoint.name}, {found.what}" + ("" if chosen.weights == "raw" else f", {chosen.kind}")
             facts = facts_of(
                 trainer.runner,
                 words,
@@ -64,13 +64,12 @@ def figures_of(found: FoundRun, chosen: ChosenWeights) -> Mapping[str, Mapping[s
         return {}
     if result is None:
         return {}
-    weights = "ema" if chosen.averaged else "raw"
     file = found.checkpoint.absolute()
     measured: dict[str, Mapping[str, float]] = {}
     for metric, one in result.best.items():
         if one.file is not None and (found.folder / one.file).absolute() == file:
             measured["val"] = {**measured.get("val", {}), metric.removeprefix("val_"): one.value}
     for name, tested in result.tests.items():
-        if tested.weights == weights and (found.folder / tested.checkpoint).absolute() == file:
+        if tested.weights == chosen.weights and (found.folder / tested.checkpoint).absolute() == file:
             measured[name.partition("/")[0]] = tested.metrics
     return measured

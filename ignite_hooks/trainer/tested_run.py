@@ -26,6 +26,7 @@ from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 
 if TYPE_CHECKING:
+    from ignite_hooks.checkpoint.delivered import ChosenWeights
     from ignite_hooks.secrets import Masks
     from ignite_hooks.trainer.base_trainer import BaseTrainer
     from ignite_hooks.writers.interface import Writer
@@ -221,7 +222,13 @@ def _observes(entry: HookEntry) -> bool:
 
 
 def late_test_of(
-    trainer: BaseTrainer, found: FoundRun, split: str, measured: Mapping[str, Any], *, averaged: bool, chosen: bool
+    trainer: BaseTrainer,
+    found: FoundRun,
+    split: str,
+    measured: Mapping[str, Any],
+    weights: ChosenWeights,
+    *,
+    chosen: bool,
 ) -> LateTest:
     """Return a test as the result of its run is to have it.
 
@@ -230,12 +237,13 @@ def late_test_of(
         found: The run, and which of its checkpoints.
         split: The name of the evaluation.
         measured: What its evaluator has found.
-        averaged: Whether averages of the weights were tested.
+        weights: Which of its weights were tested.
         chosen: Whether other weights were asked for than those that the run delivers.
     """
     inside = found.checkpoint.absolute().is_relative_to(found.folder.absolute())
     path = found.checkpoint.absolute().relative_to(found.folder.absolute()) if inside else found.checkpoint.absolute()
-    return late_test(trainer.runner, split, measured, averaged=averaged, checkpoint=str(path), chosen=chosen, step=0)
+    about = {"checkpoint": str(path), "weights": weights.weights, "kind": weights.kind, "chosen": chosen, "step": 0}
+    return late_test(trainer.runner, split, measured, **about)
 
 
 def record(found: FoundRun, tested: LateTest, masks: Masks) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ignite.engine import Events, create_supervised_evaluator
 from ignite.metrics import Loss
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, attach_hooks
+from ignite_hooks.checkpoint.delivered import weights_to_hand_on
 from ignite_hooks.testing.tiny import tiny_run
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -247,9 +248,36 @@ def test_raw_weights_or_averages_are_tested(
     assert run.loss() == pytest.approx(run.loss(file(tmp_path / names["delivered"])["state_dict"]))
 
 
+FURTHER = {**EMA, "also": {"slow": 0.95, "slower": 0.99}}
+
+
+@pytest.mark.parametrize("checkpoint", ["delivered", "last", "best"])
+def test_further_averages_are_tested_and_handed_on_by_their_names(checkpoint: str, tmp_path: Path) -> None:
+    run = Run(tmp_path, STOPPING, SAVING, FURTHER, {**TEST, "weights": "slow"}).run()
+    path = tmp_path / ("last.pth" if checkpoint == "last" else "best_val_score_epoch_2.pth")
+    state = file(path)
+    for name in ("slow", "slower"):
+        expected = run.loss(state["ema_state_dicts"][name])
+        assert expected != pytest.approx(run.loss(state["ema_state_dict"]))
+        assert run.runner.test(checkpoint, name)["loss"] == pytest.approx(expected)
+        with weights_to_hand_on(run.runner, checkpoint, name) as chosen:
+            assert run.loss() == pytest.approx(expected)
+            assert str(chosen).endswith(f"averages {name!r}")
+    assert run.loss() == pytest.approx(run.loss(file(tmp_path / "best_val_score_epoch_2.pth")["state_dict"]))
+    with pytest.raises(CheckpointError, match="no weights 'slwo', did you mean 'slow'"):
+        run.runner.test(checkpoint, "slwo")
+
+
+def test_the_test_of_a_run_is_of_the_averages_that_are_named(tmp_path: Path) -> None:
+    run = Run(tmp_path, SAVING, FURTHER, {**TEST, "weights": "slow"}).run(2)
+    assert run.tested == pytest.approx(run.loss(file(tmp_path / "last.pth")["ema_state_dicts"]["slow"]))
+
+
 @pytest.mark.parametrize(
     ("hooks", "setting", "words"),
     [
+        ([{**TEST, "weights": "slow"}, SAVING], "weights", "no weights 'slow': there are raw, ema"),
+        ([{**TEST, "weights": "slwo"}, SAVING, FURTHER], "weights", "no weights 'slwo', did you mean 'slow'"),
         ([{**TEST, "weights": "ema"}, SAVING], "weights", "no averages in this run: add an EMAHook"),
         ([{**TEST, "checkpoint": "best"}, SAVING], "checkpoint", "no hook keeps the best weights"),
         ([{**TEST, "checkpoint": "last"}, STOPPING], "checkpoint", "no hook saves the last weights"),
@@ -269,6 +297,8 @@ def test_a_file_without_averages_is_no_file_of_averages(tmp_path: Path) -> None:
     path = str(tmp_path / "before/epoch_1.pth")
     with pytest.raises(ConfigError, match="has no ema_state_dict"):
         Run(tmp_path / "now", EMA, {**TEST, "checkpoint": path, "weights": "ema"})
+    with pytest.raises(ConfigError, match="has no ema_state_dicts of 'slow'"):
+        Run(tmp_path / "now", FURTHER, {**TEST, "checkpoint": path, "weights": "slow"})
     run = Run(tmp_path / "now", EMA, SAVING, TEST).run(2)
     with pytest.raises(CheckpointError, match="no averages of them"):
         run.runner.test(path, "ema")

@@ -73,7 +73,7 @@ def test_every_path_of_a_command_is_completed_as_one() -> None:
     parser = whole_parser()
     _mark_paths(parser, "file", "folder")
     collect(parser)
-    words = {"COMMAND", "HOOK", "KEY=VALUE", "METRIC", "N", "NAME", "SECONDS", "X"}
+    words = {"COMMAND", "HOOK", "KEY=VALUE", "METRIC", "N", "NAME", "SECONDS", "X", "raw|ema|NAME"}
     assert {name for name, complete in found.items() if complete is None} == words
     assert {*FILES, *FOLDERS} <= found.keys()
 

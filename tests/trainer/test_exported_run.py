@@ -28,10 +28,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_chosen_weights_of_a_run_are_exported_with_their_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["test", "run", "--checkpoint", "last", "--weights", "ema"]) == 0
     words = ["export", "run", "--checkpoint", "last", "--format", "pth"]
-    for weights, key in (("raw", "state_dict"), ("ema", "ema_state_dict")):
+    checkpoint = torch.load("run/last.pth", weights_only=True)
+    kept = {
+        "raw": checkpoint["state_dict"],
+        "slow": checkpoint["ema_state_dicts"]["slow"],
+        "ema": checkpoint["ema_state_dict"],
+    }
+    for weights, saved in kept.items():
         assert main([*words, "--weights", weights]) == 0
         exported = torch.load("run/export/model.pth", weights_only=True)["state_dict"]
-        saved = torch.load("run/last.pth", weights_only=True)[key]
         assert all(torch.equal(exported[name], saved[name]) for name in saved)
     printed = capsys.readouterr().out
     assert "model.pth" in printed

@@ -30,7 +30,7 @@ model: {type: mlp, hidden: [4]}
 imports: [few_samples]
 dataset: {type: "few_samples:blobs"}
 training: {epochs: 2, seed: 0, batch_size: 16, optimizer: {type: SGD, lr: 0.5}}
-hooks: [{type: EMAHook, momentum: 0.5}, {type: CheckpointHook, save_best: loss}, {type: LoggerHook}]
+hooks: [{type: EMAHook, momentum: 0.5, also: {slow: 0.9}}, {type: CheckpointHook, save_best: loss}, {type: LoggerHook}]
 """
 
 
@@ -63,16 +63,17 @@ def test_the_command_measures_what_the_run_measures_of_the_same_weights(capsys: 
     trainer = _trained()
     files = {path.name for path in Path("run").iterdir()}
     told = {}
-    for word, weights in (("last", "raw"), ("last", "ema"), ("best", "raw")):
+    for word, weights in (("last", "raw"), ("last", "ema"), ("best", "raw"), ("last", "slow")):
         assert main(["test", "run", "--checkpoint", word, "--weights", weights]) == 0
-        loss = trainer.test(word, weights)["loss"]  # type: ignore[arg-type]
+        loss = trainer.test(word, weights)["loss"]
         told[word, weights] = capsys.readouterr().out
         assert "test: accuracy 0." in told[word, weights]
         assert f"loss {loss:.4f}" in told[word, weights]
     assert len({text.splitlines()[0] for text in told.values()}) > 1
     tests = json.loads(Path("run/result.json").read_text())["tests"]
-    assert len(tests) == 3
-    assert {one["weights"] for one in tests.values()} == {"raw", "ema"}
+    assert len(tests) == 4
+    assert {one["weights"] for one in tests.values()} == {"raw", "ema", "slow"}
+    assert "averages 'slow', the last weights saved" in told["last", "slow"]
     assert {path.name for path in Path("run").iterdir()} == files
 
 
@@ -108,6 +109,7 @@ def test_a_wrong_name_is_told_with_what_there_is(capsys: pytest.CaptureFixture[s
     for given, words in (
         (("run", "--checkpoint", "epoch_7.pth"), "there is no epoch_7.pth, did you mean"),
         (("nowhere",), "there is no such folder"),
+        (("run", "--weights", "slwo"), "there are no weights 'slwo', did you mean 'slow'?"),
         (("run/epoch_2.pth", "--checkpoint", "best"), "is a checkpoint already"),
     ):
         assert main(["test", *given]) == 2

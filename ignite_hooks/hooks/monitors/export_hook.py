@@ -41,7 +41,8 @@ class ExportHook(BaseHook):
     Args:
         formats: Any of safetensors, pth, pt2 and onnx; by default all that are possible, and the others are told.
         checkpoint: The weights to export: delivered, best, last, or the name of a checkpoint.
-        weights: The raw weights or their averages; by default those that evaluations use.
+        weights: ``raw`` for the raw weights, ``ema`` for their averages, or the name of further averages; by default
+            those that evaluations use.
         dtype: The type of floating point numbers; by default that of the model.
         batch: Whether the number of samples may differ in each call (dynamic), or stays that of the example (fixed).
         tolerance: Largest difference from an output of the model, relative to its largest value above 1; by default
@@ -59,7 +60,7 @@ class ExportHook(BaseHook):
 
     formats: Sequence[Literal["safetensors", "pth", "pt2", "onnx"]] | None = None
     checkpoint: str | Path = "delivered"
-    weights: Literal["raw", "ema"] | None = None  # type: ignore[assignment]  # it holds none itself
+    weights: str | None = None  # type: ignore[assignment]  # it holds none itself
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     batch: Literal["dynamic", "fixed"] = "dynamic"
     tolerance: Annotated[float, Gt(0)] | None = None
