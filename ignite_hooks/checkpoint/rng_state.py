@@ -10,13 +10,14 @@ from typing import Any
 from ignite_hooks.checkpoint.data.loader_parts import loader_generators, loader_parts
 from ignite_hooks.checkpoint.script.own_state import OwnState, restore_own
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.system.devices import random_states, set_random_states
 
 RngState = dict[str, Any]
 """Everything that decides which random numbers and which order of the data come next, as plain types and tensors."""
 
 
 def random_state() -> dict[str, Any]:
-    """Return the state of the generators of python, numpy, torch and CUDA, as plain types."""
+    """Return the state of the generators of python, numpy, torch and GPUs, as plain types."""
     import torch
 
     version, numbers, gauss = random.getstate()
@@ -32,9 +33,7 @@ def random_state() -> dict[str, Any]:
             "gauss": float(gauss),
         }
     state["torch"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
+    return state | random_states()
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
@@ -53,9 +52,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
             numpy.random.set_state((words["name"], keys, position, has_gauss, gauss))
         if "torch" in state:
             torch.set_rng_state(state["torch"])
-        if "cuda" in state and torch.cuda.is_available():
-            for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
-                torch.cuda.set_rng_state(device_state, device)
+        set_random_states(state)
     except Exception as error:
         raise CheckpointError(f"random state: cannot be restored: {type(error).__name__}: {error}") from error
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ignite_hooks.errors import Problem
+from ignite_hooks.system.host import SYSTEM
 from ignite_hooks.text import below, did_you_mean, shown
 
 NAMES = ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT", "XCPU")
@@ -38,6 +39,8 @@ def read_signals(content: Mapping[str, Any], problems: list[Problem]) -> dict[in
         if not isinstance(key, str) or name not in NAMES:
             hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
             problems.append(Problem(place, f"no signal that can be handled{hint}"))
+        elif not hasattr(signal, f"SIG{name}"):
+            problems.append(Problem(place, f"this system ({SYSTEM}) has no such signal: leave it out"))
         elif action not in ACTIONS:
             problems.append(Problem(place, f"'save', 'stop' or 'save and stop' is needed, not {shown(action)}"))
         elif (number := int(signal.Signals[f"SIG{name}"])) in found:

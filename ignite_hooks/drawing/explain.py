@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
+from ignite_hooks.system.devices import generators_in_use
 from ignite_hooks.text import did_you_mean, shown
 
 LOGITS = ("logits", "out", "y_pred", "prediction", "predictions", "output", "outputs")
@@ -47,13 +48,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         for module in modules
         for name, buffer in module._buffers.items()
     ]
-    devices = list(range(torch.cuda.device_count())) if _cuda_is_in_use() else []
     python, numpy = random.getstate(), np.random.get_state()
     try:
         # One by one: a model may override `train` to do more.
         for module in modules:
             module.training = False
-        with torch.random.fork_rng(devices=devices), _without_compiling():
+        with torch.random.fork_rng(**generators_in_use()), _without_compiling():
             yield
     finally:
         random.setstate(python)
@@ -305,10 +305,6 @@ def plain_module(model: nn.Module) -> nn.Module:
             model = compiled_from
         else:
             return model
-
-
-def _cuda_is_in_use() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ignite_hooks.drawing.layout import as_pixels, save
+from ignite_hooks.system.host import MACOS, WINDOWS, yield_to_other_threads
 from ignite_hooks.terminal import ipython_shell
 
 Backend = Literal["matplotlib", "pillow"]
@@ -200,7 +199,7 @@ class DrawingThread:
             raise errors[0]
 
     def _work(self) -> None:
-        _yield_to_other_threads()
+        yield_to_other_threads()
         while (waited := self._queue.get()) is not None:
             sample, task = waited
             with self._lock:
@@ -236,14 +235,6 @@ class DrawingThread:
                 self.sink.write_figure(name, picture, step)
         if self._display is not None:
             self._display(name, pixels)
-
-
-def _yield_to_other_threads() -> None:
-    """Make this thread wait for its turn when it wakes; if all cores are busy, it would preempt the training."""
-    if sys.platform == "linux":
-        # Not a lower priority: a thread that is not scheduled while it holds the interpreter blocks all others.
-        with contextlib.suppress(OSError):  # a sandbox may forbid it; drawing works without it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def file_name(name: str, step: int | None) -> Path:
@@ -328,4 +319,4 @@ def in_notebook() -> bool:
 
 def has_display() -> bool:
     """Return whether a window can be opened."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return MACOS or WINDOWS or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -21,7 +21,8 @@ from ignite_hooks.export.card import Facts
 from ignite_hooks.export.example import Example
 from ignite_hooks.export.verify import TOLERANCES, difference, outputs_of
 from ignite_hooks.model.wrapping import is_sharded, plain_state, unwrapped
-from ignite_hooks.store.files import explain, make_folder, open_regular, sync_folder, temporary_path, write_whole
+from ignite_hooks.store.files import explain, make_folder, open_regular, temporary_path, write_whole
+from ignite_hooks.system import host
 from ignite_hooks.text import number, one_line, size
 from ignite_hooks.writers.interface import missing
 
@@ -358,9 +359,9 @@ def _record(staging: Path, exported: Exported, facts: Facts, wanted: Wanted, exa
 def _put_in_place(staging: Path, folder: Path, names: Sequence[str]) -> None:
     """Give the files their final names, the record last: while it is missing, an export is not complete."""
     for name in names:
-        with (staging / name).open("rb") as file:
-            os.fsync(file.fileno())
+        with (staging / name).open("r+b") as file:  # Windows flushes no file that is open to read
+            host.sync(file.fileno())
     (folder / RECORD).unlink(missing_ok=True)
     for name in names:
-        os.replace(staging / name, folder / name)
-    sync_folder(folder)
+        host.replace(staging / name, folder / name)
+    host.sync_folder(folder)

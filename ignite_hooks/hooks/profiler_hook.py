@@ -17,7 +17,6 @@ from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, Situation, settings
 from ignite_hooks.measure.findings import profile_findings
 from ignite_hooks.measure.known_causes import circumstances_of
-from ignite_hooks.measure.machine import trim_memory
 from ignite_hooks.measure.phases import DATA, HOOKS, NAMES, Phases
 from ignite_hooks.measure.processor_waits import ProcessorWaits
 from ignite_hooks.measure.profile import Cycles, Profile, as_markdown, read_events, sections
@@ -26,6 +25,7 @@ from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
 from ignite_hooks.plan.schedule import NEVER, When
 from ignite_hooks.report.profile_page import profile_page
+from ignite_hooks.system.host import trim_memory
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner

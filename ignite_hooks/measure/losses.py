@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ignite_hooks.measure.loss_source import LossSource, losses_of, mean
 from ignite_hooks.model.optimizers import learning_rates
+from ignite_hooks.system.devices import peak_of_gpu
 
 if TYPE_CHECKING:
     from ignite.engine import State
@@ -172,7 +173,7 @@ class LossReporter:
         self._reported_at = step
         if not losses:
             runner.note_once(runner.loss_source.remedy(state.output))
-        rates, memory = shared.rates_of(optimizer, step), cuda_memory()
+        rates, memory = shared.rates_of(optimizer, step), peak_of_gpu()
         scalars = losses | rates | memory
         return Measured(step, state.epoch, state.max_epochs, state.epoch_length, losses, rates, memory, scalars)
 
@@ -244,11 +245,3 @@ def means_of(rows: list[Any]) -> dict[str, float]:
         together = torch.stack([value.to(device) for value in tensors.values()])
         means.update(zip(tensors, together.tolist(), strict=True))
     return means
-
-
-def cuda_memory() -> dict[str, float]:
-    """Return the peak memory of the current GPU."""
-    import torch
-
-    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return {"memory_mb": used / 2**20} if used else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 import time
@@ -15,6 +14,8 @@ from ignite_hooks.measure.amd_gpus import AmdGpus
 from ignite_hooks.measure.nvml import Gpus
 
 MB = 2**20
+NO_MEMORY = ("DefaultCPUAllocator: ", "MPS backend out of memory")
+"""What a RuntimeError of torch says where it has no type of its own."""
 
 # -- one reading -----------------------------------------------------------------------------------------------
 
@@ -60,13 +61,6 @@ def peak_of_process() -> float:
             if line.startswith("VmHWM:"):
                 return float(line.split()[1]) / 1024
     return 0.0
-
-
-def trim_memory() -> None:
-    """Return freed memory to the system, if the C library supports it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class Machine:
@@ -198,7 +192,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     import torch
 
     while error is not None:
-        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator: " in str(error):
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in NO_MEMORY):
             return True
         error = error.__cause__
     return False

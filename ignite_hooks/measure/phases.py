@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ignite_hooks.measure.eager_hook import EagerHook
 from ignite_hooks.model.parts import each
+from ignite_hooks.system.devices import timed_event
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSAMPLED, PAUSE = range(8)
 
@@ -138,8 +140,8 @@ class Phases:
         self.stop_watching()
         modules = [one for one in each(model) if hasattr(type(one), "register_forward_pre_hook")]
         steppers = [one for one in each(optimizer) if hasattr(one, "register_step_post_hook")]
-        if any(map(is_on_gpu, modules)):
-            self._on_device = DeviceTimes(cuda_event)
+        if (device := gpu_of(modules)) is not None:
+            self._on_device = DeviceTimes(partial(timed_event, device))
 
         def register_hooks() -> None:
             handles = self._handles
@@ -262,17 +264,15 @@ class DeviceTimes:
         return list(self._seconds)
 
 
-def cuda_event() -> Any:
-    """Return a CUDA event that takes the time."""
-    import torch
+def gpu_of(modules: Iterable[Any]) -> str | None:
+    """Return ``cuda`` or ``mps`` if the first parameter of a model is there, else None.
 
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def is_on_gpu(model: Any) -> bool:
-    """Return whether a model's first parameter is on a CUDA device."""
-    parameter = next(iter(model.parameters()), None)
-    return parameter is not None and bool(parameter.is_cuda)
+    Example:
+        >>> import torch
+        >>> gpu_of([torch.nn.Linear(1, 1), torch.nn.ReLU()])
+    """
+    first = [next(iter(module.parameters()), None) for module in modules]
+    return next((one.device.type for one in first if one is not None and one.device.type in ("cuda", "mps")), None)
 
 
 def call_after_backward(function: Callable[[], None]) -> None:

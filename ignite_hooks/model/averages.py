@@ -27,6 +27,7 @@ from ignite_hooks.model.averaging_kernels import (
 from ignite_hooks.model.buffer_copies import BufferCopies
 from ignite_hooks.model.exchanged_data import ExchangedData
 from ignite_hooks.model.wrapping import is_dtensor, local_part, named_as_in, named_plainly
+from ignite_hooks.system.devices import in_double
 
 
 def parameters(model: Module) -> Iterator[TensorPlace]:
@@ -224,7 +225,7 @@ class Averages:
         common = self._common()
         if not common:
             return []
-        flat = torch.cat([_flat_real(tensor) for tensor in common]).double()
+        flat = in_double(torch.cat([_flat_real(tensor) for tensor in common]))
         # The first two would not notice values that have changed places.
         weights = torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device)
         return [float(flat.sum()), float(flat.abs().sum()), float(torch.dot(flat, weights))]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.worker_generators import note_seeded
+from ignite_hooks.system.host import shield_from_group
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -184,18 +183,7 @@ class ShieldedInit:
         self.before, self.signals = before, signals
 
     def __call__(self, worker: int) -> None:
-        for number in {signal.SIGINT, *self.signals} - {signal.SIGTERM}:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_obey_only_the_parent, daemon=True).start()
+        shield_from_group({signal.SIGINT, *self.signals})
         if self.before is not None:
             self.before(worker)
         note_seeded()
-
-
-def _obey_only_the_parent() -> None:
-    parent = os.getppid()
-    # The run itself ends a hanging worker by SIGTERM. A worker whose run was killed obeys every process.
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
-        continue
-    os._exit(0)

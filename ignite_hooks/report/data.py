@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ignite_hooks.measure.losses import cuda_memory
 from ignite_hooks.report.curves import CurveSet, is_resource, logged_shares
 from ignite_hooks.report.pictures import PagePicture
 from ignite_hooks.results.outcome import State
+from ignite_hooks.system.devices import peak_of_gpu
 from ignite_hooks.text import counted, shown
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def memory_facts() -> dict[str, str]:
     """Return the memory in use, as texts by name."""
     from ignite_hooks.measure.machine import memory_of_machine, memory_of_process
 
-    found = memory_of_process() | memory_of_machine() | cuda_memory()
+    found = memory_of_process() | memory_of_machine() | peak_of_gpu()
     machine = f"{found['memory/percent']:.0f} % in use, {found['memory/available_mb'] / 1024:.1f} GB free"
     words = {"memory of this process": f"{found['memory/process_mb']:,.0f} MB", "memory of the machine": machine}
     if found["memory/children_mb"] >= 1:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.measure.machine import is_out_of_memory
+from ignite_hooks.system.devices import empty_cache
 from ignite_hooks.terminal import ipython_shell
 
 if TYPE_CHECKING:
@@ -24,14 +25,11 @@ def free_memory(*states: State) -> None:
     The traceback of an exception keeps each of its frames with everything in it, and an interactive shell keeps the
     traceback for ``%debug``.
     """
-    import torch
-
     _drop_batches(*states)
     for error in _kept_by_shell():
         clear_frames(error)
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    empty_cache()
 
 
 def after_failure(error: BaseException, *states: State) -> None:

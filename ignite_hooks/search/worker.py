@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 
-PARENT_DIES = 1
-"""``PR_SET_PDEATHSIG`` of Linux."""
+from ignite_hooks.system.host import die_with
 
 
 def main(argument: str) -> int:
     """Train a configuration, report to the study, and return the exit code."""
     wanted = json.loads(argument)
+    # The search repeats the trial when it goes on.
     die_with(wanted["parent"])
     from ignite_hooks.hooks.training.pruning_hook import PruningHook
     from ignite_hooks.trainer.base_trainer import BaseTrainer
@@ -26,13 +23,6 @@ def main(argument: str) -> int:
         trainer.train()
 
     return exit_code_of(run)
-
-
-def die_with(parent: int) -> None:
-    """Let the system kill this process when the search is killed, which repeats the trial when it goes on."""
-    ctypes.CDLL(None, use_errno=True).prctl(PARENT_DIES, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

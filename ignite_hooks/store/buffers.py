@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
 import mmap
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ignite_hooks.store.archive import host_memory
 from ignite_hooks.store.room import memory_left, room_for_copies, swing_of_process
 from ignite_hooks.store.zip_records import Records
+from ignite_hooks.system import host
 from ignite_hooks.text import size as in_words
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ MOST_BUFFERS: Final = 2
 # Below this, nobody is killed for a copy, and asking for the memory that is left would take longer than the copy.
 SMALL_BUFFER: Final = 16 * 2**20
 TOUCHED_AT_ONCE: Final = 16 * 2**20
-# Not MADV_DONTFORK: a child that frees what it does not have would free what it has put there since.
-WIPE_ON_FORK: Final = 18
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +60,8 @@ class Buffer:
             self.address = self.pinned.data_ptr()
             self.view = host_memory(self.address, size, writable=True)
         elif size:
-            self.memory = memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            for advice in (mmap.MADV_HUGEPAGE, WIPE_ON_FORK):
-                # Systems without huge pages refuse the first, old ones the second.
-                with contextlib.suppress(OSError):
-                    memory.madvise(advice)
+            self.memory = memory = host.new_memory(size)
+            host.in_huge_pages(memory)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             self.view = memoryview(memory)
 

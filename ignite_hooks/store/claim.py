@@ -19,6 +19,7 @@ from typing import Any, Final
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.files import make_folder, open_regular
 from ignite_hooks.store.lock import LOCK, FolderLock
+from ignite_hooks.system import host
 
 CLAIM: Final = ".claim"
 ROOT: Final = Path("work_dirs")
@@ -375,5 +376,5 @@ def _claims() -> weakref.WeakSet[Claim]:
         claims.clear()
         _session.cache_clear()
 
-    os.register_at_fork(after_in_child=forget_all)
+    host.after_fork_in_child(forget_all)
     return claims

@@ -14,11 +14,11 @@ from ignite_hooks.store.files import (
     publish,
     remove_folder,
     set_aside,
-    sync_folder,
     temporary_path,
 )
 from ignite_hooks.store.manifest import FILE_NAME, DamagedManifestError, Entry, Manifest
 from ignite_hooks.store.verify import why_unusable
+from ignite_hooks.system import host
 
 REPLACED: Final = ".replaced-"
 
@@ -54,7 +54,7 @@ class CommitLog:
             announced.save(self.folder)
             if in_two_steps:
                 discard(self._replaced(entry.name))
-                os.replace(path, self._replaced(entry.name))
+                host.replace(path, self._replaced(entry.name))
             publish(temporary, path)
         except BaseException:
             self._put_back(entry.name)
@@ -84,8 +84,8 @@ class CommitLog:
         earlier.save(target)
         for entry in earlier.entries:
             if os.path.lexists(self.folder / entry.name):
-                os.replace(self.folder / entry.name, target / entry.name)
-        sync_folder(target)
+                host.replace(self.folder / entry.name, target / entry.name)
+        host.sync_folder(target)
         self.manifest = Manifest()
         self.manifest.save(self.folder)
 
@@ -135,8 +135,8 @@ class CommitLog:
         """Give a checkpoint its name back if no other has taken it."""
         path = self.folder / name
         if os.path.lexists(self._replaced(name)) and not os.path.lexists(path):
-            os.replace(self._replaced(name), path)
-            sync_folder(self.folder)
+            host.replace(self._replaced(name), path)
+            host.sync_folder(self.folder)
 
     def _remove(self, entry: Entry) -> None:
         path = self.folder / entry.name
@@ -151,5 +151,5 @@ class CommitLog:
             else:
                 # Renamed first: a part of a folder would not be recognized as ours after a crash.
                 going = temporary_path(self.folder, entry.name)
-                os.replace(path, going)
+                host.replace(path, going)
                 remove_folder(going)

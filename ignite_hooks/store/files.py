@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import secrets
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ignite_hooks.store.checksums import FAST, marked, new_hash
+from ignite_hooks.system import host
 
 TEMPORARY = ".tmp-"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -40,7 +40,7 @@ class HashingFile:
     """
 
     def __init__(self, path: Path, algorithm: str = FAST) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | host.NO_LINKS | host.OPEN
         self.size = 0
         self.failure: OSError | None = None
         self._algorithm, self._hash = algorithm, new_hash(algorithm)
@@ -82,7 +82,7 @@ class HashingFile:
             self._pass_cache(False)
             self._put(memoryview(self._block)[: self._used])
             self._used = 0
-        os.fsync(self._descriptor)
+        host.sync(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -115,11 +115,7 @@ class HashingFile:
     def _pass_cache(self, wanted: bool) -> None:
         """Choose whether to write past the file cache, if that can be chosen."""
         if wanted is not bool(self._past_cache):
-            flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-            try:
-                fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
-            except OSError:
-                wanted = False
+            wanted = host.pass_cache(self._descriptor, wanted)
         self._past_cache = wanted
 
 
@@ -132,7 +128,7 @@ def _take_block() -> mmap.mmap:
     try:
         return _blocks.pop()
     except IndexError:
-        return mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return host.new_memory(BLOCK)
 
 
 def _begins_a_page(view: memoryview) -> bool:
@@ -197,7 +193,7 @@ def make_folder(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        sync_folder(path.parent)
+        host.sync_folder(path.parent)
 
 
 def try_to_write(folder: Path) -> None:
@@ -206,8 +202,8 @@ def try_to_write(folder: Path) -> None:
     try:
         with new_file(written) as file:
             file.write(bytes(4096))
-        os.replace(written, renamed)
-        sync_folder(folder)
+        host.replace(written, renamed)
+        host.sync_folder(folder)
         os.unlink(renamed)
     except BaseException:
         remove_temporary(written)
@@ -215,19 +211,10 @@ def try_to_write(folder: Path) -> None:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush renames and removals in the folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its final name."""
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    host.replace(temporary, path)
+    host.sync_folder(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -244,9 +231,10 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
     """Open a file to read; raise an error for links, pipes and devices."""
-    # Without O_NONBLOCK, opening a pipe waits for a writer that never comes.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    flags = os.O_RDONLY | host.NO_WAITING | host.OPEN | (0 if follow_links else host.NO_LINKS)
     try:
+        if not follow_links and not host.NO_LINKS and path.is_symlink():
+            raise OSError(errno.ELOOP, "is a symbolic link", str(path))
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -264,7 +252,7 @@ def set_aside(path: Path, word: str) -> Path:
     while os.path.lexists(path.with_name(f"{path.name}.{word}-{number}")):
         number += 1
     moved = path.with_name(f"{path.name}.{word}-{number}")
-    os.replace(path, moved)
+    host.replace(path, moved)
     return moved
 
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import functools
 import logging
-import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -29,7 +28,6 @@ from ignite_hooks.store.files import (
     not_deleted,
     open_regular,
     remove_temporary,
-    sync_folder,
     temporary_path,
     try_to_write,
 )
@@ -50,6 +48,7 @@ from ignite_hooks.store.names import HASH, SET_ASIDE, check_name, name_with_hash
 from ignite_hooks.store.place import Place
 from ignite_hooks.store.plain import size_in_bytes, to_plain, to_plain_and_shared
 from ignite_hooks.store.verify import mismatch, read_state, why_unusable
+from ignite_hooks.system import host
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -297,7 +296,7 @@ class FolderStore:
             for file in files:
                 if (size := (temporary / file.name).stat().st_size) != file.size:
                     raise CheckpointError(f"cannot save {name}: {file.name} has {size} bytes, not {file.size}")
-            sync_folder(temporary)
+            host.sync_folder(temporary)
             self._place.check()
             self._log.commit(temporary, entry)
             self._place.check()
@@ -439,5 +438,5 @@ def _closed_in_forked_children() -> weakref.WeakSet[FolderStore]:
             store._writer = None
             store.close()
 
-    os.register_at_fork(after_in_child=close_all)
+    host.after_fork_in_child(close_all)
     return stores

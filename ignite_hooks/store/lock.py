@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.files import open_regular
+from ignite_hooks.system import host
 
 LOCK: Final = ".lock"
 NO_LOCKS_HERE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
@@ -45,7 +45,7 @@ class FolderLock:
 
     def acquire(self) -> None:
         """Take the lock and record our process in its file; raise an error if another process has it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | host.NO_LINKS | host.OPEN
         descriptor = os.open(self.folder / self.name, flags, 0o666)
         try:
             self._lock(descriptor)
@@ -61,7 +61,7 @@ class FolderLock:
         """Write our process and these details into the file of the lock, which we hold."""
         owner = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "token": self._token, **details}).encode()
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, owner, 0)
+        host.write_at(self._descriptor, owner, 0)
 
     def names_us(self) -> bool:
         """Return whether the file in the folder says that we hold it, also on a disk that was mounted again."""
@@ -87,7 +87,7 @@ class FolderLock:
 
     def _lock(self, descriptor: int) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            host.lock(descriptor)
         except BlockingIOError as error:
             raise CheckpointError(f"{self.folder} is in use by {_owner(descriptor)}") from error
         except OSError as error:
@@ -98,7 +98,7 @@ class FolderLock:
 
 def _owner(descriptor: int) -> str:
     try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
+        owner = json.loads(host.read_at(descriptor, 4096, 0))
         return f"process {int(owner['pid'])} on {owner['host']}"
     except (ValueError, TypeError, KeyError, OSError):
         return "another process"

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.errors import CheckpointError
+from ignite_hooks.system.devices import is_read_in_place
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
@@ -255,13 +256,10 @@ class _Conversion:
             return tensor.clone().cpu() if self._clone or self.shared is not None else tensor
         storage = tensor.untyped_storage()
         # torch.save writes the whole memory behind a tensor, however small the part that it shows.
-        if not self._clone and storage.nbytes() <= tensor.nbytes:
-            if self.shared is None:
-                return tensor
-            # Only memory of the CPU and of CUDA can be copied later.
-            if tensor.is_cpu or tensor.is_cuda:
+        if not self._clone and storage.nbytes() <= tensor.nbytes and is_read_in_place(tensor):
+            if self.shared is not None:
                 self.shared.append(tensor)
-                return tensor
+            return tensor
         key = (tensor.device, storage.data_ptr(), tensor.storage_offset(), tensor.dtype)
         key += (*tensor.shape, *tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if key not in self._copies or not storage.data_ptr():

@@ -221,7 +221,7 @@ class BaseTrainer:
             amp_mode="amp" if training.amp and on_gpu else None,
             scaler=training.amp and on_gpu,
             gradient_accumulation_steps=training.grad_accumulation,
-            model_fn=_call(training.amp and not on_gpu),
+            model_fn=_call(self.device.type if training.amp and not on_gpu else None),
         )
 
     def _prepare(self, batch: Any, device: Any, non_blocking: bool) -> tuple[Any, Any]:
@@ -245,7 +245,7 @@ class BaseTrainer:
                 prepare_batch=self._prepare,
                 model_transform=predicted,
                 amp_mode="amp" if training.amp and on_gpu else None,
-                model_fn=_call(training.amp and not on_gpu),
+                model_fn=_call(self.device.type if training.amp and not on_gpu else None),
             )
             for name, loader in (("val", self.val_loader), ("test", self.test_loader))
             if loader is not None and name not in _decided_by_hooks(self.config)
@@ -448,14 +448,18 @@ def _length_updater(scheduler: Any) -> Callable[[Runner], None]:
     return lengthen
 
 
-def _call(in_bfloat16: bool) -> Callable[[Any, Any], Any]:
-    """Return how to call the model: Ignite offers half precision only on a GPU."""
-    if not in_bfloat16:
+def _call(in_bfloat16: str | None) -> Callable[[Any, Any], Any]:
+    """Return how to call the model: Ignite offers half precision only with CUDA.
+
+    Args:
+        in_bfloat16: The type of the device, if the model is to compute in half precision there.
+    """
+    if in_bfloat16 is None:
         return call
 
     def call_in_bfloat16(model: Any, inputs: Any) -> Any:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(in_bfloat16, dtype=torch.bfloat16):
             found = predicted(call(model, inputs))
-        return convert_tensor(found, device="cpu") if not isinstance(found, torch.Tensor) else found.float()
+        return convert_tensor(found, device=in_bfloat16) if not isinstance(found, torch.Tensor) else found.float()
 
     return call_in_bfloat16

@@ -21,6 +21,7 @@ from ignite_hooks.errors import CheckpointError, ConfigError, Problem
 from ignite_hooks.measure.foreign_metrics import is_metric
 from ignite_hooks.registry import Registry
 from ignite_hooks.run.ignite_metrics import make_metric
+from ignite_hooks.system.devices import unavailable
 from ignite_hooks.text import shown
 from ignite_hooks.trainer.components import Component
 from ignite_hooks.trainer.datasets import Data, as_data
@@ -113,10 +114,10 @@ def device_of(wanted: str | None, problems: list[Problem]) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        problems.append(Problem("training.device", f"cpu, cuda or cuda:0 is needed, not {shown(wanted)}"))
+        problems.append(Problem("training.device", f"cpu, cuda, cuda:0 or mps is needed, not {shown(wanted)}"))
         return usual
-    if device.type == "cuda" and not torch.cuda.is_available():
-        problems.append(Problem("training.device", f"{wanted}: torch sees no GPU here: leave it out, or say cpu"))
+    if reason := unavailable(device):
+        problems.append(Problem("training.device", f"{wanted}: {reason}: leave it out, or say cpu"))
         return usual
     if world_size() > 1 and device.type != usual.type:
         message = f"each of the {world_size()} processes has its own device, here {usual}: leave it out"

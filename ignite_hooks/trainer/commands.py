@@ -21,6 +21,7 @@ from ignite_hooks.errors import CheckpointError, ConfigError, ExportError, Probl
 from ignite_hooks.measure.losses import is_number
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import is_masked, masked
+from ignite_hooks.system.host import SYSTEM, WINDOWS
 from ignite_hooks.terminal import coloured
 from ignite_hooks.text import below, one_line, table
 from ignite_hooks.writers.trackers.clearml_task import under_agent
@@ -95,7 +96,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
     The agent shows a task as stopped if its process dies so, and as failed after any other exit code but 0.
     """
     code = _exit_code_of(run)
-    if code in (INTERRUPTED, TERMINATED) and under_agent() and "WORLD_SIZE" not in os.environ:
+    if code in (INTERRUPTED, TERMINATED) and under_agent() and "WORLD_SIZE" not in os.environ and not WINDOWS:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -349,7 +350,7 @@ def _demo(work_dir: str, overrides: Sequence[str], show: bool) -> None:
         webbrowser.open(report.absolute().as_uri())
 
 
-def can_open_browser(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+def can_open_browser(environment: Mapping[str, str], platform: str = SYSTEM) -> bool:
     """Return whether a browser can be opened for somebody at a screen.
 
     Example:

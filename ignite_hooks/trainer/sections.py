@@ -41,7 +41,7 @@ class Training:
         optimizer: The name of an optimizer, or a mapping with type and its settings.
         scheduler: The name of a scheduler of learning rates, or a mapping with type and its settings.
         criterion: The loss; by default the usual one of the task.
-        amp: Whether the model computes in half precision where that is safe: float16 on a GPU, bfloat16 on a CPU.
+        amp: Whether the model computes in half precision where that is safe: float16 on a GPU, bfloat16 elsewhere.
         grad_accumulation: Number of batches in one optimizer step.
         clip_grad: Largest norm of the gradients of a step, or a mapping of max_norm and norm_type.
         device: Where to train; by default a GPU if there is one.

@@ -12,6 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.system import host
 from ignite_hooks.writers.convert import fetched, without_pictures
 from ignite_hooks.writers.interface import Writer, full_name
 
@@ -244,13 +245,9 @@ def _replace(path: Path, content: bytes) -> None:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+            host.sync(file.fileno())
+        host.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    host.sync_folder(path.parent)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ignite_hooks.measure.machine import Machine, Sampler, memory_of_machine, memory_of_process, trim_memory
+from ignite_hooks.measure.machine import Machine, Sampler, memory_of_machine, memory_of_process
+from ignite_hooks.system.host import trim_memory
 
 
 def test_readings_are_those_of_this_machine() -> None:

@@ -76,7 +76,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a loss": ({"training": {"criterion": "CrossEntropy"}}, "training.criterion.type: no criterion is called"),
     "a norm": ({"training": {"clip_grad": {"norm_type": 1}}}, "training.clip_grad.max_norm: missing"),
-    "no device": ({"training": {"device": "gpu"}}, "training.device: cpu, cuda or cuda:0 is needed, not 'gpu'"),
+    "no device": ({"training": {"device": "gpu"}}, "training.device: cpu, cuda, cuda:0 or mps is needed, not 'gpu'"),
     "two seeds": ({"seed": 1}, "seed: training.seed says 0: give one of them"),
     "a metric": ({"evaluation": {"metrics": ["acuracy"]}}, "evaluation.metrics[0].type: no metric is called 'acuracy'"),
     "a word of evaluation": (

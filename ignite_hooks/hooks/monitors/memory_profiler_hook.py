@@ -12,10 +12,11 @@ from ignite_hooks.distributed.collectives import rank, world_size
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settings
 from ignite_hooks.measure.findings import WATCHED, memory_findings
-from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
+from ignite_hooks.measure.machine import is_out_of_memory, memory_of_machine, memory_of_process
 from ignite_hooks.measure.trend import Trend
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import scheduled
+from ignite_hooks.system.devices import memory_of_gpu
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -152,12 +153,8 @@ class MemoryProfilerHook(BaseHook):
 
     def _read(self) -> dict[str, float]:
         found = {**memory_of_machine(), **memory_of_process()} if self.log_cpu else {}
-        if self.log_gpu and (device := cuda()) is not None:
-            found |= {
-                "memory/gpu_allocated_mb": device.memory_allocated() / MB,
-                "memory/gpu_reserved_mb": device.memory_reserved() / MB,
-                "memory/gpu_peak_mb": device.max_memory_allocated() / MB,
-            }
+        if self.log_gpu:
+            found |= {f"memory/gpu_{name}_mb": value for name, value in memory_of_gpu().items()}
         return found
 
     def _warn(self, runner: Runner, found: Mapping[str, float]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import tempfile
@@ -24,6 +23,7 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, OnError, Situation, settings
 from ignite_hooks.results.outcome import is_stop
 from ignite_hooks.secrets import Secret, masked
+from ignite_hooks.system.host import kill_session
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -233,7 +233,7 @@ def run_command(command: Sequence[str], facts: dict[str, Any], timeout: float) -
             code = running.wait(timeout)
         except subprocess.TimeoutExpired:
             # Together with the processes it has started.
-            os.killpg(running.pid, signal.SIGKILL)
+            kill_session(running)
             running.wait()
             raise
         if code:

@@ -15,6 +15,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, settings
 from ignite_hooks.measure.machine import MB, is_out_of_memory, memory_of_machine, memory_of_process
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.system.devices import memory_summary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +75,7 @@ def report(runner: Runner, error: BaseException, largest: int) -> str:
         "the machine": [f"{name}: {value:,.0f}" for name, value in machine.items()],
         "tensors that are alive, by shape": live_tensors(largest),
         "what may help": HELP,
-        "the GPU": gpu_summary(),
+        "the GPU": memory_summary(),
     }
     texts = ["\n".join([name, *(f"  {line}" for line in lines)]) for name, lines in parts.items() if lines]
     return "\n\n".join(texts) + "\n"
@@ -128,13 +129,6 @@ def live_tensors(largest: int) -> list[str]:
             counts[kind] += 1
             sizes[kind] += thing.numel() * thing.element_size()
     return [f"{size / MB:,.1f} MB: {counts[kind]} of {kind}" for kind, size in sizes.most_common(largest)]
-
-
-def gpu_summary() -> list[str]:
-    """Return PyTorch's summary of the memory of the current GPU."""
-    import torch
-
-    return torch.cuda.memory_summary().splitlines() if torch.cuda.is_available() else []
 
 
 def kind_of(tensor: Any) -> str:

@@ -212,9 +212,10 @@ def digests_around(runner: Runner) -> Iterator[tuple[str, Any]]:
     if runner.global_step:
         yield "data", digest_of(state.batch)
     numbers = random_state()
+    on_gpu = numbers.get("cuda", numbers.get("mps"))
     yield (
         "random",
-        digest_of([numbers["torch"], numbers.get("cuda"), *map(repr, map(numbers.get, ("python", "numpy")))]),
+        digest_of([numbers["torch"], on_gpu, *map(repr, map(numbers.get, ("python", "numpy")))]),
     )
     if runner.global_step and (losses := runner.loss_dict):
         yield "loss", sum(float(value) for value in losses.values() if is_number(value))

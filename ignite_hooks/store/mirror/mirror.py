@@ -16,7 +16,8 @@ from ignite_hooks.store.files import MEGABYTE, temporary_path
 from ignite_hooks.store.interface import Retire
 from ignite_hooks.store.manifest import Entry
 from ignite_hooks.store.mirror.remote import MirrorError, Remote
-from ignite_hooks.store.mirror.replica import OPEN_FILE, Replica
+from ignite_hooks.store.mirror.replica import Replica
+from ignite_hooks.system.host import path_of_open, replace
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
@@ -119,7 +120,7 @@ class Mirror:
             temporary = temporary_path(self._work_dir, name)
             try:
                 if self.remote.fetch(name, str(temporary), 0):
-                    temporary.replace(path)
+                    replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -206,7 +207,7 @@ class Mirror:
                     identity = (status.st_mtime_ns, status.st_size)
                     if status.st_size > LARGEST_FILE or self._copied.get(path.name) == identity:
                         continue
-                    self.remote.put(path.name, OPEN_FILE.format(file.fileno()), status.st_size)
+                    self.remote.put(path.name, path_of_open(file.fileno(), path), status.st_size)
             except FileNotFoundError:
                 continue
             except OSError as error:

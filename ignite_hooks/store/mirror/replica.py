@@ -6,7 +6,6 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Final
 
 from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.interface import Retire
@@ -21,8 +20,7 @@ from ignite_hooks.store.manifest import (
 )
 from ignite_hooks.store.mirror.remote import MirrorError, Remote
 from ignite_hooks.store.verify import why_unusable
-
-OPEN_FILE: Final = "/proc/self/fd/{}"
+from ignite_hooks.system.host import path_of_open
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +106,7 @@ class Replica:
                 # Opened: a retention rule may delete it, or another checkpoint take its name.
                 with open_regular(path) as file:
                     size = os.fstat(file.fileno()).st_size
-                    self.remote.put(name, OPEN_FILE.format(file.fileno()), size)
+                    self.remote.put(name, path_of_open(file.fileno(), path), size)
             except FileNotFoundError as error:
                 if path.exists():
                     raise MirrorError(f"{self._place(name)}: {error}") from error

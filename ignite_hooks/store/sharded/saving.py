@@ -38,6 +38,7 @@ from ignite_hooks.store.sharded.index import (
     placement_text,
 )
 from ignite_hooks.store.verify import describe_file
+from ignite_hooks.system.devices import is_read_in_place
 
 MOST_PADDING = 2
 """How many times as large as a piece the memory behind it may be for that to be copied as it is."""
@@ -247,7 +248,7 @@ def parts_of_state(state: Mapping[str, Any]) -> Parts:
 def _can_be_copied(piece: Tensor) -> bool:
     """Return whether the memory behind a piece can be copied as a whole; it may be padded."""
     plain = piece.layout is torch.strided and not piece.is_conj() and not piece.is_neg()
-    if type(piece) is not Tensor or not plain or not (piece.is_cpu or piece.is_cuda):
+    if type(piece) is not Tensor or not plain or not is_read_in_place(piece):
         return False
     return piece.untyped_storage().nbytes() <= MOST_PADDING * piece.nbytes
 

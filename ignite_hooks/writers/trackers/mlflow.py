@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import masked
+from ignite_hooks.system.host import second_name
 from ignite_hooks.writers.convert import flattened, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
@@ -219,7 +220,7 @@ class _MLflow(Tracker):
             return
         with tempfile.TemporaryDirectory() as elsewhere:
             renamed = Path(elsewhere) / name
-            renamed.symlink_to(path)
+            second_name(path, renamed)
             self._client.log_artifact(self._run_id, str(renamed), folder)
 
     def _model(self, path: Path, name: str, record: TrackerRecord) -> bool:

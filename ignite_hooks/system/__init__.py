@@ -1,0 +1,1 @@
+"""What systems and accelerators do differently."""
