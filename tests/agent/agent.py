@@ -16,6 +16,8 @@ from tests.writers.trackers.clearml_server import ClearMLServer
 ROOT = Path(__file__).parent.parent.parent
 VARIABLE = "IGNITE_HOOKS_AGENT"
 """The variable with the environment in which the agent is installed; ``make agent`` sets it."""
+PATIENCE = 280.0
+"""The seconds that a command may take."""
 SETTINGS = """
 api {{ }}
 sdk {{ development {{ worker {{ report_period_sec: 1, ping_period_sec: 1, report_event_flush_threshold: 1 }} }} }}
@@ -54,9 +56,9 @@ class Agent:
             "OMP_NUM_THREADS": "1",
         }
 
-    def by_hand(self, *command: Any, folder: Path, code: int = 0, **variables: str) -> str:
+    def by_hand(self, *command: Any, folder: Path, code: int = 0, timeout: float = PATIENCE, **variables: str) -> str:
         """Run a command of Python in a folder, and return what it said."""
-        return self._run([self._bin("python"), *command], folder, code, variables)
+        return self._run([self._bin("python"), *command], folder, code, variables, timeout)
 
     def execute(self, task: str, *more: str, code: int = 0, **variables: str) -> str:
         """Run a task as the agent does, and return what was said."""
@@ -99,7 +101,9 @@ class Agent:
     def _bin(self, name: str) -> str:
         return str(Path(os.environ[VARIABLE]).absolute() / "bin" / name)
 
-    def _run(self, command: list[Any], folder: Path, code: int, variables: dict[str, str]) -> str:
+    def _run(
+        self, command: list[Any], folder: Path, code: int, variables: dict[str, str], timeout: float = PATIENCE
+    ) -> str:
         done = subprocess.run(
             [str(word) for word in command],
             env={**self.environment, **variables},
@@ -107,7 +111,7 @@ class Agent:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=timeout,
         )
         said = done.stdout + done.stderr
         assert done.returncode == code, said[-6000:]

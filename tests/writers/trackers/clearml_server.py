@@ -1,7 +1,7 @@
 """A stand-in for the server of ClearML, to which the real SDK and the real agent talk over HTTP.
 
-It answers as a real one does, by `clearml_state.py`. It checks neither credentials nor rights nor sizes, searches only
-by identifiers, and keeps everything in memory.
+It answers as a real one does, by `clearml_state.py`. It checks neither credentials nor rights nor sizes, finds tasks by
+a few fields (`clearml_queries.py`) and all else by identifiers, and keeps everything in memory.
 """
 
 from __future__ import annotations

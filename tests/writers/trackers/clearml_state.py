@@ -12,7 +12,11 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
+
+from tests.writers.trackers.clearml_queries import found as found_tasks
+from tests.writers.trackers.clearml_queries import update_last_metrics
 
 TRANSITIONS = {
     "created": ("queued", "in_progress"),
@@ -32,7 +36,10 @@ SINGLE = "Summary"
 """The metric of single values, which are replaced by every run."""
 OPEN = ("created", "in_progress")
 """The states in which a task takes what belongs to its result."""
-KEPT_BY_CLONES = ("script", "hyperparams", "configuration", "execution", "project", "type", "tags", "container")
+KEPT_BY_CLONES = (
+    *("script", "hyperparams", "configuration", "execution", "container"),
+    *("project", "type", "tags", "comment"),
+)
 
 
 class Rejected(Exception):
@@ -49,6 +56,10 @@ def _token() -> str:
     return f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}.{part({'signed': 'by nobody'})}"
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
 @dataclass
 class ClearMLServer:
     """What was asked, in order, and what is there."""
@@ -61,6 +72,8 @@ class ClearMLServer:
     projects: dict[str, str] = field(default_factory=dict)
     queues: dict[str, list[str]] = field(default_factory=dict)
     """The tasks that wait in each queue."""
+    workers: dict[str, list[str]] = field(default_factory=dict)
+    """The agents that are there, each with its queues."""
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     """Task, state, reason, of each change."""
     repeats: list[dict[str, Any]] = field(default_factory=list)
@@ -98,10 +111,14 @@ class ClearMLServer:
 
     def take_events(self, body: bytes) -> None:
         """Keep events; a repeat replaces what was there."""
-        for line in body.splitlines():
-            event = json.loads(line) if line.strip() else None
-            if event is None:
+        numbers: dict[str, list[dict[str, Any]]] = {}
+        for i, line in enumerate(body.splitlines()):
+            if not line.strip():
                 continue
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                raise Rejected(f"{error} in batch item #{i}") from None
             is_text = event.get("type") == "log"
             key = tuple(event.get(name) for name in ("type", "task", "iter", "metric", "variant"))
             if key in self._events and event["type"] == "training_stats_scalar" and event["metric"] != SINGLE:
@@ -109,9 +126,13 @@ class ClearMLServer:
             self._events[(len(self._events),) if is_text else key] = event
             if event.get("type") == "training_stats_scalar":
                 self.sent[key[1:]] += 1
-            task = self.tasks.get(event.get("task", ""))
-            if task is not None and event.get("type") == "training_stats_scalar":
-                task["last_iteration"] = max(task.get("last_iteration") or 0, event.get("iter") or 0)
+                numbers.setdefault(event.get("task", ""), []).append(event)
+            if event.get("task") in self.tasks:
+                self.tasks[event["task"]]["last_update"] = _now()
+        for id_, new in numbers.items():
+            if (task := self.tasks.get(id_)) is not None:
+                task["last_iteration"] = max(task["last_iteration"], *(event.get("iter") or 0 for event in new))
+                update_last_metrics(task["last_metrics"], new)
 
     # -- as a person does on the page --------------------------------------------------------------------------
 
@@ -119,10 +140,12 @@ class ClearMLServer:
         """Copy script, parameters, configuration and destination of a task, but no models, artifacts and events."""
         old = self.tasks[task]
         new = {key: copy.deepcopy(value) for key, value in old.items() if key in KEPT_BY_CLONES}
-        new.setdefault("execution", {}).pop("artifacts", None)
+        for left_out in ("artifacts", "queue"):
+            new.setdefault("execution", {}).pop(left_out, None)
         new["output"] = {"destination": old.get("output", {}).get("destination")}
         inputs = copy.deepcopy(old.get("models", {}).get("input", []))
-        return self._add_task({**new, "parent": task, "name": name or "Clone", "models": {"input": inputs}})
+        parent = old.get("parent") or task
+        return self._add_task({**new, "parent": parent, "name": name or "Clone", "models": {"input": inputs}})
 
     def enqueue(self, task: str, queue: str) -> None:
         """Let an agent run a task."""
@@ -147,8 +170,13 @@ class ClearMLServer:
         if not asked.get("force") and state != before and state not in TRANSITIONS[before]:
             raise Rejected(f"Invalid status change: current_status={before}, new_status={state}")
         reason, message = asked.get("status_reason") or "", asked.get("status_message") or ""
-        task.update(status=state, status_reason=reason, status_message=message)
+        task.update(status=state, status_reason=reason, status_message=message, last_update=_now())
+        if state == "in_progress":
+            task["started"] = task.get("started", _now()) if before == state else _now()
+        elif state in ("stopped", "completed", "failed"):
+            task["completed"] = _now()
         if state == "queued":
+            task["enqueue_status"] = before
             task["system_tags"] = [tag for tag in task["system_tags"] if tag != "development"]
         self.changes.append((task_id, state, reason or message))
         return {"updated": 1, "started": 1, "fields": {"status": state}}
@@ -169,7 +197,7 @@ class ClearMLServer:
         empty |= {"runtime": {}, "container": {}, "tags": [], "system_tags": [], "project": None, "type": "training"}
         given = {key: value for key, value in content.items() if value is not None}
         task = {"id": uuid.uuid4().hex, "status": "created", "status_message": "", "company": "a company", "user": "me"}
-        task |= {"last_iteration": 0, **empty, **given}
+        task |= {"last_iteration": 0, "last_metrics": {}, "created": _now(), "last_update": _now(), **empty, **given}
         # What is made is a copy: an answer must not be changed by what comes later.
         task["models"] = {"input": [], "output": [], **task.get("models", {})}
         self.tasks[task["id"]] = task
@@ -186,21 +214,16 @@ class ClearMLServer:
         return {"task": copy.deepcopy(self._task(asked["task"]))}
 
     def _tasks_get_all(self, asked: dict[str, Any]) -> dict[str, Any]:
-        wanted = asked.get("id")
-        ids = [wanted] if isinstance(wanted, str) else wanted
-        found = [task for id_, task in self.tasks.items() if not ids or id_ in ids]
-        for field_ in ("project", "status", "parent"):
-            if asked.get(field_):
-                allowed = asked[field_] if isinstance(asked[field_], list) else [asked[field_]]
-                found = [task for task in found if task.get(field_) in allowed]
-        found = [task for task in found if re.search(asked.get("name") or "", task.get("name") or "")]
-        return {"tasks": copy.deepcopy(found)}
+        try:
+            return {"tasks": copy.deepcopy(found_tasks(self.tasks.values(), asked))}
+        except ValueError as error:
+            raise Rejected(str(error)) from None
 
     _tasks_get_all_ex = _tasks_get_all
 
     def _tasks_clone(self, asked: dict[str, Any]) -> dict[str, Any]:
         new = self.clone(asked["task"], asked.get("new_task_name"))
-        given = {"tags": "new_task_tags", "parent": "new_task_parent", "project": "new_task_project"}
+        given = {key: f"new_task_{key}" for key in ("tags", "parent", "project", "comment")}
         self.tasks[new] |= {key: asked[name] for key, name in given.items() if asked.get(name) is not None}
         for key, value in (asked.get("execution_overrides") or {}).items():
             self.tasks[new]["execution"][key] = value
@@ -209,6 +232,7 @@ class ClearMLServer:
     def _tasks_edit(self, asked: dict[str, Any]) -> dict[str, Any]:
         task = self._task(asked["task"], states=None if asked.get("force") else ("created",))
         task.update({key: value for key, value in asked.items() if key not in ("task", "force") and value is not None})
+        task["last_update"] = _now()
         return {"updated": 1, "fields": {}}
 
     def _tasks_update(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -253,7 +277,7 @@ class ClearMLServer:
         task = self._task(asked["task"])
         by_agent = "development" not in task["system_tags"] and task.get("last_worker")
         if task["status"] == "queued" or not by_agent:
-            self._tasks_dequeue({**asked, "new_status": None})
+            self._take_from_queues(asked["task"])
             return self.change(asked["task"], "stopped", {**asked, "status_message": "Stopped by me"})
         return self.change(asked["task"], task["status"], {**asked, "status_message": "stopping"})
 
@@ -268,18 +292,29 @@ class ClearMLServer:
 
     def _tasks_dequeue(self, asked: dict[str, Any]) -> dict[str, Any]:
         task = self._task(asked["task"])
+        self._take_from_queues(asked["task"])
+        if task["status"] not in ("queued", "in_progress"):
+            return {"dequeued": 1, "updated": 0}
+        new = asked.get("new_status") or task.get("enqueue_status") or "created"
+        done = self.change(asked["task"], new, {**asked, "force": True})
+        task.pop("enqueue_status", None)
+        return {**done, "dequeued": 1}
+
+    def _take_from_queues(self, task: str) -> None:
         for waiting in self.queues.values():
-            if asked["task"] in waiting:
-                waiting.remove(asked["task"])
-        if task["status"] != "queued":
-            return {"dequeued": 0, "updated": 0}
-        new = asked.get("new_status")
-        return {**(self.change(asked["task"], new, asked) if new else {}), "dequeued": 1, "updated": 1}
+            if task in waiting:
+                waiting.remove(task)
+
+    def _tasks_ping(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._task(asked["task"])["last_update"] = _now()
+        return {}
 
     def _tasks_reset(self, asked: dict[str, Any]) -> dict[str, Any]:
         task = self._task(asked["task"])
         task["models"]["output"], task["last_iteration"], task["runtime"] = [], 0, {}
-        task.pop("last_worker", None)
+        task["last_metrics"] = {}
+        for name in ("last_worker", "started", "completed", "enqueue_status"):
+            task.pop(name, None)
         self._events = {key: event for key, event in self._events.items() if event.get("task") != asked["task"]}
         return self.change(asked["task"], "created", asked)
 
@@ -373,6 +408,20 @@ class ClearMLServer:
     def _queues_get_next_task(self, asked: dict[str, Any]) -> dict[str, Any]:
         waiting = self.queues.get(asked["queue"]) or []
         return {"entry": {"task": waiting.pop(0)}} if waiting else {}
+
+    def _workers_register(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.workers[asked["worker"]] = asked.get("queues") or []
+        return {}
+
+    def _workers_unregister(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.workers.pop(asked["worker"], None)
+        return {}
+
+    def _workers_get_all(self, asked: dict[str, Any]) -> dict[str, Any]:
+        def shown(queue: str) -> dict[str, Any]:
+            return {"id": queue, "name": queue.removeprefix("queue-"), "num_tasks": len(self.queues.get(queue, ()))}
+
+        return {"workers": [{"id": id_, "queues": [*map(shown, of)]} for id_, of in self.workers.items()]}
 
     def _workers_get_runtime_properties(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"runtime_properties": []}
