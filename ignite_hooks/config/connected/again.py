@@ -39,7 +39,9 @@ def place_of_task(named: str | Path | None, stem: str, resume: Any) -> tuple[Pat
     def look() -> Any:
         if not is_main_process():
             return None
-        if not folder.is_absolute() and not os.environ.get(WORK_DIR):
+        # A search of ClearML plays the agent on this machine, and removes nothing.
+        played = os.environ.get("CLEARML_SIMULATE_REMOTE_TASK")
+        if not folder.is_absolute() and not os.environ.get(WORK_DIR) and not played:
             logging.getLogger(LOGGER_NAME).warning(
                 "files go to %s, which the agent removes before its next task: set %s on its machine, or name an "
                 "absolute work_dir",

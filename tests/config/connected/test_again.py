@@ -41,6 +41,15 @@ def test_each_task_has_a_folder_of_its_own(named: str | None, root: str | None, 
     assert folder_of_task(named, "digits", environment) == Path(folder)
 
 
+@pytest.mark.parametrize(("played", "warned"), [("", True), ("1", False)])
+def test_an_agent_removes_a_relative_folder_and_a_search_that_plays_it_does_not(
+    played: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CLEARML_SIMULATE_REMOTE_TASK", played)
+    place_of_task("runs", "digits", None)
+    assert ("which the agent removes" in caplog.text) is warned
+
+
 def test_a_task_that_is_run_again_goes_on_from_its_own_checkpoints(tmp_path: Path) -> None:
     folder, resume = place_of_task(tmp_path, "digits", "of_the_parent.pth")
     assert (folder, resume) == (tmp_path / TASK, "of_the_parent.pth")
