@@ -210,7 +210,7 @@ def attach_hooks(
     except BaseException:
         installation.detach()
         raise
-    runner.checkpoints.resume_at_start(resume)
+    runner.state.resume_from = resume
     return runner
 
 

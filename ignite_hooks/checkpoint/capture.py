@@ -140,12 +140,14 @@ def services_with_state(objects: Mapping[str, Any]) -> dict[str, Any]:
     from ignite.engine import Engine
 
     given = [objects.get(name) for name in OWNERS.values()]
+    # A run is no part of its own state.
+    no_services = Engine, type(objects.get("runner"))
     mine = [*given, *(one for thing in given for one in each(thing))]
 
     def counts(thing: Any) -> bool:
         frozen = isinstance(thing, torch.nn.Module) and not any(p.requires_grad for p in thing.parameters())
         both = has_method(thing, "state_dict", "load_state_dict")
-        return both and not frozen and not isinstance(thing, Engine) and not any(thing is other for other in mine)
+        return both and not frozen and not isinstance(thing, no_services) and not any(thing is other for other in mine)
 
     known = {"scaler": getattr(objects["trainer"].state, "scaler", None), **objects}
     found = {}

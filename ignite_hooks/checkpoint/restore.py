@@ -34,21 +34,25 @@ WITH_SHARDS = ("state_dict", "ema_state_dict", "optimizer", "gradients")
 
 
 def restore_objects(
-    runner: Runner, objects: Mapping[str, Any], store: Store, path: Path, check: Check | None = None
+    runner: Runner,
+    objects: Mapping[str, Any],
+    path: Path,
+    check: Check | None = None,
+    given: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Put a checkpoint back into model, optimizer and scheduler, on every rank or on none.
 
     Args:
         runner: The run.
         objects: Its services.
-        store: Where the checkpoint is.
         path: The checkpoint.
         check: Looks at the state before anything is changed, and may raise an error.
+        given: What it holds, where that is no file; the path is then its name in messages.
 
     Returns:
         The checkpoint, with what belongs to this rank.
     """
-    state = upgraded(_read(objects, store, path), path)
+    state = upgraded(_read(objects, runner.store(path.parent), path) if given is None else given, path)
 
     def restore() -> None:
         try:

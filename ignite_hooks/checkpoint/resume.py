@@ -27,14 +27,21 @@ if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
 
 
-def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
+GIVEN = Path("load_state_dict()")
+"""The name of a state that is no file."""
+
+
+def resume_run(runner: Runner, wanted: str | Path | bool | dict[str, Any]) -> None:
     """Continue from a checkpoint; where none was named and nothing was saved, start from the beginning.
 
     Args:
         runner: The run, before its first iteration.
         wanted: The path of the checkpoint, absolute or below the work directory; ``True`` or ``"auto"`` for the newest,
-            ``"required"`` for the newest, which must exist.
+            ``"required"`` for the newest, which must exist; or what a checkpoint holds.
     """
+    if isinstance(wanted, dict):
+        _resume_from(runner, GIVEN, wanted)
+        return
     # A path is never one of these words: a file called `required` is `./required`.
     if isinstance(wanted, bool) or (isinstance(wanted, str) and wanted in ("auto", "required")):
         chosen = Search(runner).newest()
@@ -49,7 +56,7 @@ def resume_run(runner: Runner, wanted: str | Path | bool) -> None:
         _resume_from(runner, find_checkpoint(runner, wanted))
 
 
-def _resume_from(runner: Runner, path: Path) -> None:
+def _resume_from(runner: Runner, path: Path, given: dict[str, Any] | None = None) -> None:
     checkpoints, logger = runner.checkpoints, runner.logger
     mode, changes = checkpoints.resume_settings, list[Change | ScheduleChange]()
     today = runner.state.first_settings or optimizer_settings(runner.optimizer)
@@ -65,12 +72,12 @@ def _resume_from(runner: Runner, path: Path) -> None:
         changes.extend(changes_since(state, today, schedulers))
         refuse(changes, mode, path)
 
-    loaded = checkpoints.load_file(path, check)
+    loaded = checkpoints.load_file(path, check, given)
     apply(runner, changes, mode, path, loaded)
     runner.state.first_settings = loaded["meta"]["optimizer"] if changes and mode == "checkpoint" else today
     keeps = changes and mode == "checkpoint"
     runner.state.first_schedulers = loaded["meta"].get("schedulers", schedulers) if keeps else schedulers
-    runner.state.resumed_from, runner.state.epoch_complete = path, True
+    runner.state.resumed_from, runner.state.epoch_complete = path if given is None else None, True
     run = loaded.get("meta", {}).get("run")
     runner.state.run_id = run if is_run_id(run) else ""
     state = runner.trainer.state

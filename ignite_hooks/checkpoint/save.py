@@ -174,7 +174,7 @@ class Checkpoints:
         runner = self._runner
         self.settle_ended()
         try:
-            state = _state_of_run(runner, request) if request.state is None else request.state
+            state = state_of_run(runner, request) if request.state is None else request.state
         except HookError as failure:
             # A hook refuses a save so; with several ranks on all of them.
             if not isinstance(failure.__cause__, CheckpointError):
@@ -432,27 +432,29 @@ class Checkpoints:
 
     # -- loading ----------------------------------------------------------------------------------------------
 
-    def resume_at_start(self, path: str | Path | bool | None) -> None:
-        """Resume from a checkpoint when the next run starts; True or ``"auto"`` takes the newest that is intact."""
-        self._runner.state.resume_from = path
-
     def load(self, wanted: str | Path) -> dict[str, Any]:
         """Load a checkpoint that is named by its path, or by its bare name in a folder of this run, and return it."""
         return self.load_file(find_checkpoint(self._runner, wanted))
 
-    def load_file(self, path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    def load_file(
+        self,
+        path: str | Path,
+        check: Callable[[dict[str, Any]], None] | None = None,
+        given: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it.
 
         Args:
             path: The checkpoint.
             check: Looks at the state before anything is changed, and may raise an error.
+            given: What it holds, where that is no file; the path is then its name in messages.
         """
         self.wait_for_staging()
         runner, path = self._runner, Path(path)
         # An error that says so if it no longer exists.
         _ = runner.trainer
-        objects, store = runner.services, self.store(path.parent)
-        state = restore_objects(runner, objects, store, path, check)
+        objects = runner.services
+        state = restore_objects(runner, objects, path, check, given)
         runner.checkpoint = state
         try:
             restore_progress(runner, objects, state, path)
@@ -461,8 +463,8 @@ class Checkpoints:
             runner.checkpoint = None
         return state
 
-    def resume(self, wanted: str | Path | bool = "auto") -> None:
-        """Continue from a checkpoint; ``"auto"`` takes the newest intact one, if there is one."""
+    def resume(self, wanted: str | Path | bool | dict[str, Any] = "auto") -> None:
+        """Continue from a checkpoint or what it holds; ``"auto"`` takes the newest intact one, if there is one."""
         resume_run(self._runner, wanted)
 
     def table(self) -> CheckpointTable:
@@ -491,7 +493,7 @@ class Checkpoints:
             self._stores.clear()
 
 
-def _state_of_run(runner: Runner, request: SaveRequest) -> dict[str, Any]:
+def state_of_run(runner: Runner, request: SaveRequest) -> dict[str, Any]:
     """Return the state of the run, as hooks have edited it."""
     runner.checkpoint = state = capture(runner, optimizer=request.optimizer, scheduler=request.scheduler)
     try:

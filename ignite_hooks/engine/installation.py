@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Engine, State
 
+from ignite_hooks.checkpoint.capture import hook_state
 from ignite_hooks.checkpoint.delivered import Averaging, ChosenWeights, weights_in_model
+from ignite_hooks.checkpoint.state_dict import copy_of_state, state_dict_of
 from ignite_hooks.distributed.collectives import broadcast_object
 from ignite_hooks.engine.attachments import note_attached, note_detached, release_earlier_runs
 from ignite_hooks.engine.continuing import has_been_done
@@ -314,6 +316,20 @@ class Installation:
                 if not runner.state.running:
                     runner.writer.close()
                     runner.checkpoints.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint would hold."""
+        with self.handling():
+            return state_dict_of(self.runner)
+
+    def load_state_dict(self, state: object) -> None:
+        """Resume from what `state_dict` has returned when the next run starts."""
+        self.runner.state.resume_from = copy_of_state(state)
+
+    def counts_iterations(self) -> bool:
+        """Return whether a hook has a state that changes after each iteration, such as averages."""
+        calls, _ = self.dispatcher.at("after_train_iter")
+        return any(hook_state(self.runner.hooks.registered[call.slot.hook]) for call in calls)
 
     def data_waits(self, clock: Callable[[], float]) -> DataWaits:
         """Return what measures the wait for data in a few iterations now and then."""

@@ -354,7 +354,20 @@ class Runner:
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest intact one."""
         _ = self.trainer  # raises if there is none any longer
-        self.checkpoints.resume_at_start(path)
+        self.state.resume_from = path
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of the run holds now; its tensors are those of the run, not copies.
+
+        With it Ignite's own ``Checkpoint({"hooks": runner}, ...)`` saves a run that can be resumed exactly. With
+        several ranks all of them call it, as that handler does.
+        """
+        return self.installation.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from what `state_dict` has returned when the run starts."""
+        _ = self.trainer
+        self.installation.load_state_dict(state)
 
     def __repr__(self) -> str:
         return f"Runner({len(self.hooks)} hooks: {', '.join(self.hooks)})"

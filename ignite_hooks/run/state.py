@@ -105,8 +105,8 @@ class RunState:
     """Whether the last state is saved when the run ends, because a signal has asked for it."""
     requeue_at_end: bool = False
     """Whether Slurm is asked to start the job again when the last state is saved."""
-    resume_from: Path | str | bool | None = None
-    """The checkpoint to resume from at the start of the next run."""
+    resume_from: Path | str | bool | dict[str, Any] | None = None
+    """The checkpoint to resume from at the start of the next run, or what it holds."""
     run_id: str = ""
     """The id of this run, made at its first start and kept when it is resumed; empty before."""
     first_settings: dict[str, Any] | None = None

@@ -93,7 +93,7 @@ def script_objects(runner: Runner) -> list[ScriptObject]:
         owner = _owner(handler.function)
         if isinstance(owner, EMAHandler):
             add(handler.place, "EMAHandler", owner.ema_model, "stateful")
-        elif (kind := _kind_of_handler(owner, handler.place)) is not None:
+        elif not isinstance(owner, type(runner)) and (kind := _kind_of_handler(owner, handler.place)) is not None:
             add(handler.place, type(owner).__name__, owner, kind)
     for place, variable, thing in _held_by(handlers):
         if (held := _kind_of_held(thing, runner)) is not None:
