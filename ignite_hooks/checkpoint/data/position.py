@@ -47,6 +47,7 @@ IN_EVALUATION = "it was saved in the middle of an evaluation"
 IN_STEP = "it was saved after a step had begun, which may have changed buffers such as the statistics of BatchNorm"
 IN_ITERATION = "it was saved in the middle of an iteration"
 BEFORE_SCRIPT = "it was saved before the script's own handlers of the end of its epoch, such as a scheduler's step"
+BEFORE_HOOKS = "it was saved by a handler of the script, before the hooks did what they do after each iteration"
 IN_OTHER_DATA = "it was saved while data given by set_data was in use"
 _UNDER_WAY = ("GET_BATCH_STARTED", "GET_BATCH_COMPLETED", "DATALOADER_STOP_ITERATION", "ITERATION_STARTED")
 
@@ -304,8 +305,11 @@ class PositionTracker:
         runner, engine = self._runner, self._trainer
         if runner.state.evaluating is not None:
             return IN_EVALUATION
-        if str(getattr(engine.last_event_name, "name", "")) in _UNDER_WAY:
+        event = str(getattr(engine.last_event_name, "name", ""))
+        if event in _UNDER_WAY:
             return IN_ITERATION
+        if event == "ITERATION_COMPLETED" and not runner.state.in_iteration and runner.installation.counts_iterations():
+            return BEFORE_HOOKS
         if ended and runner.state.script_to_come:
             return BEFORE_SCRIPT
         if (ended or engine.should_terminate_single_epoch) and not runner.state.epoch_complete:
