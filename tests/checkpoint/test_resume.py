@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,13 +44,16 @@ def test_a_resumed_crashed_run_equals_one_that_never_crashed(crash: int, own_eva
 @pytest.mark.parametrize("interval", [1, 2, 3])
 def test_a_finished_run_with_more_epochs_equals_a_longer_run(interval: int, tmp_path: Path) -> None:
     hooks = [{**CHECKPOINT, "interval": interval}]
-    script(tmp_path / "whole", hooks).run(6)
-    script(tmp_path / "parts", hooks).run(3)
-    resumed = script(tmp_path / "parts", hooks, resume="auto")
-    epochs: list[int] = []
-    resumed.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: epochs.append(resumed.trainer.state.epoch))
-    resumed.run(6)
-    assert epochs == [4, 5, 6]
+
+    def epochs_of(made: SimpleNamespace, last: int) -> list[int]:
+        epochs: list[int] = []
+        made.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: epochs.append(made.trainer.state.epoch))
+        made.run(last)
+        return epochs
+
+    assert epochs_of(script(tmp_path / "whole", hooks), 6) == [1, 2, 3, 4, 5, 6]
+    assert epochs_of(script(tmp_path / "parts", hooks), 3) == [1, 2, 3]
+    assert epochs_of(script(tmp_path / "parts", hooks, resume="auto"), 6) == [4, 5, 6]
     assert same(content(tmp_path / "whole/last.pth"), content(tmp_path / "parts/last.pth"))
 
 
