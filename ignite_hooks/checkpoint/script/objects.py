@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ignite_hooks.checkpoint.script.inline_attributes import may_have_others
 from ignite_hooks.checkpoint.script.kinds import SCALARS, memory_of
 from ignite_hooks.checkpoint.script.own_generators import is_generator
 from ignite_hooks.checkpoint.script.reachable import is_installed, package_of, reach, worth_entering_in_script
@@ -122,7 +123,8 @@ def script_variables(runner: Runner, found: Iterable[ScriptObject]) -> list[Vari
     modules = {name: module for model in models for name, module in modules_of(model)}
     places = {f"engine.{name}": engine for name, engine in _engines(runner) if _is_plain(engine)}
     for place, engine in places.items():
-        held = {name: thing for name, thing in vars(engine).items() if name not in _of_every_engine()}
+        attributes = vars(engine) if may_have_others(engine, _of_every_engine()) else {}
+        held = {name: thing for name, thing in attributes.items() if name not in _of_every_engine()}
         roots |= {f"{place}.{name}": thing for name, thing in held.items() if not isinstance(thing, SCALARS)}
     places |= {f"engine.{name}.state": engine.state for name, engine in runner.evaluators.items()}
     places["trainer.state"] = runner.trainer.state
@@ -173,10 +175,10 @@ def _is_plain(engine: Any) -> bool:
 
 @lru_cache
 def _of_every_engine() -> frozenset[str]:
-    """Return the attributes of every engine, and what stands for its `run`."""
+    """Return the attributes of every engine, and what stands for the methods that run it."""
     from ignite.engine import Engine
 
-    return frozenset({*vars(Engine(lambda *_: None)), "run"})
+    return frozenset({*vars(Engine(lambda *_: None)), "run", "_internal_run", "_internal_run_legacy"})
 
 
 def _all_models(runner: Runner, found: Iterable[ScriptObject]) -> list[Any]:
@@ -442,13 +444,15 @@ def driven_by(thing: Any) -> list[Any]:
         return driven_by(thing.lr_scheduler)
     if isinstance(thing, kinds.several):
         return [one for part in thing.schedulers for one in driven_by(part)]
+    # The class first: a look at the attributes of an engine would slow it down.
+    kind = type(thing)
+    steps = any(callable(getattr(kind, name, None)) for name in ("step", "get_param"))
+    saves = all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+    if not (steps and saves) or isinstance(thing, kinds.trained):
+        return []
     attributes = getattr(thing, "__dict__", None)
     one = attributes.get("optimizer") if isinstance(attributes, dict) else None
-    if one is None or isinstance(thing, kinds.trained):
-        return []
-    steps = any(callable(getattr(type(thing), name, None)) for name in ("step", "get_param"))
-    saves = all(callable(getattr(type(thing), name, None)) for name in ("state_dict", "load_state_dict"))
-    return [one] if steps and saves and hasattr(one, "param_groups") else []
+    return [one] if hasattr(one, "param_groups") else []
 
 
 class _Kinds(NamedTuple):

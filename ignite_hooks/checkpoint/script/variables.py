@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from ignite_hooks.checkpoint.script.inline_attributes import may_have_others
 from ignite_hooks.checkpoint.script.kinds import CHANGED_IN_PLACE, SCALARS, is_record
 from ignite_hooks.checkpoint.script.places import name_of
 from ignite_hooks.checkpoint.script.plain_values import CANNOT, refill
@@ -212,6 +213,10 @@ def _set_entry(thing: Any, entry: tuple[str, Any]) -> None:
     thing[entry[0]] = entry[1]
 
 
+def _set_attribute(thing: Any, attribute: tuple[str, Any]) -> None:
+    setattr(thing, *attribute)
+
+
 def _entries(place: str, thing: Any, skip: Collection[str] = (), *, may_lose_some: bool = False) -> _Found:
     """Yield the entries of a mapping, and a place for those that come later."""
     entries_of = thing if may_lose_some else None
@@ -223,6 +228,9 @@ def _entries(place: str, thing: Any, skip: Collection[str] = (), *, may_lose_som
 
 
 def _attributes(place: str, thing: Any, skip: Collection[str] = ()) -> _Found:
+    if skip and not may_have_others(thing, skip):
+        yield Variable(f"{place}.", lambda: CANNOT, partial(_set_attribute, thing)), (-id(thing), None)
+        return
     attributes = getattr(thing, "__dict__", None)
     if type(attributes) is dict:
         yield from _entries(place, attributes, skip)
