@@ -57,16 +57,17 @@ def default_set() -> list[Any]:
     return [timer(), *others, {"type": "EarlyStoppingHook", "monitor": "val_loss"}]
 
 
+NOTHING = Cost(0, 0, 0)
 NEVER = {"wait": 1 << 40, "warmup": 1, "active": 1}
 
 QUIET: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
-    "hooks absent": (list, Cost(1, 1, 55)),
-    "without a method for iterations": (lambda: ten(Elsewhere), Cost(1, 1, 55)),
+    "hooks absent": (list, NOTHING),
+    "without a method for iterations": (lambda: ten(Elsewhere), NOTHING),
     "not due": (lambda: ten(Acting, interval=50), Cost(1, 1, 55)),
     "due": (lambda: ten(Acting), Cost(11, 1, 190)),
     "a checkpoint": (lambda: [{"type": "CheckpointHook", "by_epoch": False, "interval": 1000}], Cost(1, 1, 55)),
-    "an evaluation": (lambda: [{"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
-    "early stopping": (lambda: [{"type": "EarlyStoppingHook"}, {"type": "EvalHook", "metric": "loss"}], Cost(1, 1, 55)),
+    "an evaluation": (lambda: [{"type": "EvalHook", "metric": "loss"}], NOTHING),
+    "early stopping": (lambda: [{"type": "EarlyStoppingHook"}, {"type": "EvalHook", "metric": "loss"}], NOTHING),
     "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 110)),
     "IterTimerHook": (lambda: [timer()], Cost(13, 3, 395)),
     "LoggerHook": (lambda: ["LoggerHook"], Cost(5, 5, 160)),

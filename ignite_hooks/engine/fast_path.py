@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ignite.engine import Engine
 
     from ignite_hooks.engine.dispatch import Call, Dispatcher
+    from ignite_hooks.engine.handlers import Handlers
     from ignite_hooks.plan.arguments import Source
 
 TIMED_EVERY = 100
@@ -26,7 +27,8 @@ class IterationBox:
     """The calls of hooks at one iteration event of one engine.
 
     Before iteration ``next_due`` only the hooks that act at every iteration are called. At ``next_due`` all hooks are
-    checked in order, their calls are timed, and the next such iteration is computed.
+    checked in order, their calls are timed, and the next such iteration is computed. If there is none, the handler
+    rests: it is out of its event until `wake`, so a run whose hooks answer no iteration pays nothing for them.
 
     Args:
         dispatcher: Calls the hooks of the run.
@@ -34,6 +36,7 @@ class IterationBox:
         point: The point of this event.
         afterwards: Called after everything that was due; the place to stop a run.
         wakes: Returns the next iteration in which ``afterwards`` must be called for reasons outside of the plan.
+        handlers: Those of the engine, among which the handler may rest; None if it never does.
     """
 
     def __init__(
@@ -43,10 +46,12 @@ class IterationBox:
         point: str,
         afterwards: Callable[[], None] | None = None,
         wakes: Callable[[], int] = lambda: NEVER,
+        handlers: Handlers | None = None,
     ) -> None:
         self._dispatcher, self._engine, self.point, self._afterwards = dispatcher, engine, point, afterwards
-        self._wakes = wakes
+        self._wakes, self._handlers = wakes, handlers
         self.next_due = 0
+        self._asked = NEVER
         self._counted = 0
         self._all: list[Call] = []
         self._always: list[Call] = []
@@ -66,7 +71,16 @@ class IterationBox:
             slot = call.slot
             call.next_due = slot.when.following(n) if slot.when is not None and slot.by_count else 0
         self._make_quick()
-        self.next_due = 0
+        self.wake()
+
+    def wake(self, iteration: int = 0) -> None:
+        """Check everything in this iteration, or in the current one; any thread may call this, and a signal."""
+        # In this order: `_check_all` may be setting the next iteration at the same time.
+        self._asked = min(self._asked, iteration)
+        self.next_due = min(self.next_due, iteration)
+        handlers, handler = self._handlers, getattr(self, "handler", None)
+        if handlers is not None and handler is not None:
+            handlers.wake(handler)
 
     def leave_out(self) -> None:
         """Leave out the hooks that have been switched off, also in an iteration that is being handled."""
@@ -102,6 +116,7 @@ class IterationBox:
                 partial(function, *self._values[place]) if self._values[place] else function
                 for function, place in zip(functions, places, strict=True)
             ]
+        self._of_event = self._always, self._quick, self._readers, self._values
 
     def _reader(self, sources: tuple[Source, ...]) -> Callable[[], tuple[Any, ...]]:
         engine, look_up = self._engine, self._dispatcher.look_up
@@ -119,7 +134,7 @@ class IterationBox:
         """Count for the last time, and break the reference cycle between the handler and this box."""
         self.count()
         # The script may have detached in this event, which still calls the handler.
-        self.next_due, self._quick = NEVER, []
+        self.next_due, self._quick, self._handlers = NEVER, [], None
         del self.handler
 
     def count(self, unfinished: bool = False) -> None:
@@ -160,10 +175,10 @@ class IterationBox:
                 self._check_all(n)
             elif self._quick:
                 # A hook may add or remove hooks, which replaces the lists; this event continues with the old ones.
-                always, quick, readers = self._always, self._quick, self._readers
+                always, quick, readers, values = self._of_event
                 state.in_iteration = True
                 if readers:
-                    values = self._values.copy()
+                    values = values.copy()
                     for which, read in readers:
                         values[which] = read()
                 try:
@@ -205,7 +220,9 @@ class IterationBox:
         self._count(n - 1 - self._counted)
         self._counted = n
         runner.state.in_iteration = True
-        fired = calls.fired("iter", n) if self.point in ITERATION_POINTS else frozenset[object]()
+        fired = frozenset[object]()
+        if calls.next_reading < NEVER and self.point in ITERATION_POINTS:
+            fired = calls.fired("iter", n)
         before, sets = self._all, self._sets
         sets.gather()
         try:
@@ -229,8 +246,14 @@ class IterationBox:
             checks = calls.next_reading, calls.next_budget_check
             self.next_due = min([*due, *checks, n + TIMED_EVERY if self._always else NEVER])
         if self._afterwards is not None:
+            # What was asked for until here is done now; what is asked for from here on is not lost.
+            self._asked = NEVER
             self._afterwards()
             self.next_due = min(self.next_due, max(self._wakes(), n + 1))
+            if self.next_due >= NEVER and self._handlers is not None:
+                self._handlers.rest(self.handler)
+            if self._asked < NEVER:
+                self.wake(self._asked)
 
 
 def _do_nothing(*_: Any) -> None:
@@ -279,7 +302,7 @@ class IterationBoxes:
     def wake(self) -> None:
         """Check everything in the current iteration; any thread may call this."""
         for box in list(self._boxes.values()):
-            box.next_due = 0
+            box.wake()
 
     def request_recheck(self) -> None:
         """Ask for a check after the current iteration, because something has finished; any thread may call this."""
@@ -289,8 +312,7 @@ class IterationBoxes:
     def check_at(self, name: str, iteration: int) -> None:
         """Check everything in this iteration of a box."""
         if name in self._boxes:
-            box = self._boxes[name]
-            box.next_due = min(box.next_due, iteration)
+            self._boxes[name].wake(iteration)
 
     def count(self, unfinished: bool = False) -> None:
         """Record the calls that were made without being timed; in an unfinished iteration none after its step."""

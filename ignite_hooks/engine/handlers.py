@@ -33,6 +33,7 @@ class Handlers:
         self._engine = engine
         self._ours: list[tuple[Any, Callable[..., Any], HandlerOrder]] = []
         self._waiting: dict[Any, Callable[..., Any]] = {}
+        self._resting: dict[Callable[..., Any], tuple[Any, Any]] = {}
 
     def add(self, event: Any, handler: Callable[..., Any], order: HandlerOrder = HandlerOrder.LAST) -> None:
         """Add a handler to an event, in an order relative to the handlers that are there now."""
@@ -97,8 +98,28 @@ class Handlers:
                     # In place: Ignite is iterating over this list, and has not come to this handler yet.
                     entries.append(entries.pop(at))
 
+    def rest(self, handler: Callable[..., Any]) -> None:
+        """Take a handler out of its event until `wake`: an event without handlers costs nothing."""
+        handlers = self._engine._event_handlers
+        for event, entries in list(handlers.items()):
+            ours = [entry for entry in entries if unwrapped(entry[0]) is handler]
+            if ours:
+                # A new list: Ignite is iterating over the old one.
+                handlers[event] = [entry for entry in entries if entry is not ours[0]]
+                self._resting[handler] = event, ours[0]
+                return
+
+    def wake(self, handler: Callable[..., Any]) -> None:
+        """Put a resting handler behind the others of its event; any thread may call this, and a signal."""
+        # Only one caller takes it out of the dict, so it is put back once.
+        event, entry = self._resting.pop(handler, (None, None))
+        if entry is not None:
+            # In place: if Ignite is iterating over this list, the handler is called in this event.
+            self._engine._event_handlers[event].append(entry)
+
     def remove_all(self) -> None:
         """Remove every handler that was added here."""
+        self._resting.clear()
         for event, handler, _ in self._ours:
             remove_handlers(self._engine, {event: [handler]})
         self._ours.clear()

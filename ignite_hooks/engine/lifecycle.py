@@ -139,6 +139,7 @@ class Lifecycle:
                 "after_train_iter",
                 guarded(self, self.end_iteration),
                 lambda: vote.next_iteration,
+                self._handlers,
             )
             boxes.add("after_train_iter", box)
             self._handlers.add(Events.ITERATION_COMPLETED, box.handler)

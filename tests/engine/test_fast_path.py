@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
+import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ignite.engine import Engine
+import pytest
+from ignite.engine import Engine, Events
 
-from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks import BaseHook, Runner, attach_hooks
 from ignite_hooks.engine.fast_path import TIMED_EVERY
 from tests.tools import echo_trainer
 
@@ -151,3 +156,71 @@ def test_a_failure_costs_the_next_hooks_no_arguments(tmp_path: Path) -> None:
     trainer.run(range(1, 6), max_epochs=1)
     assert seen == [1, 2, 3, 4, 5]
     assert runner.report().failures.keys() == {"Fails"}
+
+
+def test_the_handler_rests_while_no_hook_answers_iterations(tmp_path: Path) -> None:
+    trainer, counts = echo_trainer(), list[int]()
+    attach_hooks(trainer, ["RuntimeInfoHook"], work_dir=tmp_path)
+    trainer.add_event_handler(
+        Events.ITERATION_STARTED, lambda: counts.append(len(trainer._event_handlers[Events.ITERATION_COMPLETED]))
+    )
+    trainer.run(range(5), max_epochs=2)
+    assert counts == [1, *[0] * 9]
+    assert Events.ITERATION_COMPLETED not in trainer._event_handlers
+
+
+def by_the_script(runner: Runner) -> None:
+    runner.stop("enough")
+
+
+def by_another_thread(runner: Runner) -> None:
+    thread = threading.Thread(target=runner.stop, args=("enough",))
+    thread.start()
+    thread.join()
+
+
+def by_a_signal(runner: Runner) -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("stop", [by_the_script, by_another_thread, by_a_signal])
+@pytest.mark.parametrize("event", [Events.GET_BATCH_COMPLETED, Events.ITERATION_STARTED, Events.ITERATION_COMPLETED])
+def test_a_resting_run_stops_in_the_iteration_in_which_that_is_asked_for(
+    event: Any, stop: Callable[[Runner], None], tmp_path: Path
+) -> None:
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, {"hooks": [], "signals": {"SIGUSR1": "stop"}}, work_dir=tmp_path)
+    trainer.add_event_handler(event(once=3), lambda: stop(runner))
+    with contextlib.suppress(SystemExit):  # the usual effect of the signal
+        trainer.run(range(5), max_epochs=2)
+    # The batch of an iteration is fetched before it is counted.
+    assert trainer.state.iteration == (4 if event == Events.GET_BATCH_COMPLETED else 3)
+    assert runner.stop_reason in ("enough", "SIGUSR1 received")
+
+
+def test_a_hook_registered_while_the_handler_rests_is_called(tmp_path: Path) -> None:
+    log: list[Any] = []
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=3), lambda: runner.register_hook(acting("new", log)))
+    trainer.add_event_handler(Events.ITERATION_STARTED(once=6), lambda: runner.remove_hook("Acting"))
+    trainer.run(range(4), max_epochs=2)
+    assert log == [("new", 3), ("new", 4), ("new", 5)]
+
+
+def test_a_handler_that_many_threads_wake_at_once_is_called_once(tmp_path: Path) -> None:
+    trainer = echo_trainer()
+    runner = attach_hooks(trainer, [], work_dir=tmp_path)
+    counts: list[int] = []
+
+    def wake() -> None:
+        threads = [threading.Thread(target=runner.installation.wake) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        counts.append(len(trainer._event_handlers[Events.ITERATION_COMPLETED]))
+
+    trainer.add_event_handler(Events.ITERATION_STARTED, wake)
+    trainer.run(range(20))
+    assert counts == [1] * 20
