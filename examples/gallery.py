@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from ignite_hooks import drawing
+from ignite_hooks.writers.media import video_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "gallery"
 FACES = ("no face", "face")
@@ -183,6 +184,29 @@ def _within(boxes: list[tuple[float, ...]], crop: tuple[int, int], scores: list[
     return found if scores is None else {**found, "scores": np.array([scores[index] for index in kept])}
 
 
+def spirals(effort: float) -> list[Any]:
+    """Draw how the border between two spirals comes to its place, a frame for every few steps."""
+    turn = torch.linspace(0.4, 3.2, 80)
+    arms = [torch.stack([turn * (2 * turn + a).cos(), turn * (2 * turn + a).sin()], 1) for a in (0.0, torch.pi)]
+    points = (torch.cat(arms) + 0.06 * torch.randn(160, 2)) / 3.4
+    labels = torch.arange(2).repeat_interleave(80)
+    model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2))
+    across = torch.linspace(-1, 1, 160)
+    places = torch.cartesian_prod(across.flip(0), across).flip(1)
+    frames = []
+    for step, _ in trained(model, points, labels, round(800 * effort)):
+        if step % 20 == 0:
+            with torch.no_grad():
+                share = model(places).softmax(1)[:, 1].reshape(160, 160, 1)
+            blue, red = torch.tensor([0.25, 0.47, 0.85]), torch.tensor([0.86, 0.36, 0.30])
+            frame = 1 - 0.45 * (1 - (share * red + (1 - share) * blue))
+            for (x, y), label in zip(points.clamp(-0.97, 0.97).tolist(), labels.tolist(), strict=True):
+                row, column = round((1 - y) / 2 * 159), round((1 + x) / 2 * 159)
+                frame[row - 1 : row + 2, column - 1 : column + 2] = (red if label else blue) * 0.8
+            frames.append(frame)
+    return frames
+
+
 def main(folder: Path, effort: float = 1.0) -> None:
     """Draw everything, with models that are trained for this share of the usual time."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,6 +216,10 @@ def main(folder: Path, effort: float = 1.0) -> None:
             path = folder / f"{name}.png"
             drawing.save(picture, path, smallest=True)
             print(f"{path}  {path.stat().st_size // 1024} KB")
+    torch.manual_seed(0)
+    film = folder / "video.gif"
+    film.write_bytes(video_of(spirals(effort), fps=10).data)
+    print(f"{film}  {film.stat().st_size // 1024} KB")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,16 @@ def test_a_training_is_recorded_without_a_network(tracker: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("which", "shown"), [("text", "what a "), ("sound", "<audio"), ("video", "data:image/gif")])
+def test_words_sounds_and_videos_are_in_the_report(which: str, shown: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "examples/words_sounds_videos.py", which, "--epochs", "1", "--work-dir", str(folder)]
+    done = warm.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert shown in (folder / "report.html").read_text()
+
+
+@pytest.mark.slow
 def test_a_gan_is_trained_and_resumed(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     folder = tmp_path / "run"

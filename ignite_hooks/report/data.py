@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ignite_hooks.report.curves import CurveSet, is_resource, logged_shares
+from ignite_hooks.report.media import PageMedia
 from ignite_hooks.report.pictures import PagePicture
 from ignite_hooks.results.outcome import State
 from ignite_hooks.system.devices import peak_of_gpu
@@ -46,7 +47,7 @@ class ShownResult:
     kind: str
     """val, test or train."""
     step: int
-    epoch: int
+    epoch: int | None
     content: Mapping[str, Any]
 
 
@@ -113,6 +114,7 @@ class RunPage:
     pictures: Sequence[PagePicture] = ()
     pictures_besides: int = 0
     """Number of pictures in the folders that are not shown."""
+    media: Sequence[PageMedia] = ()
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)

@@ -95,7 +95,9 @@ def facts(rows: Mapping[str, Any]) -> Markup:
     return tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows.items()))
 
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
 """Nothing is loaded and nothing runs, so markup that escaped the escaping could do no harm."""
 
 

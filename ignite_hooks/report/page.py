@@ -12,6 +12,7 @@ from ignite_hooks.report.evaluation import evaluation
 from ignite_hooks.report.late_tests import TITLE as TESTS
 from ignite_hooks.report.late_tests import section as tests_section
 from ignite_hooks.report.markup import Markup, document, joined, link, link_out, tag
+from ignite_hooks.report.media import media
 from ignite_hooks.text import duration
 
 REFRESH_SECONDS = 20
@@ -24,6 +25,7 @@ SECTIONS = (
     ("evaluation", "Where the model is wrong", evaluation),
     ("hooks", "What the hooks cost", sections.hook_costs),
     ("pictures", "Pictures", sections.pictures),
+    ("media", "Sounds and videos", lambda page: media(page.media)),
     ("time", "Time and memory", sections.resources),
     ("plan", "Plan", sections.plan),
     ("configuration", "Configuration", sections.configuration),

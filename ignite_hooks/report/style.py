@@ -123,6 +123,7 @@ code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
 @media (min-width: 48rem) { .pictures .broad { grid-column: span 2; } }
 .pictures img { width: 100%; height: auto; max-height: 30rem; object-fit: contain; object-position: left top;
   background: #fff; border: 1px solid var(--line); border-radius: 6px; display: block; }
+.pictures :is(audio, video) { width: 100%; display: block; }
 .results { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.4rem 1.8rem; }
 .results > div { min-width: 0; } .results .wide-result { grid-column: 1 / -1; }
 .results h3 { margin-top: 0 !important; }

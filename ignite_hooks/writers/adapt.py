@@ -15,6 +15,7 @@ OPTIONAL = (
     "write_text",
     "write_table",
     "write_result",
+    "write_media",
     "write_graph",
     "write_artifact",
     "awaits_resume",

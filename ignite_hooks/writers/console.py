@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ignite_hooks.errors import SettingError
-from ignite_hooks.text import clock, number, progress
+from ignite_hooks.text import clock, number, progress, size
 from ignite_hooks.writers.convert import fetched
 from ignite_hooks.writers.interface import Writer, full_name
+from ignite_hooks.writers.media import Media
 
 RATES_SHOWN = 3
 
@@ -43,8 +44,12 @@ class ConsoleWriter(Writer):
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         """Log the name and the size of a picture."""
-        size = " x ".join(str(side) for side in getattr(image, "shape", ()))
-        self._say(f"iter {step}  picture {name} {size}".rstrip())
+        shape = " x ".join(str(side) for side in getattr(image, "shape", ()))
+        self._say(f"iter {step}  picture {name} {shape}".rstrip())
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        """Log the name and the size of a sound or a video."""
+        self._say(f"iter {step}  {media.kind} {name} {size(len(media.data))}")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Log nothing: a configuration is too long for a line."""

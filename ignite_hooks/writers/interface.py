@@ -9,6 +9,7 @@ from typing import Any
 
 from ignite_hooks.text import table
 from ignite_hooks.writers.convert import rendered, shown_cell
+from ignite_hooks.writers.media import Media, sound_of, video_of
 
 
 class Writer:
@@ -92,6 +93,41 @@ class Writer:
         elif draw is not None and (picture := draw()) is not None:
             write = self.write_figure if getattr(picture, "canvas", None) is not None else self.write_image
             write(whole, picture, step)
+
+    def write_audio(self, name: str, samples: Any, step: int, *, rate: int | None = None) -> None:
+        """Write a sound, as a file that browsers play: one row of samples, or a row for each channel.
+
+        Args:
+            name: Its name.
+            samples: Floats from -1.0 to 1.0, integers over the whole of their range, or the path of a file.
+            step: The iteration.
+            rate: Samples in a second.
+        """
+        self._write_if_taken(name, sound_of(samples, rate), step)
+
+    def write_video(self, name: str, frames: Any, step: int, *, fps: float = 4.0) -> None:
+        """Write a video, as an animated picture that browsers play.
+
+        Args:
+            name: Its name.
+            frames: Pictures of one size, as ``write_image`` takes them, or an array of them: frames x height x width x
+                channels, or frames x channels x height x width. Or the path of a file, such as an MP4.
+            step: The iteration.
+            fps: Frames in a second.
+        """
+        self._write_if_taken(name, video_of(frames, fps), step)
+
+    def _write_if_taken(self, name: str, media: Media, step: int) -> None:
+        if not self.why_no_media(media):
+            self.write_media(name, media, step)
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        """Write a sound or a video that is the content of a file; does nothing by default."""
+
+    def why_no_media(self, media: Media) -> str:
+        """Return why this writer does not take a sound or a video; empty where it takes it."""
+        own = getattr(self.write_media, "__func__", self.write_media)
+        return "it has no method write_media" if own is Writer.write_media else ""
 
     def write_graph(self, model: Any, inputs: Any) -> None:
         """Write the graph of a model; does nothing by default."""

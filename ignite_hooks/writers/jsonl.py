@@ -15,6 +15,7 @@ from typing import Any
 from ignite_hooks.system import host
 from ignite_hooks.writers.convert import fetched, without_pictures
 from ignite_hooks.writers.interface import Writer, full_name
+from ignite_hooks.writers.media import FOLDER, Media
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """One encoder for all lines: ``json.dumps`` with settings would make one for each."""
@@ -30,7 +31,7 @@ class JsonlWriter(Writer):
     A line is ``{"time", "step", "epoch", "kind", "scalars"}``. JSON has no NaN and no infinity: such a scalar is null,
     and its name is listed under ``nonfinite``. A result that is more than a number has a line with ``name`` and
     ``result``. Every line is one write to the system, so there is nothing to flush, and only the last line can be
-    torn. Pictures and the configuration are not written.
+    torn. Sounds and videos become files in ``media`` beside it. Pictures and the configuration are not written.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -86,6 +87,14 @@ class JsonlWriter(Writer):
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         """Write nothing: the file holds numbers."""
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        """Write a file in the folder ``media``; one of the same name and step is replaced."""
+        parts = [re.sub(r"[^\w.-]", "_", part).strip(".") for part in name.split("/")]
+        plain = "/".join(part for part in parts if part) or media.kind
+        path = self.path.with_name(FOLDER) / f"{plain}_{step:06}.{media.suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, media.data)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write nothing: the file holds numbers."""

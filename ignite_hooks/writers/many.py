@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.secrets import Masks
+from ignite_hooks.text import one_line
 from ignite_hooks.writers.adapt import AdaptedWriter, adapt
 from ignite_hooks.writers.destination import Destination
 from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.media import Media, sound_of, video_of
+
+logger = logging.getLogger("ignite_hooks")
 
 PRODUCERS_WAIT = 20.0
 """Seconds for which the end of a run waits for threads that draw."""
@@ -31,6 +36,8 @@ class ManyWriters(Writer):
         self._destinations = [Destination(writer, name, self.masks) for writer, name in named]
         self._close_at: float | None = None
         self._pages: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
+        """The writers that take no sounds or videos, and why, as far as it was said."""
 
     @property
     def writers(self) -> list[Writer]:
@@ -163,6 +170,30 @@ class ManyWriters(Writer):
     def write_figure(self, name: str, figure: Any, step: int) -> None:
         for destination in self._destinations:
             destination.show("write_figure", name, figure, step)
+
+    def write_audio(self, name: str, samples: Any, step: int, *, rate: int | None = None) -> None:
+        self._make_media("audio", name, step, lambda: sound_of(samples, rate))
+
+    def write_video(self, name: str, frames: Any, step: int, *, fps: float = 4.0) -> None:
+        self._make_media("video", name, step, lambda: video_of(frames, fps))
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        for destination in self._destinations:
+            if reason := destination.writer.why_no_media(media):
+                if (destination.name, reason) not in self._told:
+                    self._told.add((destination.name, reason))
+                    logger.warning("%s does not get %s %r: %s", destination.name, media.kind, name, reason)
+            else:
+                destination.show("write_media", name, media, step)
+
+    def _make_media(self, kind: str, name: str, step: int, make: Callable[[], Media]) -> None:
+        """Make it once for all writers; what is none is told, and does not end a run."""
+        try:
+            media = make()
+        except (ValueError, TypeError, OSError) as error:
+            logger.warning("%s %s of iteration %d is not written: %s", kind, name, step, one_line(error))
+        else:
+            self.write_media(name, media, step)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self._pass_on("write_config", self.masks.tree(dict(config)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ignite_hooks.writers.interface import Writer
+from ignite_hooks.writers.media import Media
 
 
 @dataclass
@@ -20,6 +21,7 @@ class MemoryWriter(Writer):
     texts: list[tuple[str, str, int]] = field(default_factory=list)
     tables: list[tuple[str, list[str], list[list[Any]], int]] = field(default_factory=list)
     results: list[tuple[str, dict[str, Any], int, str]] = field(default_factory=list)
+    media: list[tuple[str, Media, int]] = field(default_factory=list)
     config: dict[str, Any] | None = None
     artifacts: list[tuple[str | Path, str | None, str]] = field(default_factory=list)
     resumed_at: list[int] = field(default_factory=list)
@@ -55,6 +57,9 @@ class MemoryWriter(Writer):
     ) -> None:
         self.results.append((name, dict(result), step, kind))
         super().write_result(name, result, step, kind=kind, epoch=epoch, draw=draw)
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        self.media.append((name, media, step))
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         self.config = dict(config)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import as_picture, fetched, finite, flattened, number_of, shown_cell
 from ignite_hooks.writers.interface import Writer, full_name, installed
+from ignite_hooks.writers.media import Media
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -109,6 +110,24 @@ class TensorboardWriter(Writer):
                 self._open().add_pr_curve_raw(
                     tag, true, false, unfound, missed, exact, found, step, num_thresholds=len(found)
                 )
+
+    def why_no_media(self, media: Media) -> str:
+        return "" if media.suffix in ("wav", "gif") else f"TensorBoard plays WAV and GIF, and this is {media.suffix}"
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        # Not `add_video`, which needs moviepy, and of moviepy a version that is gone.
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if media.kind == "video":
+            _, height, width = media.shape or (0, 0, 0)
+            shown = {"image": Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=media.data)}
+        else:
+            length, channels = media.shape or (0, 0)
+            about = {"sample_rate": media.rate, "num_channels": channels, "length_frames": length}
+            heard = Summary.Audio(**about, encoded_audio_string=media.data, content_type=media.content_type)
+            shown = {"audio": heard}
+        events: Any = self._open().file_writer
+        events.add_summary(Summary(value=[Summary.Value(tag=name, **shown)]), step)
 
     def write_best(self, values: Mapping[str, float], step: int) -> None:
         """Write the configuration beside the best values of metrics, which the page HPARAMS compares."""

@@ -24,6 +24,12 @@ def every_kind() -> dict[str, dict[str, Any]]:
     }
 
 
+def write_media(writer: Any, step: int = 4) -> None:
+    """Write a sound of a tenth of a second and a video of three frames."""
+    writer.write_audio("val/tone", numpy.sin(numpy.arange(800) / 10), step, rate=8000)
+    writer.write_video("val/film", [numpy.full((16, 24, 3), shade, numpy.uint8) for shade in (0, 120, 250)], step)
+
+
 def write_all(writer: Any, step: int = 4) -> None:
     """Write them, with a picture that can be drawn of each."""
     for name, result in every_kind().items():

@@ -16,14 +16,15 @@ from PIL import Image
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.jsonl import read_jsonl
+from ignite_hooks.writers.many import ManyWriters
 from ignite_hooks.writers.tensorboard import TensorboardWriter
-from tests.writers.results import write_all
+from tests.writers.results import write_all, write_media
 
 
 def read(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    everything = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)
+    everything = dict.fromkeys(("scalars", "images", "histograms", "tensors", "audio"), 0)
     return EventAccumulator(str(folder), size_guidance=everything).Reload()
 
 
@@ -230,3 +231,19 @@ def test_results_are_pictures_tables_and_curves_of_precision(tmp_path: Path) -> 
     text = table.tensor_proto.string_val[0].decode()
     assert text.splitlines()[0] == "| sample | loss |"
     assert "(picture)" in text
+
+
+def test_sounds_and_videos_are_played_by_tensorboard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = TensorboardWriter(work_dir=tmp_path)
+    write_media(writer)
+    (tmp_path / "episode.mp4").write_bytes(b"a film")
+    ManyWriters([writer]).write_video("episode", tmp_path / "episode.mp4", 4)
+    writer.close()
+    found = read(tmp_path / "tensorboard")
+    [(sound,), (film,)] = found.Audio("val/tone"), found.Images("val/film")
+    assert (sound.sample_rate, sound.length_frames, sound.content_type, sound.step) == (8000, 800, "audio/wav", 4)
+    with Image.open(io.BytesIO(film.encoded_image_string)) as shown:
+        assert (shown.format, shown.n_frames, shown.size) == ("GIF", 3, (24, 16))
+    assert caplog.messages == [
+        "TensorboardWriter does not get video 'episode': TensorBoard plays WAV and GIF, and this is mp4"
+    ]

@@ -28,6 +28,7 @@ from ignite_hooks.report.data import (
     costs_of,
     memory_facts,
 )
+from ignite_hooks.report.media import newest_media
 from ignite_hooks.report.page import render
 from ignite_hooks.report.pictures import PictureFinder
 from ignite_hooks.results.outcome import State, is_stop
@@ -68,7 +69,7 @@ class ReportHook(BaseHook):
         max_share: Maximum share of the time of the run that is spent on the page.
         pictures: Maximum number of pictures on the page; 0 for none.
 
-    Reads: metrics.jsonl, best, config, plan, timer, pictures in visualization, warnings.
+    Reads: metrics.jsonl, best, config, plan, timer, pictures in visualization, sounds and videos in media, warnings.
     Writes: report.html.
     """
 
@@ -252,6 +253,7 @@ class ReportHook(BaseHook):
         if again:
             self._history.series.clear()
         self._history.add(rows)
+        self._results |= tables_in(rows, runner, self._history.since)
         pictures, besides = self._newest_pictures(runner)
         # A tracker may get its first numbers later.
         lost = runner.writer.problem_lines() if self._state != "running" else failed_writers(runner)
@@ -280,6 +282,7 @@ class ReportHook(BaseHook):
             plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],
             pictures=pictures,
             pictures_besides=besides,
+            media=newest_media(runner.work_dir, self._history.since - 1),
             config=config_as_yaml(runner.get_service("config"), runner.masks),
             environment={
                 **{name: mask(text) for name, text in self._environment.items()},
@@ -305,6 +308,24 @@ class ReportHook(BaseHook):
         folders = [runner.work_dir / "visualization", *((runner.work_dir / (path or "")) for path in others if path)]
         # A second of grace: a file system may round.
         return self._pictures.newest(folders, runner.work_dir, self.pictures, self._history.since - 1)
+
+
+def tables_in(rows: Sequence[Mapping[str, Any]], runner: Runner, since: float) -> dict[str, ShownResult]:
+    """Return the tables that were written beside evaluations, by ``write_table``.
+
+    Args:
+        rows: New lines of ``metrics.jsonl``.
+        runner: The run.
+        since: Lines before this time belong to another run.
+    """
+    found = {}
+    for row in rows:
+        content = row.get("result")
+        if row.get("kind") != "train" or row.get("time", 0) < since or not isinstance(content, Mapping):
+            continue
+        if content.get("kind") == "table" and isinstance(row.get("step"), int):
+            found[str(row["name"])] = ShownResult("train", row["step"], None, runner.masks.tree(content))
+    return found
 
 
 def failed_writers(runner: Runner) -> list[str]:

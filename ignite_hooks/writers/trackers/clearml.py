@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import math
@@ -32,7 +33,7 @@ from ignite_hooks.writers.trackers.clearml_task import (
 )
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import TrackerRecord
+from ignite_hooks.writers.trackers.spool import TrackerRecord, suffix_of
 from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
@@ -310,6 +311,11 @@ class _ClearML(Tracker):
                     yaxis=found["axes"][1],
                     mode="lines",
                 )
+
+    def media(self, record: TrackerRecord) -> None:
+        title, series = titled(record.content["name"])
+        content = io.BytesIO(record.content["data"])
+        self._logger.report_media(title, series, record.step, stream=content, file_extension=suffix_of(record))
 
     def text(self, record: TrackerRecord) -> None:
         name, text = record.content["name"], record.content["text"]

@@ -51,4 +51,5 @@ class Delivered:
 def _names(record: TrackerRecord) -> list[str]:
     if record.what == "scalars":
         return list(record.content)
-    return [f"{record.what} {record.content['name']}"] if record.what in ("image", "histogram", "result") else []
+    named = ("image", "histogram", "result", "media")
+    return [f"{record.what} {record.content['name']}"] if record.what in named else []

@@ -18,7 +18,7 @@ from ignite_hooks.writers.convert import flattened, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import TrackerRecord
+from ignite_hooks.writers.trackers.spool import TrackerRecord, suffix_of
 from ignite_hooks.writers.trackers.tracker import Ending, Offline, Refused, Tracker, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
@@ -190,6 +190,13 @@ class _MLflow(Tracker):
             self._client.log_dict(self._run_id, {"columns": columns, "data": rows}, file)
         else:
             self._client.log_dict(self._run_id, found, file)
+
+    def media(self, record: TrackerRecord) -> None:
+        name = _plain(_name(record.content["name"]))
+        with tempfile.TemporaryDirectory() as elsewhere:
+            path = Path(elsewhere) / f"{name.rpartition('/')[2]}_{record.step}.{suffix_of(record)}"
+            path.write_bytes(record.content["data"])
+            self._client.log_artifact(self._run_id, str(path), f"media/{name.rpartition('/')[0]}".rstrip("/"))
 
     def text(self, record: TrackerRecord) -> None:
         name = re.sub(r"[^\w.-]", "_", record.content["name"])

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.writers.media import TYPES
+
 SUFFIX = ".spool"
 UNSENT = ".unsent"
 """The suffix of a mark beside a tracker's own file that is not known to have arrived."""
-KINDS = frozenset({"scalars", "image", "histogram", "text", "config", "artifact", "values", "result", "source"})
+KINDS = frozenset(
+    {"scalars", "image", "histogram", "text", "config", "artifact", "values", "result", "source", "media"}
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,14 @@ class TrackerRecord:
         """Return the record of a line that was read."""
         content = {key: _unpacked(value) for key, value in row["content"].items()}
         return cls(row["what"], row["step"], row["time"], content)
+
+
+def suffix_of(record: TrackerRecord) -> str:
+    """Return the suffix of a sound or a video; raise `ValueError` if it is none, as a spool may come from anywhere."""
+    suffix = record.content["suffix"]
+    if suffix not in TYPES:
+        raise ValueError(f"{suffix!r} is no sound or video")
+    return str(suffix)
 
 
 class Spool:
@@ -162,6 +174,8 @@ def _ends_whole(path: Path) -> bool:
 
 
 def _packed(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
     if not hasattr(value, "dtype"):
         return value
     from PIL import Image
@@ -172,6 +186,8 @@ def _packed(value: Any) -> Any:
 
 
 def _unpacked(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"bytes"}:
+        return base64.b64decode(value["bytes"])
     if not (isinstance(value, dict) and value.keys() == {"png"}):
         return value
     import numpy

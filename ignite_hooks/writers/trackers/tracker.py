@@ -74,6 +74,9 @@ class Tracker:
     def result(self, record: TrackerRecord) -> None:
         """Deliver a result; ``content`` has name and result: a matrix, a vector, curves or a table of plain data."""
 
+    def media(self, record: TrackerRecord) -> None:
+        """Deliver a sound or a video; ``content`` has name, suffix, the bytes of a file as data, and rate."""
+
     def text(self, record: TrackerRecord) -> None:
         """Deliver a text; ``content`` has name and text."""
 

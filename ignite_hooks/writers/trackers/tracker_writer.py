@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import as_picture, binned, fetched, number_of, plain
 from ignite_hooks.writers.interface import Writer, full_name
+from ignite_hooks.writers.media import Media
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
@@ -100,6 +101,9 @@ class TrackerWriter(Writer):
 
     def write_text(self, name: str, text: str, step: int) -> None:
         self._put("text", step, {"name": name, "text": text})
+
+    def write_media(self, name: str, media: Media, step: int) -> None:
+        self._put("media", step, {"name": name, "suffix": media.suffix, "data": media.data, "rate": media.rate})
 
     def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         table = {"kind": "table", "columns": list(columns), "rows": [list(row) for row in rows]}

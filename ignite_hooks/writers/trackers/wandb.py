@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 from ignite_hooks.secrets import Masks
 from ignite_hooks.writers.convert import picture_in, plain, shown_cell
 from ignite_hooks.writers.interface import installed
+from ignite_hooks.writers.media import TYPES
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.probe import answers
-from ignite_hooks.writers.trackers.spool import UNSENT, TrackerRecord
+from ignite_hooks.writers.trackers.spool import UNSENT, TrackerRecord, suffix_of
 from ignite_hooks.writers.trackers.tracker import Ending, Refused, Tracker
 from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, TrackerWriter
 
@@ -199,6 +201,17 @@ class _Wandb(Tracker):
             self._run.log({**row, "iteration": step})
         else:
             self._run.log(row, step=step)
+
+    def media(self, record: TrackerRecord) -> None:
+        import wandb
+
+        suffix = suffix_of(record)
+        kind = wandb.Audio if TYPES[suffix][0] == "audio" else wandb.Video
+        # W&B plays files as they are; of samples and frames it would need soundfile and moviepy.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{kind.__name__}.{suffix}"
+            path.write_bytes(record.content["data"])
+            self._log({record.content["name"]: kind(str(path))}, record.step)
 
     def text(self, record: TrackerRecord) -> None:
         self._run.summary[record.content["name"]] = record.content["text"]

@@ -29,7 +29,7 @@ from tests import warm
 from tests.faults.tools import LONG, until
 from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
 from tests.tools import trackers_at
-from tests.writers.results import write_all
+from tests.writers.results import write_all, write_media
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
 from tests.writers.trackers.servers import FAULTS, faulty
 
@@ -512,3 +512,14 @@ def test_results_are_plots_and_tables_of_clearml(tmp_path: Path) -> None:
     assert plots["iou"]["data"][0]["y"] == [0.5, 0.0]
     assert plots["cat"]["data"][0]["y"] == [1.0, 0.5]
     assert plots["worst"]["data"][0]["cells"]["values"] == [["(picture)", "a text"], ["0.5", "0.25"]]
+
+
+def test_sounds_and_videos_are_samples_of_clearml(tmp_path: Path) -> None:
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    write_media(writer)
+    writer.close()
+    found = {(event["metric"], event["variant"]): event for event in events(opened(tmp_path), "training_debug_image")}
+    assert found.keys() == {("val", "tone"), ("val", "film")}
+    session = opened(tmp_path)
+    kept = {Path(name).suffix: session.read(name)[:4] for name in session.namelist() if name.endswith((".wav", ".gif"))}
+    assert kept == {".wav": b"RIFF", ".gif": b"GIF8"}

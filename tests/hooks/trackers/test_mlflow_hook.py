@@ -26,7 +26,7 @@ from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
-from tests.writers.results import every_kind, write_all
+from tests.writers.results import every_kind, write_all, write_media
 from tests.writers.trackers.servers import FAULTS, faulty, unreachable
 
 HOOK = {"type": "MLflowHook", "experiment": "digits", "run_name": "first", "log_model": True}
@@ -338,3 +338,15 @@ def test_results_are_files_and_pictures_of_mlflow(tmp_path: Path) -> None:
     table = json.loads((got / "results/val/worst_4.json").read_text())
     assert table == {"columns": ["sample", "loss"], "data": [["(picture)", "0.5"], ["a text", "0.25"]]}
     assert len([*(got / "images").rglob("*.png")]) == 3
+
+
+def test_sounds_and_videos_are_files_of_mlflow(tmp_path: Path) -> None:
+    writer = MLflowWriter(experiment="media", work_dir=tmp_path, deadline=240.0)
+    write_media(writer)
+    writer.close()
+    [run] = runs_at(writer.tracking_uri, "media")
+    got = Path(mlflow.MlflowClient(writer.tracking_uri).download_artifacts(run.info.run_id, "", str(tmp_path)))
+    assert {path.name: path.read_bytes()[:4] for path in (got / "media/val").iterdir()} == {
+        "tone_4.wav": b"RIFF",
+        "film_4.gif": b"GIF8",
+    }

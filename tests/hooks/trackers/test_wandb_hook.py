@@ -22,7 +22,7 @@ from tests import warm
 from tests.faults.tools import LONG
 from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
-from tests.writers.results import write_all
+from tests.writers.results import write_all, write_media
 from tests.writers.trackers.servers import FAULTS, faulty
 from tests.writers.trackers.wandb_server import wandb_server
 
@@ -338,3 +338,18 @@ def test_results_are_charts_and_tables_of_wandb(tmp_path: Path) -> None:
     assert '["a text"],["0.25"]' in found["texts"]
     # The pictures are in the artifact of the table; its preview names them.
     assert '"Image"' in found["worst"]
+
+
+@pytest.mark.slow
+def test_sounds_and_videos_are_media_of_wandb(tmp_path: Path) -> None:
+    writer = WandbWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
+    write_media(writer)
+    writer.close()
+    [folder] = tmp_path.glob("wandb/offline-run-*/files/media")
+    # W&B adds a step of its own and a checksum to the names.
+    named = {str(path.relative_to(folder)).rsplit("_", 2)[0]: path for path in folder.rglob("*.*")}
+    kept = {name: path.read_bytes()[:4] for name, path in named.items()}
+    assert kept == {"audio/val/tone": b"RIFF", "videos/val/film": b"GIF8"}
+    items = [item for record in records(tmp_path) if record.HasField("history") for item in record.history.item]
+    types = {item.nested_key[0]: json.loads(item.value_json) for item in items if item.nested_key[-1:] == ["_type"]}
+    assert types == {"val/tone": "audio-file", "val/film": "video-file"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord, suffix_of
 
 
 def scalar(step: int) -> TrackerRecord:
@@ -74,3 +74,15 @@ def test_a_torn_line_costs_one_record(spool: Spool) -> None:
     spool.path.write_bytes(spool.path.read_bytes()[:-20])
     spool.append([scalar(3)])
     assert [record.step for record in spool] == [1, 3]
+
+
+def test_sounds_and_videos_come_back_from_the_file(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "x.spool", {"writer": "X"})
+    record = TrackerRecord(
+        "media", 4, 1.0, {"name": "tone", "suffix": "wav", "data": bytes(range(256)), "rate": 8000.0}
+    )
+    spool.append([record])
+    assert list(Spool(spool.path)) == [record]
+    assert suffix_of(record) == "wav"
+    with pytest.raises(ValueError, match="no sound or video"):
+        suffix_of(TrackerRecord("media", 4, 1.0, {"suffix": "../../a.py"}))
