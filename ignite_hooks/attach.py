@@ -210,7 +210,7 @@ def attach_hooks(
     except BaseException:
         installation.detach()
         raise
-    runner.state.resume_from = resume
+    runner.checkpoints.resume_at_start(resume)
     return runner
 
 

@@ -17,7 +17,7 @@ from ignite_hooks.checkpoint.find import find_checkpoint
 from ignite_hooks.checkpoint.homes import Homes
 from ignite_hooks.checkpoint.left_out import LeftOut
 from ignite_hooks.checkpoint.machine_copies import of_first_rank
-from ignite_hooks.checkpoint.restore import restore_objects, restore_progress
+from ignite_hooks.checkpoint.restore import Check, restore_objects, restore_progress
 from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.checkpoint.script.objects import script_optimizers
@@ -432,16 +432,15 @@ class Checkpoints:
 
     # -- loading ----------------------------------------------------------------------------------------------
 
+    def resume_at_start(self, wanted: str | Path | bool | dict[str, Any] | None) -> None:
+        """Resume from a checkpoint, or what it holds, when the next run starts."""
+        self._runner.state.resume_from = wanted
+
     def load(self, wanted: str | Path) -> dict[str, Any]:
         """Load a checkpoint that is named by its path, or by its bare name in a folder of this run, and return it."""
         return self.load_file(find_checkpoint(self._runner, wanted))
 
-    def load_file(
-        self,
-        path: str | Path,
-        check: Callable[[dict[str, Any]], None] | None = None,
-        given: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def load_file(self, path: Path, check: Check | None = None, given: dict[str, Any] | None = None) -> dict[str, Any]:
         """Put a checkpoint back into model, optimizer, scheduler, hooks and trainer, and return it.
 
         Args:
@@ -450,7 +449,7 @@ class Checkpoints:
             given: What it holds, where that is no file; the path is then its name in messages.
         """
         self.wait_for_staging()
-        runner, path = self._runner, Path(path)
+        runner = self._runner
         # An error that says so if it no longer exists.
         _ = runner.trainer
         objects = runner.services

@@ -324,7 +324,7 @@ class Installation:
 
     def load_state_dict(self, state: object) -> None:
         """Resume from what `state_dict` has returned when the next run starts."""
-        self.runner.state.resume_from = copy_of_state(state)
+        self.runner.checkpoints.resume_at_start(copy_of_state(state))
 
     def counts_iterations(self) -> bool:
         """Return whether a hook has a state that changes after each iteration, such as averages."""

@@ -354,7 +354,7 @@ class Runner:
     def resume(self, path: str | Path = "auto") -> None:
         """Resume from a checkpoint when the run starts; ``"auto"`` takes the newest intact one."""
         _ = self.trainer  # raises if there is none any longer
-        self.state.resume_from = path
+        self.checkpoints.resume_at_start(path)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of the run holds now; its tensors are those of the run, not copies.
