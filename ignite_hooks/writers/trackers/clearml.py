@@ -54,6 +54,8 @@ SHOWN_WHOLE = ("plan", "summary", "model_summary")
 """Texts that become artifacts, which the page shows."""
 FILES = {"report": "report.html", "config": "config.yaml", "metrics": "metrics.jsonl"}
 """The artifacts that are files of the work directory."""
+SHOWN_STEPS = 4000
+"""The length of a curve up to which a server shows every point; the limit of its interface is 5000 points."""
 WE_WENT_OFFLINE: list[bool] = []
 """Not empty if an earlier run of this process set ClearML offline, which holds for the whole process."""
 
@@ -255,14 +257,21 @@ class _ClearML(Tracker):
 
     def delivered(self) -> Delivered:
         """Return the last step of each number; pictures and histograms of a step replace those that are there."""
-        curves = self._task.get_reported_scalars() or {}
-        last = {
-            named(title, series, self._layout): int(max(points["x"]))
+        curves = self._curves()
+        return Delivered({name: max(steps) for name, steps in curves.items()}, steps=_exact(curves))
+
+    def arrived(self) -> Delivered:
+        return Delivered(steps=_exact(self._curves()))
+
+    def _curves(self) -> dict[str, frozenset[int]]:
+        """Return the steps of each number that the server shows."""
+        curves = {} if self.offline else self._task.get_reported_scalars() or {}
+        return {
+            named(title, series, self._layout): frozenset(int(step) for step in points["x"])
             for title, found in curves.items()
             for series, points in found.items()
             if points.get("x")
         }
-        return Delivered(last)
 
     def scalars(self, record: TrackerRecord) -> None:
         for name, value in record.content.items():
@@ -384,6 +393,11 @@ class _ClearML(Tracker):
             self._folder.mkdir(parents=True, exist_ok=True)
             shutil.move(archive, self._folder / f"clearml-{archive.name}")
             shutil.rmtree(session, ignore_errors=True)
+
+
+def _exact(curves: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+    """Return the curves of which a server shows every point: it puts those of neighbours together in longer ones."""
+    return {name: steps for name, steps in curves.items() if max(steps) - min(steps) < SHOWN_STEPS}
 
 
 def plotted(name: str) -> tuple[str, str]:

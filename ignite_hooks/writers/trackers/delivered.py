@@ -25,6 +25,8 @@ class Delivered:
     """The last step of numbers that are not named."""
     others: int = -1
     """The last step of pictures and histograms that are not named."""
+    steps: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """All steps of numbers of which a tracker tells all, by name: there may be gaps, which are filled."""
 
     @classmethod
     def of(cls, records: Iterable[TrackerRecord]) -> Delivered:
@@ -38,14 +40,13 @@ class Delivered:
     def missing_of(self, record: TrackerRecord) -> TrackerRecord | None:
         """Return the part of a record that is not there yet; texts, settings and files are replaced, not repeated."""
         if record.what == "scalars":
-            left = {
-                name: value
-                for name, value in record.content.items()
-                if record.step > self.names.get(name, self.numbers)
-            }
+            left = {name: value for name, value in record.content.items() if not self._has(name, record.step)}
             return replace(record, content=left) if left else None
         is_there = any(record.step <= self.names.get(name, self.others) for name in _names(record))
         return None if is_there else record
+
+    def _has(self, name: str, step: int) -> bool:
+        return step in self.steps[name] if name in self.steps else step <= self.names.get(name, self.numbers)
 
 
 def _names(record: TrackerRecord) -> list[str]:

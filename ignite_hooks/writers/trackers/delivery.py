@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ignite_hooks.text import duration
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Ending, Offline, Tracker
+from ignite_hooks.writers.trackers.tracker import Continued, Ending, Offline, Tracker
 
 BATCH = 500
 GATHERED = 0.5
@@ -57,6 +57,8 @@ class Delivery:
         self._circuit_open = spool.path.exists()
         """Whether the tracker counts as unreachable, so that records go to the spool."""
         self._try_again_at = 0.0
+        self._is_unsure = False
+        """Whether the last delivery has failed, so that a part of it may have arrived."""
         self._lost = 0
         self._ended: Ending = "finished"
         self._thread = threading.Thread(target=self._work, name=f"ignite_hooks {name}", daemon=True)
@@ -157,7 +159,7 @@ class Delivery:
                 self._circuit_open = True
                 self._keep_in_hand()
             elif self._tracker is not None and not self._tracker.vouches:
-                self._keep_in_hand()
+                self._keep_in_hand(taken=True)
 
     def _sent(self, records: list[TrackerRecord]) -> bool:
         """Send records, with retries except at the end of a run; return whether that succeeded."""
@@ -176,13 +178,18 @@ class Delivery:
     def _send(self, records: list[TrackerRecord]) -> None:
         if self._tracker is None:
             self._tracker = self._connect()
-        self._tracker.send(records)
+        tracker = self._tracker
+        if self._is_unsure:
+            tracker = Continued(tracker, tracker.arrived())
+        self._is_unsure = True
+        tracker.send(records)
+        self._is_unsure = False
 
-    def _keep_in_hand(self) -> None:
+    def _keep_in_hand(self, *, taken: bool = False) -> None:
         with self._news:
             # If `close` has given up, it has taken these records already.
             records, self._in_hand = self._in_hand, []
-        self._keep(records)
+        self._keep(records, taken=taken)
 
     def _open_circuit(self, error: Exception) -> None:
         self._try_again_at = self._clock() + self._pause
@@ -193,17 +200,22 @@ class Delivery:
     def _empty_spool(self) -> None:
         """Send the records of the spool, oldest first; the circuit closes when it is empty."""
         try:
-            for batch in self.spool.batches(BATCH):
+            while batch := self.spool.next_batch(BATCH):
                 self._send(batch)
                 if self._given_up.is_set():
                     return
+                self.spool.took()
+                self._forget_taken()
+            self._circuit_open = False
         except Exception as error:
             self._open_circuit(error)
+        self._forget_taken()
+
+    def _forget_taken(self) -> None:
+        """Let the spool forget what the tracker has taken, if that is safe there."""
         try:
-            if self._tracker is not None and not self._tracker.vouches:
-                self._circuit_open = self.spool.delivered < len(self.spool)
-            else:
-                self._circuit_open = not self.spool.forget_delivered()
+            if self._tracker is None or self._tracker.vouches:
+                self.spool.forget_taken()
         except OSError as error:
             logger.warning("%s: %s", self._name, error)
 
@@ -220,10 +232,10 @@ class Delivery:
         if not self._tracker.vouches and arrived and not self._circuit_open and not self._given_up.is_set():
             self.spool.remove()
 
-    def _keep(self, records: list[TrackerRecord]) -> None:
+    def _keep(self, records: list[TrackerRecord], *, taken: bool = False) -> None:
         """Put records into the spool; if the disk is full, they are lost."""
         try:
-            self.spool.append(records)
+            self.spool.append(records, taken=taken)
         except OSError as error:
             if not self._lost:
                 logger.warning("%s: records are lost: %s", self._name, error)

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from ignite_hooks.writers.trackers.tracker_writer import Mode, OnResume, Tracker
 METRICS_AT_ONCE = 1000
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 6000
+PICTURES = "mlflow.loggedImages"
+"""The tag of a run that has pictures."""
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 # By default MLflow waits two minutes for an answer and asks seven times.
 SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
@@ -173,9 +175,15 @@ class _MLflow(Tracker):
         super().send([record for record in records if record.what not in ("scalars", "histogram")])
 
     def delivered(self) -> Delivered:
-        known = {metric.key: int(metric.step) for metric in self._client.get_run(self._run_id).data.to_proto().metrics}
-        # It does not say which pictures it has.
-        return _InMLflow(known, others=max(known.values(), default=-1))
+        run = self._client.get_run(self._run_id)
+        known = {metric.key: int(metric.step) for metric in run.data.to_proto().metrics}
+        # The tag comes after the first picture.
+        there = self._client.list_artifacts(self._run_id, "images") if PICTURES in run.data.tags else []
+        return _InMLflow(known, pictures=frozenset(key for file in there if (key := _pictured(file.path)) is not None))
+
+    def arrived(self) -> Delivered:
+        # Everything was sent in order.
+        return self.delivered()
 
     def image(self, record: TrackerRecord) -> None:
         name, picture = record.content["name"], record.content["image"]
@@ -278,14 +286,31 @@ class _MLflow(Tracker):
         return True
 
 
+@dataclass(frozen=True)
 class _InMLflow(Delivered):
-    """What MLflow has, which changes some names."""
+    """What MLflow has, which changes some names; what becomes a file replaces that."""
+
+    pictures: frozenset[tuple[str, int]] = frozenset()
+    """The keys and steps of pictures."""
 
     def missing_of(self, record: TrackerRecord) -> TrackerRecord | None:
+        if record.what == "image":
+            return None if (_plain(_name(record.content["name"])), record.step) in self.pictures else record
         if record.what != "scalars":
-            return super().missing_of(record)
+            return record
         left = {name: value for name, value in record.content.items() if record.step > self.names.get(_name(name), -1)}
         return replace(record, content=left) if left else None
+
+
+def _pictured(path: str) -> tuple[str, int] | None:
+    """Return the key and the step of a picture; it consists of two files, of which the small one comes last.
+
+    Example:
+        >>> _pictured("images/val~cat+step+4+timestamp+17+0d-1+compressed.webp")
+        ('val/cat', 4)
+    """
+    found = re.fullmatch(r"images/(.+)([+%])step\2(\d+)\2timestamp\2\d+\2.*\2compressed\.webp", path)
+    return None if found is None else (re.sub("[~#]", "/", found[1]), int(found[3]))
 
 
 def _name(name: str) -> str:

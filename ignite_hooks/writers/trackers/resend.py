@@ -48,25 +48,25 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
-    writer.began = next((record.time for record in spool), None)
+    writer.began = next((record.time for record in spool.records(pictures=False)), None)
     tracker = writer.connect()
     tracker.name = header["writer"]
-    tracker = Continued(tracker, tracker.delivered()) if header.get("resumed") is True else tracker
-    # Kept now, so that a second attempt does not begin another run.
+    if header.get("run"):
+        tracker = Continued(tracker, tracker.delivered() if header.get("resumed") is True else tracker.arrived())
+    # Kept now, so that a second attempt begins no other run and asks what has arrived by the first.
     spool.say(run=writer.run_id)
     sent = 0
-    try:
-        for batch in spool.batches():
-            found = [at_home(record, str(header.get("folder")), path.parent) for record in batch]
-            tracker.send([record for record in found if record is not None])
-            sent += len(batch)
-    except BaseException:
-        spool.forget_delivered()
-        raise
+    while batch := spool.next_batch():
+        if tracker.vouches:
+            spool.forget_taken()
+        found = [at_home(record, str(header.get("folder")), path.parent) for record in batch]
+        tracker.send([record for record in found if record is not None])
+        sent += len(batch)
+        spool.took()
     ended = header.get("ended")
     if not tracker.close(ended if ended in ("stopped", "failed") else "finished"):
         raise ConnectionError("it is not known whether everything has arrived")
-    spool.forget_delivered()
+    spool.forget_taken()
     return f"{counted(sent, 'record')} sent to {header['writer'].removesuffix('Writer')}"
 
 

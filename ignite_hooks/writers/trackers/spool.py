@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import json
 import threading
@@ -20,6 +19,8 @@ UNSENT = ".unsent"
 KINDS = frozenset(
     {"scalars", "image", "histogram", "text", "config", "artifact", "values", "result", "source", "media"}
 )
+MOST_BYTES = 4_000_000
+"""Bytes of the file after which a batch ends, as pictures take more room in memory."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,14 @@ class TrackerRecord:
         return json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> TrackerRecord:
-        """Return the record of a line that was read."""
-        content = {key: _unpacked(value) for key, value in row["content"].items()}
+    def from_json(cls, row: Mapping[str, Any], *, pictures: bool = True) -> TrackerRecord:
+        """Return the record of a line that was read.
+
+        Args:
+            row: The content of the line.
+            pictures: Whether pictures are unpacked, which takes longer than everything else.
+        """
+        content = {key: _unpacked(value) if pictures else value for key, value in row["content"].items()}
         return cls(row["what"], row["step"], row["time"], content)
 
 
@@ -53,103 +59,211 @@ def suffix_of(record: TrackerRecord) -> str:
     return str(suffix)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A place between two lines of a file: in bytes, and how many records are before it."""
+
+    offset: int = 0
+    records: int = 0
+
+
 class Spool:
     """A file of records: a header that names the writer, then one line for each record, in order.
 
-    Several threads may use it. The file exists only while records wait in it.
+    Lines are only added, also those that say how far the records have arrived, so a process may be killed at any moment
+    and another may read meanwhile. What was read is not read again. Several threads may use it. The file exists only
+    while records wait in it.
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
         self.header = dict(header or {})
-        self.added = 0
-        """The number of records that this object has added to the file."""
-        self.delivered = 0
-        """The number of records in the file that were delivered by way of ``batches``."""
         self._lock = threading.Lock()
+        self._size = 0
+        """The size of the file."""
+        self._known = 0
+        """How much of it is known."""
+        self._records = 0
+        """The number of records in what is known."""
+        self._said: dict[str, Any] = {}
+        """The header of the file."""
+        self._arrived = self._taken = self._next = _Place()
+        """The ends of what has arrived, of what the tracker has taken in this process, and of the last batch."""
 
-    def append(self, records: Sequence[TrackerRecord]) -> None:
-        """Add records at the end."""
+    def append(self, records: Sequence[TrackerRecord], *, taken: bool = False) -> None:
+        """Add records at the end.
+
+        Args:
+            records: The records.
+            taken: Whether the tracker has taken them, in this process.
+        """
         if not records:
             return
+        lines = [record.to_json() for record in records]
         with self._lock:
-            new = not self.path.exists()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [json.dumps(self.header)] if new else []
-            lines += [record.to_json() for record in records]
-            text = "".join(f"{line}\n" for line in lines)
-            if not new and not _ends_whole(self.path):
-                text = f"\n{text}"
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(text)
-            self.added += len(records)
+            self._learn()
+            if not self._size:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                lines.insert(0, json.dumps(self.header))
+            # Else there are some before that the tracker has not taken.
+            taken = taken and self._is_all_taken
+            self._write(lines)
+            if taken:
+                self._learn()
+                self._taken = self._next = _Place(self._known, self._records)
 
     def say(self, **words: Any) -> None:
         """Add to the header of the file; later values replace earlier ones."""
         self.header |= words
         with self._lock:
             if self.path.exists():
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(words) + "\n")
+                self._learn()
+                self._write([json.dumps(words)])
 
-    def batches(self, size: int = 500) -> Iterator[list[TrackerRecord]]:
-        """Yield the records in order; a batch counts as delivered when the next one is asked for."""
-        done, batch = 0, []
-        for record in self:
-            batch.append(record)
-            if len(batch) == size:
-                yield batch
-                done, batch = done + len(batch), []
-                self.delivered = done
-        if batch:
-            yield batch
-            self.delivered = done + len(batch)
-
-    def forget_delivered(self) -> bool:
-        """Drop the records that were delivered by way of ``batches``; return whether none is left."""
+    def next_batch(self, size: int = 500) -> list[TrackerRecord]:
+        """Return the next records in order, some hundred at most; the same ones until they are ``took``."""
         with self._lock:
-            rows = self._rows()
-            left = [row for row in rows if "what" in row][self.delivered :]
-            self.delivered = 0
-            if not left:
+            self._learn()
+            batch: list[TrackerRecord] = []
+            place = self._taken
+            for line, end in self._lines(place.offset, self._known):
+                row = _row(line)
+                is_record = row is not None and "what" in row
+                place = _Place(end, place.records + is_record)
+                if row is not None and is_record:
+                    batch.append(TrackerRecord.from_json(row))
+                if len(batch) == size or end - self._taken.offset > MOST_BYTES:
+                    break
+            self._next = place
+            if not batch:
+                self._taken = place
+            return batch
+
+    def took(self) -> None:
+        """Say that the tracker has taken the last batch; a later process sends again what is not said to have arrived."""
+        self._taken = self._next
+
+    def forget_taken(self) -> bool:
+        """Say that what was taken has arrived; return whether nothing is left, and remove the file then."""
+        with self._lock:
+            self._learn()
+            if self._is_all_taken:
                 self.path.unlink(missing_ok=True)
+                self._forget_file()
                 return True
-            header: dict[str, Any] = {}
-            for row in rows:
-                header |= row if "what" not in row else {}
-            temporary = self.path.with_name(f".{self.path.name}.tmp")
-            lines = [json.dumps(row, ensure_ascii=False) for row in (header, *left)]
-            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
-            temporary.replace(self.path)
+            if self._taken != self._arrived:
+                self._write([json.dumps({"arrived": self._taken.offset, "records": self._taken.records})])
+                self._arrived = self._taken
             return False
 
     def remove(self) -> None:
         """Remove the file, because all records have arrived."""
         with self._lock:
             self.path.unlink(missing_ok=True)
+            self._forget_file()
 
     def read_header(self) -> dict[str, Any]:
         """Return the header: the writer of the records and its settings."""
-        found: dict[str, Any] = {}
-        for row in self._rows():
-            found |= row if "what" not in row else {}
-        return found
+        with self._lock:
+            self._learn()
+            return dict(self._said)
+
+    def records(self, *, pictures: bool = True) -> Iterator[TrackerRecord]:
+        """Yield the records that are not known to have arrived.
+
+        Args:
+            pictures: Whether pictures are unpacked, which takes longer than everything else.
+        """
+        with self._lock:
+            self._learn()
+            begin, end = self._arrived.offset, self._known
+        for line, _ in self._lines(begin, end):
+            row = _row(line)
+            if row is not None and "what" in row:
+                yield TrackerRecord.from_json(row, pictures=pictures)
 
     def __iter__(self) -> Iterator[TrackerRecord]:
-        return (TrackerRecord.from_json(row) for row in self._rows() if "what" in row)
+        return self.records()
 
     def __len__(self) -> int:
-        return sum(1 for row in self._rows() if "what" in row)
+        with self._lock:
+            self._learn()
+            return max(0, self._records - self._arrived.records)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        if not self.path.is_file():
-            return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            # A line may be torn because a process was killed or a disk was full.
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
-        return [row for row in rows if isinstance(row, dict) and ("what" not in row or _is_record(row))]
+    # -- the file -----------------------------------------------------------------------------------------------
+
+    def _forget_file(self) -> None:
+        self._size = self._known = self._records = 0
+        self._said = {}
+        self._arrived = self._taken = self._next = _Place()
+
+    @property
+    def _is_all_taken(self) -> bool:
+        return self._taken.offset == self._known or self._taken.records == self._records
+
+    def _learn(self) -> None:
+        """Read what has come to the file since; numbers of records are counted without reading them."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            self._forget_file()
+            return
+        if size < self._known:
+            self._forget_file()
+        self._size = size
+        for line, end in self._lines(self._known, size):
+            is_record = line.startswith(b'{"what": ') and line.endswith(b"}}\n")
+            row = None if is_record else _row(line)
+            if row is None and not is_record and not line.endswith(b"\n"):
+                return  # torn, or still being written
+            self._known = end
+            if row is not None and "arrived" in row:
+                self._set_arrived(row)
+            elif row is not None and "what" not in row:
+                self._said |= row
+            else:
+                self._records += row is not None or is_record
+
+    def _set_arrived(self, row: Mapping[str, Any]) -> None:
+        offset, records = row["arrived"], row.get("records")
+        # A spool may come from anywhere.
+        if type(offset) is int and type(records) is int and 0 <= offset <= self._known and records >= 0:
+            self._arrived = _Place(offset, records)
+            if self._taken.offset < offset:
+                self._taken = self._next = self._arrived
+
+    def _write(self, lines: Sequence[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        if not self._ends_whole():
+            text = f"\n{text}"
+        with self.path.open("ab") as file:
+            file.write(text.encode("utf-8"))
+
+    def _ends_whole(self) -> bool:
+        if not self._size:
+            return True
+        with self.path.open("rb") as file:
+            file.seek(-1, io.SEEK_END)
+            return file.read() == b"\n"
+
+    def _lines(self, begin: int, end: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the lines between two places, each with its end."""
+        if begin >= end:
+            return
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            while begin < end and (line := file.readline()):
+                begin += len(line)
+                yield line, begin
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """Return the content of a line; None if it is torn, because a process was killed or a disk full, or foreign."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and ("what" not in row or _is_record(row)) else None
 
 
 def _is_record(row: Mapping[str, Any]) -> bool:
@@ -162,15 +276,6 @@ def _is_record(row: Mapping[str, Any]) -> bool:
         and isinstance(row.get("time"), number)
         and isinstance(row.get("content"), dict)
     )
-
-
-def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(0, io.SEEK_END)
-        if not file.tell():
-            return True
-        file.seek(-1, io.SEEK_END)
-        return file.read() == b"\n"
 
 
 def _packed(value: Any) -> Any:

@@ -62,6 +62,10 @@ class Tracker:
         """Return how far the run has got, for a resumed run that goes on in it."""
         return Delivered()
 
+    def arrived(self) -> Delivered:
+        """Return what certainly is there, which is not sent again after a failure; nothing, if that cannot be told."""
+        return Delivered()
+
     def scalars(self, record: TrackerRecord) -> None:
         """Deliver numbers; ``content`` has them by name."""
 
@@ -108,6 +112,9 @@ class Continued(Tracker):
     def __init__(self, tracker: Tracker, there: Delivered) -> None:
         self._tracker, self._there = tracker, there
         self.name, self.vouches = tracker.name, tracker.vouches
+
+    def arrived(self) -> Delivered:
+        return self._tracker.arrived()
 
     def send(self, records: Sequence[TrackerRecord]) -> None:
         parts = [self._there.missing_of(record) for record in records]

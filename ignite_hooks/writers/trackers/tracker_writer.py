@@ -178,7 +178,7 @@ class TrackerWriter(Writer):
                 self._spool = Spool(path)
                 self._spool.header = self._spool.read_header()
                 run = self._spool.header.get("run") or run
-                self._spooled = Delivered.of(self._spool)
+                self._spooled = Delivered.of(self._spool.records(pictures=False))
                 self._spool.say(resumed=True)
         self._key = str(state.get("key") or self._key)
         run = run or self._noted_run()

@@ -23,7 +23,7 @@ from ignite_hooks.results.outcome import StopKind
 from ignite_hooks.run.late_test import LateTest
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
-from ignite_hooks.writers.trackers.spool import Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.results import every_kind, write_all, write_media
@@ -129,6 +129,26 @@ def test_a_model_has_the_numbers_of_its_own_step_and_is_made_once(tmp_path: Path
     assert model.name == "best _val_", "MLflow takes no quotes"
     assert [(metric.key, metric.step, metric.value) for metric in model.metrics] == [("loss", 2, 0.5)]
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3]
+
+
+def test_mlflow_tells_which_numbers_and_pictures_it_has(tmp_path: Path) -> None:
+    writer = MLflowWriter(experiment="told", work_dir=tmp_path)
+    writer.write_scalars({"loss": 1.0, "f1(macro)": 1.0}, 2, kind="val")
+    for step in (1, 2):
+        writer.write_image("val/cat (1)", PICTURE, step)
+    writer.close()
+    again = MLflowWriter(experiment="told", work_dir=tmp_path)
+    assert again.go_on("finished", 1.8e9)
+    there = again.connect().arrived()
+
+    def is_there(what: str, step: int, **content: Any) -> bool:
+        return there.missing_of(TrackerRecord(what, step, 0.0, content)) is None
+
+    assert is_there("scalars", 2, **{"val/loss": 1.0, "val/f1(macro)": 1.0})
+    assert not is_there("scalars", 3, **{"val/loss": 1.0})
+    assert [is_there("image", step, name="val/cat (1)") for step in (1, 2, 3)] == [True, True, False]
+    assert not is_there("image", 1, name="val/cat")
+    assert not is_there("text", 1, name="plan", text="")
 
 
 def test_a_run_that_fails_is_shown_as_failed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Place(Tracker):
     """Keeps the records that arrive; can be down, and can hang."""
 
     def __init__(self) -> None:
-        self.arrived: list[TrackerRecord] = []
+        self.arrived_so_far: list[TrackerRecord] = []
         self.down = False
         self.asked = threading.Semaphore(0)
         self.answer = threading.Event()
@@ -39,7 +39,7 @@ class Place(Tracker):
     def scalars(self, record: TrackerRecord) -> None:
         if record.step == 13:
             raise Refused("13 is not a step")
-        self.arrived.append(record)
+        self.arrived_so_far.append(record)
 
     def close(self, ended: Ending = "finished") -> bool:
         self.closed.append(ended)
@@ -47,7 +47,7 @@ class Place(Tracker):
 
     @property
     def steps(self) -> list[int]:
-        return [record.step for record in self.arrived]
+        return [record.step for record in self.arrived_so_far]
 
 
 def put(delivery: Delivery, *steps: int) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ignite_hooks.writers.trackers.clearml import has_credentials, named, plotted, titled
+from ignite_hooks.writers.trackers.clearml import _ClearML, has_credentials, named, plotted, titled
 from ignite_hooks.writers.trackers.clearml_models import Models
+from ignite_hooks.writers.trackers.delivered import Delivered
+from ignite_hooks.writers.trackers.spool import TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Offline
 from tests import warm
 from tests.tools import trackers_at
@@ -59,6 +62,32 @@ def test_credentials_are_in_variables_or_in_the_file(
     if file is not None:
         (tmp_path / "clearml.conf").write_text(file)
     assert has_credentials() is known
+
+
+class Shows:
+    """A task whose server shows these steps of curves."""
+
+    def __init__(self, **curves: list[int]) -> None:
+        self.curves = curves
+
+    def get_logger(self) -> None:
+        return None
+
+    def get_reported_scalars(self) -> dict[str, Any]:
+        return {title: {"train": {"x": steps, "y": steps}} for title, steps in self.curves.items()}
+
+
+def test_gaps_of_short_curves_are_filled_and_long_ones_go_on(tmp_path: Path) -> None:
+    """The server puts neighbours of a long curve together, so the steps that it shows are not those that were sent."""
+    task = Shows(loss=[1, 2, 9], lr=[10, 20, 5000])
+    tracker = _ClearML(task, "metric", tmp_path, offline=False, ours=False)
+    records = [TrackerRecord("scalars", step, 0.0, {"loss": 1.0, "lr": 1.0}) for step in (2, 5, 10, 6000)]
+
+    def missing(there: Delivered) -> list[list[str]]:
+        return [list(part.content) if (part := there.missing_of(record)) else [] for record in records]
+
+    assert missing(tracker.delivered()) == [[], ["loss"], ["loss"], ["loss", "lr"]]
+    assert missing(tracker.arrived()) == [["lr"], ["loss", "lr"], ["loss", "lr"], ["loss", "lr"]]
 
 
 class Stopped:

@@ -35,6 +35,13 @@ def test_only_what_is_missing_is_left(given: TrackerRecord, left: TrackerRecord 
     assert there.missing_of(given) == left
 
 
+def test_gaps_are_filled_where_a_tracker_tells_all_steps() -> None:
+    there = Delivered({"loss": 5, "lr": 5}, steps={"loss": frozenset({1, 5})})
+    given = [record("scalars", step, loss=1.0, lr=1.0) for step in (1, 3, 5, 6)]
+    left = [None, {"loss": 1.0}, None, {"loss": 1.0, "lr": 1.0}]
+    assert [None if (part := there.missing_of(one)) is None else part.content for one in given] == left
+
+
 def test_a_tracker_that_knows_only_its_last_step_takes_later_ones() -> None:
     there = Delivered(numbers=5, others=5)
     assert there.missing_of(record("scalars", 5, loss=1.0)) is None

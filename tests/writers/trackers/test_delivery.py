@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
-from ignite_hooks.writers.trackers.spool import Spool
+from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from tests.writers.trackers.places import SOON, Place, put
 
 
@@ -63,6 +64,31 @@ def test_an_outage_keeps_the_order_of_records(place: Place, deliver: Callable[..
     put(delivery, 5)
     delivery.close(SOON)
     assert place.steps == [1, 2, 3, 4, 5]
+    assert not delivery.spool.path.exists()
+
+
+def test_what_has_arrived_before_a_failure_is_not_sent_again(
+    place: Place, deliver: Callable[..., Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes two of three numbers, and dies; then it is asked what it has."""
+    taken, failures = place.scalars, [ConnectionError("the line is dead")]
+
+    def scalars(record: TrackerRecord) -> None:
+        if record.step == 3 and failures:
+            raise failures.pop()
+        taken(record)
+
+    monkeypatch.setattr(place, "scalars", scalars)
+    monkeypatch.setattr(place, "arrived", lambda: Delivered.of(place.arrived_so_far))
+    delivery = deliver()
+    place.answer.clear()
+    put(delivery, 1)
+    place.asked.acquire()
+    put(delivery, 2, 3, 4)
+    place.answer.set()
+    delivery.close(SOON)
+    assert place.steps == [1, 2, 3, 4]
+    assert not failures
     assert not delivery.spool.path.exists()
 
 
