@@ -19,7 +19,7 @@ from ignite_hooks.checkpoint.uploads import (
     kept_for_sending,
     named_checkpoints,
 )
-from ignite_hooks.distributed.collectives import world_size
+from ignite_hooks.distributed.collectives import is_main_process, world_size
 from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import Situation, settings
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
@@ -150,7 +150,9 @@ class ClearMLHook(TrackerHook):
         if self._ended is not None:
             # A test after the end is no run that could be aborted.
             self._ended.on_abort = None
-        forget_sent(runner.work_dir, "clearml")
+        if is_main_process():
+            # The other ranks send nothing, and are here while the first one may still send.
+            forget_sent(runner.work_dir, "clearml")
         self._closed.set()
 
     def make_writer(self, folder: Path) -> Writer:

@@ -24,6 +24,8 @@ import pytest
 import torch
 from PIL import Image
 
+from ignite_hooks import attach_hooks
+from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter
 from tests import warm
 from tests.faults.tools import LONG, until
@@ -147,6 +149,16 @@ def test_checkpoints_are_output_models_under_fixed_names(folder: Path, session: 
     kept = {Path(name).stem.removesuffix("-12"): session.read(name) for name in files}
     assert kept == {"best": best.read_bytes(), "last": (folder / "last.pth").read_bytes()}
     assert not (folder / ".uploads").exists()
+
+
+def test_another_rank_leaves_what_the_first_one_still_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("clearml_hook", "tracker_hook"):
+        monkeypatch.setattr(f"ignite_hooks.hooks.trackers.{module}.is_main_process", lambda: False)
+    (tmp_path / ".uploads").mkdir()
+    run = tiny_run()
+    attach_hooks(run.trainer, [HOOK], work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert (tmp_path / ".uploads").exists()
 
 
 def test_the_secret_of_the_configuration_is_not_recorded(folder: Path, session: zipfile.ZipFile) -> None:
