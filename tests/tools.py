@@ -54,7 +54,8 @@ def straight_and_resumed(
 def trackers_at(folder: Path) -> Iterator[None]:
     """Let trackers work without servers, with caches and settings in a folder instead of the user's."""
     own = [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_", "CLEARML_", "TRAINS_"))]
-    (folder / "clearml.conf").write_text("api { }")
+    # Else ClearML reads every file of this repository at the begin of a task, and its end waits for that.
+    (folder / "clearml.conf").write_text(f'sdk {{ development {{ detect_with_pip_freeze: "{os.devnull}" }} }}')
     settings = {
         "WANDB_MODE": "offline",
         "WANDB_CONFIG_DIR": f"{folder}/wandb-config",

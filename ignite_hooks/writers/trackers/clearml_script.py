@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,25 @@ def write_script(
     return entry
 
 
+@contextlib.contextmanager
+def without_analysis(arguments: Sequence[str] | None = None) -> Iterator[None]:
+    """Let the SDK look for no packages meanwhile, if `write_script` says which an agent needs.
+
+    It would read all files of the repository, for seconds in which the training does not get the interpreter.
+    """
+    from clearml import Task
+
+    if trained_file(sys.argv if arguments is None else arguments) is None:
+        yield
+        return
+    before = Task._force_use_pip_freeze
+    Task._force_use_pip_freeze = os.devnull
+    try:
+        yield
+    finally:
+        Task._force_use_pip_freeze = before
+
+
 def packages() -> list[str]:
     """Return what an agent has to install: this package as it was installed here, and what decides about numbers."""
     metadata = importlib.metadata
@@ -214,14 +233,16 @@ def queued_task(
     server = Session.get_api_server_host()
     if not answers(f"{server}/debug.ping", PATIENCE):
         raise ConnectionError(f"{server} does not answer, so no task was made: run clearml-init, or try again")
-    task = begun_task(
-        project_name=project,
-        task_name=task_name or Path(file).stem,
-        tags=list(tags) or None,
-        reuse_last_task_id=False,
-    )
+    command = ["ignite-hooks", "train", file]
+    with without_analysis(command):
+        task = begun_task(
+            project_name=project,
+            task_name=task_name or Path(file).stem,
+            tags=list(tags) or None,
+            reuse_last_task_id=False,
+        )
+        write_script(task, command, {})
     try:
-        write_script(task, ["ignite-hooks", "train", file], {})
         record_in(task, views)
         page = str(task.get_output_log_web_page())
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ignite_hooks.writers.trackers.clearml_script import (
     packages,
     requirement_of,
     trained_file,
+    without_analysis,
     write_script,
 )
 
@@ -104,6 +106,21 @@ def test_a_file_in_a_repository_is_found_there_with_its_change(tmp_path: Path, m
     assert (tmp_path / task.script["working_dir"] / task.script["entry_point"].split()[-1]).samefile(file)
     assert "+seed: 2" in task.script["diff"]
     assert task.packages == "", "the repository says itself what is installed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "packages_of"),
+    [(["ignite-hooks", "train", "a.yaml"], os.devnull), (["train.py"], None)],
+)
+def test_the_sdk_reads_no_repository_for_packages_that_we_name(arguments: list[str], packages_of: str | None) -> None:
+    """It would read every file of it, beside the training."""
+    from clearml import Task
+
+    before = Task._force_use_pip_freeze
+    with without_analysis(arguments):
+        meanwhile = Task._force_use_pip_freeze
+    assert meanwhile == packages_of if packages_of else meanwhile is before
+    assert Task._force_use_pip_freeze is before
 
 
 @pytest.mark.parametrize(
