@@ -18,7 +18,7 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.writers.convert import plain, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.clearml_models import Models, address_of
-from ignite_hooks.writers.trackers.clearml_script import write_script
+from ignite_hooks.writers.trackers.clearml_script import without_analysis, write_script
 from ignite_hooks.writers.trackers.clearml_task import (
     OURS,
     TRAINED,
@@ -175,24 +175,28 @@ class ClearMLWriter(TrackerWriter):
             WE_WENT_OFFLINE[:] = [True] if offline else []
         wanted = None if offline else self.run_id
         self._has_begun_task = not offline
-        task = begun_task(
-            project_name=self.project or "ignite_hooks",
-            task_name=self.task_name or self.work_dir.name,
-            tags=self.tags or None,
-            reuse_last_task_id=wanted or False,
-            # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
-            continue_last_task=0 if wanted else False,
-        )
+        is_new = wanted is None and not offline
+        with without_analysis() if is_new else contextlib.nullcontext():
+            task = begun_task(
+                project_name=self.project or "ignite_hooks",
+                task_name=self.task_name or self.work_dir.name,
+                tags=self.tags or None,
+                reuse_last_task_id=wanted or False,
+                # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
+                continue_last_task=0 if wanted else False,
+            )
+            if is_new:
+                write_script(task)
         if wanted is not None and task.id != wanted:
             logger.warning(
                 "the ClearML task %s cannot be continued, so the run goes on in another: %s", wanted, task.id
             )
-        if wanted is None and not offline:
-            write_script(task)
         if not offline and not task.output_uri:
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True
-        self.run_id = task.id
+        self.run_id = None if offline else task.id
+        if offline and self._spool is not None:
+            self._spool.say(session=task.id)
         return _ClearML(task, self.layout, self.work_dir, offline=offline, ours=True)
 
     def _is_offline(self) -> bool:
@@ -232,13 +236,15 @@ class ClearMLWriter(TrackerWriter):
 
 
 class _ClearML(Tracker):
+    # Online, a thread of ClearML sends the reports, and does not say whether they arrive. Offline, nobody finds its
+    # folder before it has become an archive in the work directory.
+    vouches = False
+
     def __init__(self, task: Any, layout: Layout, folder: Path, *, offline: bool, ours: bool) -> None:
         self._task, self._layout, self._folder, self.offline, self._ours = task, layout, folder, offline, ours
         self._watch = contextlib.ExitStack()
         self._models = Models(task, offline=offline)
         self._logger = task.get_logger()
-        # Online, a thread of ClearML sends the reports, and does not say whether they arrive.
-        self.vouches = offline
 
     @property
     def takes_more(self) -> bool:
@@ -371,9 +377,7 @@ class _ClearML(Tracker):
         as_stopped = ending_as_stopped(self._task) if ended == "stopped" else contextlib.nullcontext()
         with ending_whole(self._task), as_stopped:
             self._task.close()
-        if session is not None:
-            self._fetch(session)
-        return True
+        return session is None or self._fetch(session)
 
     def _upload_files(self) -> None:
         """Upload what the work directory has for people; by now all hooks have written."""
@@ -386,13 +390,15 @@ class _ClearML(Tracker):
                 words = "%s of the ClearML task was not uploaded: %s: %s"
                 logger.warning(words, file, type(error).__name__, " ".join(str(error).split())[:300])
 
-    def _fetch(self, session: Path) -> None:
-        """Move the files of an offline task from the cache of ClearML to the work directory."""
+    def _fetch(self, session: Path) -> bool:
+        """Move an offline task from the cache of ClearML to the work directory; return whether it is there."""
         archive = session.with_name(f"{session.name}.zip")
-        if archive.is_file():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            shutil.move(archive, self._folder / f"clearml-{archive.name}")
-            shutil.rmtree(session, ignore_errors=True)
+        if not archive.is_file():
+            return False
+        self._folder.mkdir(parents=True, exist_ok=True)
+        shutil.move(archive, self._folder / f"clearml-{archive.name}")
+        shutil.rmtree(session, ignore_errors=True)
+        return True
 
 
 def _exact(curves: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:

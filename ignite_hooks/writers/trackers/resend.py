@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
     kind = make(str(header.get("writer")))
     if not (isinstance(kind, type) and issubclass(kind, TrackerWriter)):
         raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
+    if _is_in_archive(path.parent, header.get("session")):
+        spool.remove()
+        return "the archive of ClearML beside it has the same"
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
     writer.began = next((record.time for record in spool.records(pictures=False)), None)
@@ -68,6 +72,13 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         raise ConnectionError("it is not known whether everything has arrived")
     spool.forget_taken()
     return f"{counted(sent, 'record')} sent to {header['writer'].removesuffix('Writer')}"
+
+
+def _is_in_archive(folder: Path, session: object) -> bool:
+    """Return whether an offline session of ClearML has become an archive, which it may after nobody waited any more."""
+    if not isinstance(session, str) or not re.fullmatch(r"offline-[0-9a-f]+", session):
+        return False
+    return any((folder / f"clearml-{session}{suffix}").is_file() for suffix in (".zip", ".sent"))
 
 
 def at_home(record: TrackerRecord, written_in: str, folder: Path) -> TrackerRecord | None:

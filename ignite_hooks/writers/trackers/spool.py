@@ -140,7 +140,7 @@ class Spool:
             return batch
 
     def took(self) -> None:
-        """Say that the tracker has taken the last batch; a later process sends again what is not said to have arrived."""
+        """Say that the tracker has taken the last batch; a later process sends again what has not arrived."""
         self._taken = self._next
 
     def forget_taken(self) -> bool:

@@ -26,7 +26,9 @@ from PIL import Image
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
-from ignite_hooks.writers.trackers.clearml import ClearMLWriter
+from ignite_hooks.writers.trackers.clearml import ClearMLWriter, _ClearML
+from ignite_hooks.writers.trackers.resend import waiting
+from ignite_hooks.writers.trackers.spool import Spool
 from tests import warm
 from tests.faults.tools import LONG, until
 from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
@@ -164,6 +166,36 @@ def test_another_rank_leaves_what_the_first_one_still_sends(tmp_path: Path, monk
 def test_the_secret_of_the_configuration_is_not_recorded(folder: Path, session: zipfile.ZipFile) -> None:
     assert holding_the_canary(folder) == []
     assert [name for name in session.namelist() if CANARY.encode() in session.read(name)] == []
+
+
+def test_what_is_in_no_archive_yet_is_in_the_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody finds the folder in which ClearML keeps a session until it has ended, as after a kill."""
+    ends, go_on, fetch = threading.Event(), threading.Event(), _ClearML._fetch
+
+    def slowly(self: _ClearML, session: Path) -> bool:
+        ends.set()
+        return go_on.wait(60) and fetch(self, session)
+
+    monkeypatch.setattr(_ClearML, "_fetch", slowly)
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
+    for step in (1, 2):
+        writer.write_scalar("loss", 1.0, step)
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    assert ends.wait(60)
+    spool = tmp_path / "clearml.spool"
+    assert [record.step for record in Spool(spool)] == [1, 2]
+    assert list(tmp_path.glob("*.zip")) == []
+    kept = spool.read_bytes()
+    go_on.set()
+    closing.join()
+    assert opened(tmp_path)
+    assert not spool.exists()
+    # So it is if nobody has waited for the end.
+    spool.write_bytes(kept)
+    [send] = [send for path, send in waiting(tmp_path, {"ClearMLWriter": ClearMLWriter}.get) if path == spool]
+    assert send() == "the archive of ClearML beside it has the same"
+    assert not spool.exists()
 
 
 def forks() -> set[psutil.Process]:

@@ -38,11 +38,12 @@ def clearml_server() -> Iterator[ClearMLServer]:
             path = self.path.partition("?")[0]
             call = re.match(r"/+(?:v[\d.]+/)?([a-z_]+\.[a-z_]+)$", path)
             with state.lock:
-                state.asked += 1
-                if state.dies_at is not None and state.asked >= state.dies_at:
-                    self.close_connection = True
-                    return
-                state.received += self.path.encode() + str(self.headers).encode() + body
+                fails = state.fails()
+                if not fails:
+                    state.received += self.path.encode() + str(self.headers).encode() + body
+            if fails:
+                self.fail()
+                return
             if call is None:
                 self.handle_file(path, body)
                 return
@@ -60,6 +61,13 @@ def clearml_server() -> Iterator[ClearMLServer]:
             meta |= {"result_msg": message}
             meta |= {"endpoint": {"name": call[1], "requested_version": "2.30", "actual_version": "2.30"}}
             self.say(json.dumps({"meta": meta, "data": data}, default=str).encode(), code)
+
+        def fail(self) -> None:
+            self.close_connection = True
+            if state.failure == "hangs":
+                state.recovered.wait()
+            elif state.failure == "answers 500":
+                self.say(b"{}", 500)
 
         def handle_file(self, path: str, body: bytes) -> None:
             """Keep a file that is sent, as the file storage does, and return one that is asked for."""
@@ -102,3 +110,4 @@ def clearml_server() -> Iterator[ClearMLServer]:
     with serving(Handler) as url:
         state.url = url
         yield state
+        state.recover()

@@ -81,8 +81,11 @@ class ClearMLServer:
     received: bytes = b""
     asked: int = 0
     """How many requests have come, also those for files."""
-    dies_at: int | None = None
-    """The number of the request from which on none is answered."""
+    fails_at: int | None = None
+    """The number of the request from which on it fails."""
+    failure: str = "dies"
+    """How: it dies, hangs or answers 500."""
+    recovered: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     sent: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     """How often each number of a task has come: its iteration, metric and variant."""
@@ -133,6 +136,16 @@ class ClearMLServer:
             if (task := self.tasks.get(id_)) is not None:
                 task["last_iteration"] = max(task["last_iteration"], *(event.get("iter") or 0 for event in new))
                 update_last_metrics(task["last_metrics"], new)
+
+    def fails(self) -> bool:
+        """Count a request, and return whether it fails."""
+        self.asked += 1
+        return self.fails_at is not None and self.asked >= self.fails_at
+
+    def recover(self) -> None:
+        """Answer again; what hangs is never answered."""
+        self.fails_at = None
+        self.recovered.set()
 
     # -- as a person does on the page --------------------------------------------------------------------------
 
