@@ -75,12 +75,14 @@ def _quieten_torch() -> None:
 
 def _train(options: argparse.Namespace) -> int:
     _quieten_torch()
+    from ignite_hooks.config.connected.sweep import of_sweep
     from ignite_hooks.trainer import commands
 
     return commands.train(
         options.config,
         resume=options.resume,
-        overrides=options.overrides,
+        # What a sweep tries is never overwritten.
+        overrides=[*options.overrides, *of_sweep()],
         work_dir=options.work_dir,
         dry_run=options.dry_run,
         queue=options.queue,

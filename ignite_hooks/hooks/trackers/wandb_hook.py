@@ -11,6 +11,7 @@ from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
 from ignite_hooks.writers.interface import missing
 
 if TYPE_CHECKING:
+    from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
 
 
@@ -48,6 +49,12 @@ class WandbHook(TrackerHook):
         if self.mode != "disabled" and (problem := missing("wandb", "wandb")):
             yield "", problem
         yield from super().check(situation)
+
+    def cleanup(self, runner: Runner) -> None:
+        if self._writer is not None and runner.best:
+            # By itself the table of runs has the last values only.
+            self._writer.write_values({f"best/{name}": float(record.score) for name, record in runner.best.items()})
+        super().cleanup(runner)
 
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.wandb import WandbWriter

@@ -118,10 +118,6 @@ class ClearMLWriter(TrackerWriter):
         views = {} if self.views is None else {"views": self.views.as_content()}
         super().write_config({"trained": json.dumps(plain(config), indent=2, ensure_ascii=False), **views})
 
-    def write_values(self, values: Mapping[str, float]) -> None:
-        """Write single values of the whole run, which the table of tasks shows."""
-        self._put("values", 0, values)
-
     def write_model(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
         """Write a checkpoint as the output model of this name; the newest of a name replaces the one before."""
         content = {"path": str(path.absolute()), "name": name, "kind": "model", "details": plain(details)}

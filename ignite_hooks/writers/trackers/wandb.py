@@ -216,6 +216,9 @@ class _Wandb(Tracker):
     def text(self, record: TrackerRecord) -> None:
         self._run.summary[record.content["name"]] = record.content["text"]
 
+    def values(self, record: TrackerRecord) -> None:
+        self._run.summary.update(dict(record.content))
+
     def config(self, record: TrackerRecord) -> None:
         self._run.config.update(dict(record.content), allow_val_change=True)
 

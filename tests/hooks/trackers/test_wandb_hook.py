@@ -90,6 +90,12 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def artifacts(folder: Path) -> list[Any]:
+    found = records(folder)
+    requests = [record.request.log_artifact.artifact for record in found if record.HasField("request")]
+    return [a for a in requests if a.name] + [record.artifact for record in found if record.HasField("artifact")]
+
+
 def series(folder: Path) -> Series:
     found: Series = {}
     for row in history(folder):
@@ -130,14 +136,32 @@ def test_configuration_name_and_end_are_recorded(folder: Path) -> None:
     assert [record.exit.exit_code for record in everything if record.HasField("exit")] == [0]
 
 
+def test_the_table_of_runs_has_the_best_values(folder: Path) -> None:
+    updates = [item for record in records(folder) if record.HasField("summary") for item in record.summary.update]
+    found = {"/".join(item.nested_key) or item.key: item.value_json for item in updates}
+    best = max(value for _, value in as_written(folder)["val/accuracy"])
+    assert json.loads(found["best/accuracy"]) == pytest.approx(best)
+
+
+def test_the_code_of_the_folder_is_recorded_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    writer = WandbWriter(log_code=True, mode="offline", work_dir=tmp_path / "run", deadline=240.0)
+    writer.write_scalar("loss", 1.0, 1)
+    writer.close()
+    [code] = [artifact for artifact in artifacts(tmp_path / "run") if artifact.type == "code"]
+    assert "mine.py" in [Path(entry.path).name for entry in code.manifest.contents]
+
+
 def test_checkpoints_are_artifacts(folder: Path) -> None:
-    requests = [record.request.log_artifact.artifact for record in records(folder) if record.HasField("request")]
-    artifacts = [a for a in requests if a.name] + [r.artifact for r in records(folder) if r.HasField("artifact")]
-    files = sorted(entry.path for artifact in artifacts for entry in artifact.manifest.contents)
+    found = artifacts(folder)
+    files = sorted(entry.path for artifact in found for entry in artifact.manifest.contents)
     kept = sorted(path.name for path in folder.glob("*.pth") if not path.name.startswith("epoch"))
-    assert {artifact.type for artifact in artifacts} == {"model"}
-    assert len({artifact.name for artifact in artifacts}) == 1, "versions of one model"
-    aliases = {artifact.manifest.contents[0].path[:4]: sorted(artifact.aliases) for artifact in artifacts}
+    assert {artifact.type for artifact in found} == {"model"}
+    assert len({artifact.name for artifact in found}) == 1, "versions of one model"
+    aliases = {artifact.manifest.contents[0].path[:4]: sorted(artifact.aliases) for artifact in found}
     assert aliases == {"best": ["best", "latest"], "last": ["last", "latest"]}
     assert files == kept
 

@@ -69,6 +69,27 @@ def test_a_configuration_becomes_parameters(config: Any, flat: Any) -> None:
     assert flattened(config) == flat
 
 
+def test_a_long_configuration_is_sent_in_parts_that_mlflow_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import mlflow
+
+    sent, log_batch = [], mlflow.MlflowClient.log_batch
+
+    def counted(self: Any, run_id: str, *given: Any, **named: Any) -> Any:
+        sent.append(len(named.get("params", ())))
+        return log_batch(self, run_id, *given, **named)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", counted)
+    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path)
+    writer.write_config({"layers": [{"size": size} for size in range(250)]})
+    writer.close()
+    found = mlflow.MlflowClient(writer.tracking_uri).get_run(writer.run_id)
+    assert found.data.params == {f"layers.{size}.size": str(size) for size in range(250)}
+    assert [number for number in sent if number] == [100, 100, 50]
+    assert "does not take" not in caplog.text
+
+
 def test_no_name_blocks_later_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """MLflow rejects a whole batch if one name is not a path, and pictures with names that are not ASCII."""
     import mlflow

@@ -22,6 +22,19 @@ class Server:
     """All rows that came, by the id of the run, in order."""
     begun: threading.Event = field(default_factory=threading.Event)
     down: bool = False
+    sweep: str = ""
+    """The configuration of a sweep, as YAML."""
+    tries: list[dict[str, Any]] = field(default_factory=list)
+    """What its agent is to try, a run each."""
+
+    def next_command(self, running: object) -> list[dict[str, Any]]:
+        """Return what the agent of the sweep is to do: the next run once the last one has ended."""
+        if running:
+            return []
+        if not self.tries:
+            return [{"type": "exit"}]
+        args = {name: {"value": value} for name, value in self.tries.pop(0).items()}
+        return [{"type": "run", "run_id": f"try{len(self.tries)}", "program": "train.py", "args": args}]
 
 
 def _bucket(server: Server, name: str) -> dict[str, Any] | None:
@@ -49,6 +62,13 @@ def _bucket(server: Server, name: str) -> dict[str, Any] | None:
 def _answers(server: Server, query: str, variables: dict[str, Any]) -> dict[str, Any]:
     if "RunResumeStatus" in query:
         return {"model": {"id": "m", "name": "m", "bucket": _bucket(server, str(variables.get("name")))}}
+    if "SweepWithRuns" in query:
+        return {"project": {"sweep": {"id": "s", "name": "s", "config": server.sweep, "runs": {"edges": []}}}}
+    if "CreateAgent" in query:
+        return {"createAgent": {"agent": {"id": "a"}}}
+    if "Heartbeat" in query:
+        commands = server.next_command(json.loads(variables["runState"]))
+        return {"agentHeartbeat": {"agent": {"id": "a"}, "commands": json.dumps(commands)}}
     if "upsertBucket" in query and variables.get("name"):
         server.runs.setdefault(str(variables["name"]), [])
     project = {"id": "p", "name": "digits", "entity": {"id": "e", "name": "somebody"}}
