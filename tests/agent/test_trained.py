@@ -75,6 +75,15 @@ def test_an_edited_clone_without_a_repository(agent: Agent, tmp_path: Path) -> N
     assert kept["Training/optimizer/lr"].value == 0.05
     assert page["optimizer/lr"] == "0.05"
     assert read_text(task["configuration"]["ignite_hooks"]["value"], "") == read_text(values, "")
+    assert "values of the ClearML task: " in said
+    assert "Training/optimizer/lr: 0.01 -> 0.05" in said
+    # A clone of the clone says the same, and nothing in it counts as edited.
+    again = server.tasks[server.clone(clone)]
+    assert again["hyperparams"] == task["hyperparams"]
+    said_again = {name: again["configuration"][name]["value"] for name in ("ignite_hooks", "ignite_hooks.base")}
+    assert {name: read_text(text, "") for name, text in said_again.items()} == dict.fromkeys(
+        said_again, read_text(values, "")
+    )
 
 
 SCRIPT = """

@@ -171,8 +171,7 @@ class ClearMLWriter(TrackerWriter):
             WE_WENT_OFFLINE[:] = [True] if offline else []
         wanted = None if offline else self.run_id
         self._has_begun_task = not offline
-        is_new = wanted is None and not offline
-        with without_analysis() if is_new else contextlib.nullcontext():
+        with contextlib.nullcontext() if offline else without_analysis():
             task = begun_task(
                 project_name=self.project or "ignite_hooks",
                 task_name=self.task_name or self.work_dir.name,
@@ -181,7 +180,8 @@ class ClearMLWriter(TrackerWriter):
                 # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
                 continue_last_task=0 if wanted else False,
             )
-            if is_new:
+            if not offline:
+                # Also of a task that goes on: the SDK has just replaced what it said.
                 write_script(task)
         if wanted is not None and task.id != wanted:
             logger.warning(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ignite_hooks.writers.trackers.clearml import _ClearML, has_credentials, named, plotted, titled
+from ignite_hooks.writers.trackers.clearml import ClearMLWriter, _ClearML, has_credentials, named, plotted, titled
 from ignite_hooks.writers.trackers.clearml_models import Models
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.spool import TrackerRecord
@@ -88,6 +89,26 @@ def test_gaps_of_short_curves_are_filled_and_long_ones_go_on(tmp_path: Path) -> 
 
     assert missing(tracker.delivered()) == [[], ["loss"], ["loss"], ["loss", "lr"]]
     assert missing(tracker.arrived()) == [["lr"], ["loss", "lr"], ["loss", "lr"], ["loss", "lr"]]
+
+
+@pytest.mark.parametrize("run_id", [None, "3f"])
+def test_a_task_says_how_it_is_repeated_also_when_it_goes_on(
+    run_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK replaces it by the command line that has resumed the run."""
+    clearml = pytest.importorskip("clearml")
+    task = types.SimpleNamespace(id="3f", output_uri="http://files", get_logger=lambda: None)
+    said: list[str] = []
+    for name, value in (("current_task", None), ("is_offline", False)):
+        monkeypatch.setattr(clearml.Task, name, lambda value=value: value)
+    module = "ignite_hooks.writers.trackers.clearml"
+    monkeypatch.setattr(f"{module}.begun_task", lambda **settings: said.append("begun") or task)
+    monkeypatch.setattr(f"{module}.write_script", lambda task: said.append("script"))
+    monkeypatch.setattr(ClearMLWriter, "_is_offline", lambda self: False)
+    writer = ClearMLWriter(mode="online", work_dir=tmp_path)
+    writer.run_id = run_id
+    writer._connected()
+    assert said == ["begun", "script"]
 
 
 class Stopped:
