@@ -104,6 +104,7 @@ class TrackerWriter(Writer):
 
     def write_media(self, name: str, media: Media, step: int) -> None:
         self._put("media", step, {"name": name, "suffix": media.suffix, "data": media.data, "rate": media.rate})
+
     def write_values(self, values: Mapping[str, float]) -> None:
         """Write single values of the whole run, which the table of runs shows."""
         self._put("values", 0, values)

@@ -319,16 +319,37 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClearMLServer]:
 
 
 IN_ITS_OWN_PROCESS = """
-import sys
+import json, sys
 from pathlib import Path
 import torch
+from clearml import Task
+from ignite_hooks import BaseHook
+from ignite_hooks.writers.trackers.clearml_models import fetched
+from tests.faults.tools import until
 from tests.hooks.trackers.tracked import train
 from ignite_hooks.testing import tiny_run
+
+class Looks(BaseHook):
+    # Fetches the best model of the first epoch while the second goes on: the loop hears of a save between iterations.
+    def after_train_iter(self, runner):
+        folder = runner.work_dir
+        if runner.global_step == 5:
+            until(lambda: '"best_' in (folder / "manifest.json").read_text())
+            [self.best] = [path.read_bytes() for path in folder.glob("best*.pth")]
+        if runner.global_step == 8:
+            until(lambda: (folder / ".clearml.run").exists() and self.is_there(folder))
+            print("\\nFETCHED the best model while the run goes on")
+
+    def is_there(self, folder):
+        task = Task.get_task(json.loads((folder / ".clearml.run").read_text())["run"])
+        task.reload()
+        found = fetched(task, "best", folder / "seen")
+        return found and found[0].read_bytes() == self.best
 
 hook = {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True}
 weights = Path(sys.argv[1], "given.pth")
 torch.save(tiny_run(batches=4).services["model"].state_dict(), weights)
-train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}], load_from=weights)
+train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}, Looks()], load_from=weights)
 """
 
 
@@ -366,7 +387,8 @@ def in_a_process(*command: str, code: int = 0, run: Callable[..., Any] = warm.ru
 
 @pytest.mark.slow
 def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLServer, tmp_path: Path) -> None:
-    in_a_process("-c", IN_ITS_OWN_PROCESS, str(tmp_path))
+    said = in_a_process("-c", IN_ITS_OWN_PROCESS, str(tmp_path))
+    assert "FETCHED the best model while the run goes on" in said
     written = as_written(tmp_path)
     assert told(server) == written
     [task] = server.tasks.values()
