@@ -100,6 +100,7 @@ dist: $(DIST)/.installed  ## build the sdist and from it the wheel, and use the 
 	rm -rf dist build
 	$(DIST)/bin/python -m build
 	$(DIST)/bin/python -m twine check --strict dist/*
+	$(DIST)/bin/python tests/conda_recipe.py
 	$(PYTHON) tests/distribution.py
 
 .PHONY: mlflow
@@ -144,7 +145,7 @@ $(VENV)/.installed-mlflow: $(INPUTS) | $(VENV)/.created
 
 $(DIST)/.installed:
 	$(PYTHON) -m venv $(DIST)
-	$(DIST)/bin/python -m pip --disable-pip-version-check install --quiet build twine
+	$(DIST)/bin/python -m pip --disable-pip-version-check install --quiet build twine py-rattler-build
 	@touch $@
 
 $(BENCH)/.installed: $(INPUTS) benchmarks/requirements.txt

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from ignite_hooks.version import __version__
 
@@ -30,6 +33,11 @@ DISTRIBUTIONS = {
 def setup() -> ConfigParser:
     found = ConfigParser(comment_prefixes=("#",))
     found.read(ROOT / "setup.cfg", encoding="utf-8")
+    return found
+
+
+def recipe() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text("utf-8"))
     return found
 
 
@@ -113,6 +121,18 @@ def test_the_lowest_versions_are_those_of_setup() -> None:
     assert {plain(name): bound for name, bound in bounds} == short
 
 
-def test_the_citation_has_the_version_of_the_package() -> None:
+def test_citation_and_conda_recipe_have_the_version_of_the_package() -> None:
     version = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
-    assert [setup()["metadata"]["version"]] == version == [__version__]
+    assert setup()["metadata"]["version"] == "attr: ignite_hooks.version.__version__"
+    assert version == [recipe()["context"]["version"]] == [__version__]
+
+
+def test_the_conda_recipe_requires_what_setup_requires() -> None:
+    renamed = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
+    lines = [line for line in setup()["options"]["install_requires"].splitlines() if line.strip()]
+    asked = {plain(line): line[len(plain(line)) :].strip() for line in lines}
+    run = [line.partition(" ") for line in recipe()["requirements"]["run"]]
+    assert {name: bound for name, _, bound in run if name != "python"} == {
+        renamed.get(name, name): bound for name, bound in asked.items()
+    }
+    assert recipe()["about"]["summary"] == setup()["metadata"]["description"]
