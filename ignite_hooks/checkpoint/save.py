@@ -112,6 +112,8 @@ class Checkpoints:
         self._pending: list[_Pending] = []
         self._unreported = Unreported()
         self._staging: Saving | None = None
+        self.readers: list[Callable[[], object]] = []
+        """Wait for what else reads the state beside the training, such as an update of averages."""
         self._copy_synchronously = False
         self._step_watch: list[Any] | None = None
         self._stepped_at: dict[str, int] = {}
@@ -361,7 +363,9 @@ class Checkpoints:
         return [name for name in names if self._stepped_at.get(name) != progress.begun]
 
     def wait_for_staging(self) -> None:
-        """Return once the state may change: a staging copy of it may be under way."""
+        """Return once the state may change: a staging copy of it may be under way, or what `readers` wait for."""
+        for wait in self.readers:
+            wait()
         if self._staging is not None:
             self._staging.wait_copied()
             self._staging = None

@@ -28,14 +28,15 @@ from ignite_hooks.run.averaging import (
     flat_averages,
     momentum_at,
     refuse_step,
-    thread_beside,
+    update_or_begin,
+    updates_beside,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ignite_hooks.model.averages import Averages
-    from ignite_hooks.model.averaging_thread import AveragingThread
+    from ignite_hooks.model.averaging_beside import Beside
     from ignite_hooks.model.several_averages import SeveralAverages
     from ignite_hooks.run.runner import Runner
 
@@ -87,7 +88,8 @@ class EMAHook(BaseHook):
     After each optimizer step ``average = m * average + (1 - m) * weights``. In the n-th step since the average began,
     counted from 0, m is ``min(momentum, (1 + n) / (warm_up + n))``. Weights that are not finite are left out.
 
-    With ``overlap`` nothing but the optimizer may change the weights between two of its steps.
+    Within an epoch only steps of the optimizer may change the weights that it trains while an update runs beside the
+    training. ``overlap: auto`` looks whether this is so, and else makes all updates in line; bits never depend on it.
 
     Args:
         momentum: The share of the average that is kept, near 1; 0.9998 here is 0.0002 in some other libraries.
@@ -105,7 +107,9 @@ class EMAHook(BaseHook):
         evaluate: Whether evaluations see the average, the raw weights, or first the raw weights and then the average.
         sync: Whether the ranks use the averages of rank 0, the mean of all averages, or each its own.
         sync_interval: The iterations between two synchronisations, besides evaluations and checkpoints.
-        overlap: Whether updates run beside the next forward and backward pass, on the CPU; needs a spare core.
+        overlap: Whether updates run beside the next forward and backward pass, which takes a spare core. With
+            ``auto`` this is tried in the first 50 updates of a model of a million parameters or more on the CPU, if
+            all of them are trained by optimizers of torch, and goes on where it was faster.
         models: The names of the models that are averaged, where there are several; all of them by default.
         also: Further averages by name with their momentum, as ``{slow: 0.99999}``: each is evaluated as
             ``val_slow_<metric>`` and saved in ``ema_state_dicts``.
@@ -128,7 +132,7 @@ class EMAHook(BaseHook):
     evaluate: Literal["ema", "raw", "both"] = "ema"
     sync: Literal["broadcast", "average", "none"] = "broadcast"
     sync_interval: Annotated[int, Ge(0)] = 0
-    overlap: bool = False
+    overlap: bool | Literal["auto"] = "auto"
     models: tuple[str, ...] | None = None
     also: Mapping[str, float] | None = None
     switch: bool = False
@@ -162,7 +166,7 @@ class EMAHook(BaseHook):
         self._more: SeveralAverages | None = None
         self._besides = self.update_buffers or self.also is not None
         self._averages: Averages | None = None
-        self._thread: AveragingThread | None = None
+        self._beside: Beside | None = None
         self._step_hooks = StepHooks()
         self._ranks = RankSync(self.sync)
         self._run = RunMemory()
@@ -196,10 +200,8 @@ class EMAHook(BaseHook):
             weights, is_average = averages_in(runner, self.resume_from, self._names)
             self._begin(runner, weights)
             self.state.warmed_up = is_average
-        if self.overlap and self._thread is None:
-            self._thread = thread_beside(runner, self._model, self._step_hooks.optimizer)
-            if self._thread is not None:
-                self._step_hooks.add("overlap", lambda *_: self._catch_up(runner))
+        if self._beside is None:
+            self._beside = updates_beside(runner, self._model, self._step_hooks, self.overlap, self._catch_up)
 
     def before_train_epoch(self, runner: Runner) -> None:
         # An epoch that is resumed in its middle has begun before.
@@ -216,8 +218,9 @@ class EMAHook(BaseHook):
         step = runner.global_step
         if step % self.accumulate:
             return
-        if self._thread is not None:
+        if self._beside is not None:
             self._catch_up(runner)
+            self._beside = self._beside.looked()
         state, averages = self.state, self._averages
         if averages is None or state.began_at is None:
             if self._may_begin(runner):
@@ -235,18 +238,18 @@ class EMAHook(BaseHook):
             if self._more is not None:
                 self._more.update(partial(momentum_at, passed, warm_up=self.warm_up, power=self.power))
         deferred = averages.weights.deferred
-        if self._thread is not None:
-            self._thread.submit(averages.weights.update, momentum)
-        elif deferred is not None:
+        if deferred is not None:
             if deferred.record(momentum, step):
                 self._catch_up(runner)
         else:
-            made = averages.weights.update(momentum)
-            self._count(runner, made, not made)
+            made = update_or_begin(averages.weights, momentum, self._beside, runner)
+            if made is not None:
+                self._count(runner, made, not made)
         if self.sync_interval and When(self.sync_interval, "iter").due(step):
             self._synchronise(runner)
 
     def before_val_epoch(self, runner: Runner) -> None:
+        self._catch_up(runner)
         self._synchronise(runner)
         wanted = runner.evaluation_options.weights or self.evaluate
         if wanted != "raw" and self.state_now(runner).differs and self._swap_in():
@@ -317,9 +320,9 @@ class EMAHook(BaseHook):
         try:
             self._catch_up(runner)
         finally:
-            if self._thread is not None:
-                self._thread.close()
-            self._thread = None
+            if self._beside is not None:
+                self._beside.close()
+            self._beside = None
             self._step_hooks.clear()
         skipped = self.state_now(runner).skipped - self._run.skipped_before
         if skipped:
@@ -407,7 +410,7 @@ class EMAHook(BaseHook):
         """Begin with given averages, or as the weights of the model."""
         from ignite_hooks.model.averages import Averages
 
-        averages = Averages(self._model, buffers=self.update_buffers, deferrable=self._thread is None)
+        averages = Averages(self._model, buffers=self.update_buffers, deferrable=self._beside is None)
         if found is not None:
             averages.load_state_dict(found)
         self._ranks.begin(averages)
@@ -443,6 +446,8 @@ class EMAHook(BaseHook):
         return True
 
     def _swap_out(self) -> None:
+        if self._beside is not None:
+            self._beside.worker.wait()
         self._run.evaluation = None
         self._step_hooks.remove("swapped")
         for each in (self._averages, self._more):
@@ -451,7 +456,7 @@ class EMAHook(BaseHook):
 
     def _catch_up(self, runner: Runner | None) -> None:
         """Finish all updates, those of the thread and deferred ones, and count them."""
-        done = None if self._thread is None else self._thread.result()
+        done = None if self._beside is None else self._beside.worker.result()
         if done is not None:
             self._count(runner, done, not done)
         if self._averages is not None:

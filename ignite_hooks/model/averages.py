@@ -29,6 +29,8 @@ from ignite_hooks.model.exchanged_data import ExchangedData
 from ignite_hooks.model.wrapping import is_dtensor, local_part, named_as_in, named_plainly
 from ignite_hooks.system.devices import in_double
 
+_address = Tensor.data_ptr
+
 
 def parameters(model: Module) -> Iterator[TensorPlace]:
     """Yield the parameters that can be averaged; shared ones come once."""
@@ -87,6 +89,7 @@ class TensorAverages:
         self._pointers: list[int] | None = None
         self._tables = [place.table for place, _ in layout.watched]
         self._keys = [place.key for place, _ in layout.watched]
+        self._local = local_part if layout.is_sharded else None
         self._all_tables = [place.table for place in layout.places]
         self._all_keys = [place.key for place in layout.places]
         self._all_values = list(layout.values.values())
@@ -97,11 +100,15 @@ class TensorAverages:
             self._pointers = [source.data_ptr() for _, source in self.layout.watched]
         try:
             tensors = map(getitem, self._tables, self._keys)
-            now = list(map(Tensor.data_ptr, map(local_part, tensors) if self.layout.is_sharded else tensors))
+            now = list(map(_address, tensors if self._local is None else map(self._local, tensors)))
         except (KeyError, TypeError):
             now = []
         if now != self._pointers:
             self.fit()
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of the model that are averaged."""
+        return list(map(getitem, self._all_tables, self._all_keys))
 
     def update(self, momentum: float) -> bool:
         """Update the averages; return False if tensors on the CPU are not finite and nothing was changed.

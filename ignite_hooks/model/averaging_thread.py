@@ -28,6 +28,11 @@ class AveragingThread:
         pending, self._pending = self._pending, None
         return None if pending is None else pending.result()
 
+    def wait(self) -> None:
+        """Wait for the update, whatever comes of it."""
+        if self._pending is not None:
+            self._pending.exception()
+
     def close(self) -> None:
         """End the thread."""
         self._worker.shutdown()
@@ -42,8 +47,11 @@ def why_no_thread(model: Any, optimizer: Any) -> str | None:
     known = {id(parameter) for group in param_groups(optimizer) for parameter in group["params"]}
     if trained - known:
         return "the optimizer that was given does not train all of the model"
-    if any(tensor.device.type != "cpu" or hasattr(tensor, "_local_tensor") for tensor in model.parameters()):
-        return "not all of the model is in the memory of the CPU"
+    devices = {tensor.device for tensor in model.parameters()}
+    if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
+        return "not all of the model is in the memory of the CPU, or of one GPU"
+    if any(hasattr(tensor, "_local_tensor") for tensor in model.parameters()):
+        return "the model is sharded"
     return None
 
 
@@ -53,10 +61,14 @@ def one_worker() -> ThreadPoolExecutor:
 
     import torch
 
+    # A setting of each thread, which nothing else tells.
+    flushes = float(torch.tensor(1e-38) * 0.01) == 0
+
     def take_one_core() -> None:
         # A thread takes the common number the first time it asks, whatever was set before.
         torch.get_num_threads()
         torch.set_num_threads(1)
+        torch.set_flush_denormal(flushes)
 
     worker, threads = ThreadPoolExecutor(1, thread_name_prefix="EMAHook"), torch.get_num_threads()
     worker.submit(take_one_core).result()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.distributed.collectives import all_gather, broadcast_tensors, world_size
 from ignite_hooks.errors import CheckpointError, ConfigError, Problem, SettingError, refuse_other_momentum
+from ignite_hooks.model.averaging_beside import Beside, Trial, Worker, why_not_by_itself
 from ignite_hooks.model.averaging_thread import AveragingThread, why_no_thread
 from ignite_hooks.model.parts import flat, problem_of_models, why_no_fit
+from ignite_hooks.run.progress import at_last_batch
 
 if TYPE_CHECKING:
-    from ignite_hooks.model.averages import Averages
+    from ignite_hooks.model.averages import Averages, TensorAverages
+    from ignite_hooks.model.optimizers import StepHooks
     from ignite_hooks.run.runner import Runner
 
 PUT_BACK_FIRST: Final[Mapping[str, int]] = {
@@ -110,13 +113,46 @@ def flat_averages(found: Mapping[str, Any], names: list[str] | None) -> dict[str
     return flat(found, names)
 
 
-def thread_beside(runner: Runner, model: Any, optimizer: Any) -> AveragingThread | None:
-    """Return a thread for updates beside the training, or None if the optimizer cannot wait for them."""
-    reason = why_no_thread(model, optimizer)
-    if reason is None:
-        return AveragingThread()
-    runner.logger.info("overlap is off: %s", reason)
-    return None
+def updates_beside(
+    runner: Runner, model: Any, step_hooks: StepHooks, overlap: bool | str, catch_up: Callable[[Any], None]
+) -> Beside | None:
+    """Return what makes updates beside the training, or None if all are made in line.
+
+    Args:
+        runner: The run.
+        model: The model that is averaged.
+        step_hooks: The functions before the steps of what trains it.
+        overlap: Whether updates are made so; ``auto`` to try it where bits cannot depend on it.
+        catch_up: Waits for an update and counts it.
+    """
+    if not overlap:
+        return None
+    reason, is_tried = why_no_thread(model, step_hooks.optimizer), overlap == "auto"
+    if is_tried:
+        reason = reason or why_not_by_itself(model, step_hooks.optimizer)
+    elif reason is not None:
+        runner.logger.info("overlap is off: %s", reason)
+    if reason is not None:
+        return None
+    device = next((parameter.device for parameter in model.parameters()), None)
+    if device is not None and device.type == "cuda":
+        from ignite_hooks.model.averaging_stream import AveragingStream
+
+        worker: Worker = AveragingStream(device)
+    else:
+        worker = AveragingThread()
+    beside = Beside(worker, Trial() if is_tried else None, runner.logger)
+    beside.attach(step_hooks, runner.checkpoints.readers, lambda: catch_up(runner))
+    return beside
+
+
+def update_or_begin(part: TensorAverages, momentum: float, beside: Beside | None, runner: Runner) -> bool | None:
+    """Update averages in line, or begin to do so beside the training, see `Beside.update`."""
+    if beside is None:
+        return part.update(momentum)
+    # Between two epochs a script may change weights.
+    at_end = runner.trainer_state.epoch_length is None or at_last_batch(runner)
+    return beside.update(part, momentum, at_end=at_end)
 
 
 def momentum_at(step: float, momentum: float, warm_up: int, power: float | None = None) -> float:

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from ignite_hooks import BaseHook, CheckpointError, ConfigError, HookError, attach_hooks
 from ignite_hooks.hooks.ema_hook import EMAHook
+from ignite_hooks.model import averaging_beside
+from ignite_hooks.model.averages import TensorAverages
 from ignite_hooks.model.averaging_kernels import TOGETHER
 from ignite_hooks.run.averaging import momentum_at
 from ignite_hooks.testing import failing_at
@@ -795,6 +797,103 @@ def test_a_failure_in_the_thread_ends_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         training.run(1)
     assert training.trainer.state.iteration == 2
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Try updates beside the training of a tiny model, in few iterations and on any machine."""
+
+    def set_up(share: float) -> None:
+        for name, value in {"LEAST": 1, "LOOKS": 2, "MEASURED": 4, "FASTER": share}.items():
+            monkeypatch.setattr(averaging_beside, name, value)
+        monkeypatch.setattr(averaging_beside, "usable_cores", lambda: 2)
+
+    return set_up
+
+
+def where_of(training: Training, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the thread of every update of the weights from now on."""
+    where: list[str] = []
+    whole = TensorAverages.update
+
+    def update(part: TensorAverages, momentum: float) -> bool:
+        if part.values:
+            where.append("B" if threading.current_thread().name.startswith("EMAHook") else "-")
+        return whole(part, momentum)
+
+    monkeypatch.setattr(TensorAverages, "update", update)
+    return where
+
+
+ALWAYS, NEVER = math.inf, 0.0
+
+
+@pytest.mark.parametrize(("share", "then"), [(ALWAYS, "BBB-"), (NEVER, "----")])
+@pytest.mark.parametrize("settings", [{"warm_up": 5}, {"update_buffers": True}, {"interval": 2}, {"accumulate": 2}])
+def test_the_choice_of_auto_changes_no_bit(
+    share: float, then: str, settings: dict[str, Any], tried: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Training(tmp_path / "line", EVAL, ema=settings | {"overlap": False}).run(12)
+    tried(share)
+    auto = Training(tmp_path / "auto", EVAL, ema=settings)
+    assert auto.hook.overlap == "auto"
+    where = where_of(auto, monkeypatch)
+    auto.run(12)
+    assert same(line.average(), auto.average())
+    assert line.hook.state == auto.hook.state
+    assert all(same(one, other) for one, other in zip(line.seen, auto.seen, strict=True))
+    if settings == {"warm_up": 5}:
+        modes = "".join(where)
+        assert modes.startswith("---"), "nothing is beside the training before the weights have been looked at"
+        assert modes[-8:-4] == modes[-4:] == then, "the last of an epoch is in line"
+
+
+def test_a_script_that_clips_its_weights_through_data_gets_the_bits_of_in_line(
+    tried: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    found = []
+    for overlap in (False, "auto"):
+        tried(ALWAYS)
+        training = Training(tmp_path / str(overlap), ema={"overlap": overlap})
+        where = where_of(training, monkeypatch)
+        whole = training.step
+
+        def step(engine: Engine, batch: Any, training: Training = training, whole: Any = whole) -> float:
+            for parameter in training.model.parameters():
+                parameter.data.clamp_(-0.1, 0.1)
+            return float(whole(engine, batch))
+
+        training.trainer._process_function = step
+        found.append(training.run(4).average())
+    assert set(where) == {"-"}, "those of the second run"
+    assert same(*found)
+    assert [line for line in caplog.messages if "in line" in line] == [
+        "the average is updated in line: not only steps of the optimizer change weights"
+    ]
+
+
+def test_a_checkpoint_loaded_in_an_epoch_waits_for_the_update(tried: Any, tmp_path: Path) -> None:
+    found = []
+    for overlap in (False, "auto"):
+        tried(ALWAYS)
+        training = Training(tmp_path / str(overlap), ema={"overlap": overlap})
+
+        class Loads(BaseHook):
+            point_priority = {"after_train_iter": 1}
+            loaded = False
+
+            def after_train_iter(self, runner: Any) -> None:
+                if runner.global_step == 13:
+                    runner.save_checkpoint("kept.pth")
+                if runner.global_step == 14 and not self.loaded:
+                    self.loaded = True
+                    runner.load_checkpoint(runner.work_dir / "kept.pth")
+
+        training.runner.register_hook(Loads())
+        found.append((training.run(6).average(), training.hook.state))
+    assert same(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
 
 
 def without_steps(training: Training) -> Any:
