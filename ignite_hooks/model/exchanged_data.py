@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from operator import getitem, is_
+from operator import getitem
 from typing import Any
 
 from torch import Tensor
@@ -40,15 +40,15 @@ class ExchangedData:
         tensors = list(map(getitem, tables, keys))
         addresses, sizes = list(map(Tensor.data_ptr, tensors)), list(map(Tensor.numel, tensors))
         # What is remembered keeps its memory, so that nothing else has got the same address.
-        if addresses != self._addresses or sizes != self._sizes or not all(map(is_, tensors, self._tensors)):
-            self._tensors, self._addresses, self._sizes = tensors, addresses, sizes
+        if addresses != self._addresses or sizes != self._sizes:
+            self._addresses, self._sizes = addresses, sizes
             self._own = list(map(_get, tensors))
             self._cast = [i for i, own in enumerate(self._own) if own.dtype != values[i].dtype]
         if self._cast:
             values = list(values)
             for i in self._cast:
                 values[i] = values[i].to(self._own[i].dtype)
-        self._is_in = True
+        self._tensors, self._is_in = tensors, True
         _all(map(_set, tensors, values))
 
     def swap_out(self) -> None:
