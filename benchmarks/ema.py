@@ -1,15 +1,19 @@
 """What an update of EMAHook costs, beside one ``_foreach_lerp_`` over cached lists and Ignite's EMAHandler.
 
 In one thread: 161 tensors with 25.6 million parameters as in a ResNet-50, and 2,000 tensors of 64 elements. The check
-for numbers that are not finite is in "ours"; "ours, unchecked" shows what it costs. Then exchanging the weights for
-the averages, and whole iterations of a training with and without a hook, where "overlap" needs a spare core.
+for numbers that are not finite is in "ours"; "ours, unchecked" shows what it costs, and "reading the weights" what no
+check can be below. Then exchanging the weights for the averages, and whole iterations of a training with and without a
+hook: "by default" is tried in line and beside the training first, "in line" is without a thread.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +27,24 @@ from torch import nn
 
 from ignite_hooks import EMAHook, attach_hooks
 from ignite_hooks.model.averages import Averages
+from ignite_hooks.model.averaging_beside import LOOKS, MEASURED
 
-MOST_OF_A_LERP = 1.10
+MOST_OF_A_LERP = 1.02
+MOST_OF_A_SMALL_LERP = 1.2
 MOST_OF_IGNITE = round(1 / 15, 3)
 MOST_MS_OF_A_SWAP = 0.5
+MOST_IN_A_LOOP = 1.0
 MOMENTUM = 0.9999
-WHY = "reading the weights once more to see that they are finite is the difference to the line below, which does not"
+TRIED = LOOKS + MEASURED + 2
+WHY = (
+    "all averages are updated or none, so every weight is read before the first average is written, to see that it is "
+    "finite, and again for that: reading the weights alone takes the time of the line below, and an iteration hides it"
+)
+WHY_SMALL = (
+    "between two steps neither data nor code are in the caches, and then the first call of any further operation of "
+    "torch takes a third of such an update: see that of a dot product of 64 numbers"
+)
+WHY_SWAP = "assigning `tensor.data` 4,000 times takes the time of the line below"
 
 
 def resnet50() -> list[tuple[int, ...]]:
@@ -60,6 +76,9 @@ MODELS: dict[str, list[tuple[int, ...]]] = {
     "0.27 M in 6": [(512, 300), (512,), (200, 512), (200,), (10, 200), (10,)],
     "86.6 M in 152": vit(),
 }
+
+
+SMALL = "0.27 M in 6"
 
 
 def nothing(*_: Any) -> None:
@@ -98,13 +117,27 @@ def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], 
         ours.swap_in()
         ours.swap_out()
 
+    parameters, own = list(model), [parameter.data for parameter in model]
+    put: Any = torch.Tensor.data
+    halves = [weight.flatten()[: weight.numel() // 2] for weight in weights]
+    others = [weight.flatten()[-(weight.numel() // 2) :] for weight in weights]
+    few = torch.ones(64)
+
+    def assign() -> None:
+        deque(map(put.__set__, parameters, averages), maxlen=0)
+        deque(map(put.__set__, parameters, own), maxlen=0)
+
     found = {
         f"{name}: one _foreach_lerp_": timed(lambda: torch._foreach_lerp_(averages, weights, 1 - MOMENTUM)),
         f"{name}: ours": timed(by(ours)),
         f"{name}: ours, unchecked": timed(by(unchecked)),
         f"{name}: EMAHandler": timed(lambda: handler._update_ema_model(engine, "ema_momentum")),
         f"{name}: swap in and out": timed(swap),
+        f"{name}: assigning data": timed(assign),
+        f"{name}: reading the weights": timed(lambda: [torch.dot(*pair) for pair in zip(halves, others, strict=True)]),
     }
+    if name == SMALL:
+        found[f"{name}: a dot product of 64"] = timed(lambda: torch.dot(few, few).item())
     if "MMEngine" in peers_there():
         from mmengine.model import ExponentialMovingAverage
 
@@ -119,9 +152,10 @@ def updates(name: str, shapes: list[tuple[int, ...]]) -> dict[str, Callable[[], 
 
 LOOPS: dict[str, dict[str, Any] | None] = {
     "none": None,
-    "in line": {},
+    "by default": {},
+    "in line": {"overlap": False},
     "overlap": {"overlap": True},
-    "every 10": {"interval": 10},
+    "every 10": {"interval": 10, "overlap": False},
     "EMAHandler": None,
 }
 
@@ -150,18 +184,52 @@ def training(name: str, folder: Path) -> Engine:
     return trainer
 
 
+def run_of(trainer: Engine) -> Callable[[Any], Any]:
+    """Return a function that trains: an epoch of known length, as that of a list or a DataLoader is."""
+
+    def run(data: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Data iterator can not provide data anymore")
+            trainer.run(data, max_epochs=1, epoch_length=10**9)
+
+    return run
+
+
+class Clock:
+    """A clock that also notes the processor time of the thread that reads it."""
+
+    def __init__(self) -> None:
+        self.noted: list[float] = []
+
+    def __call__(self) -> float:
+        self.noted.append(time.thread_time())
+        return time.perf_counter()
+
+    @property
+    def last(self) -> float:
+        """The processor time between the last two readings."""
+        return self.noted[-1] - self.noted[-2]
+
+
 def loops(rounds: int, folder: Path) -> Rounds:
-    """Return the milliseconds per iteration, measured ten iterations of each training at a time."""
+    """Return the milliseconds per iteration, by the clock and of the processor, ten iterations of each at a time."""
     # A lane runs in a separate thread, which begins with the common number of threads.
-    lanes = {f"loop: {name}": Lane(training(name, folder), 10, warm_up=1) for name in LOOPS}
+    clocks = {f"loop: {name}": Clock() for name in LOOPS}
+    lanes = {f"loop: {name}": Lane(run_of(training(name, folder)), 10, 1, clocks[f"loop: {name}"]) for name in LOOPS}
+    for _ in range(TRIED // 11 + 1):
+        lanes["loop: by default"].advance()  # the first updates find out whether they are faster beside the training
+    processor: dict[str, list[float]] = {f"{name}, processor": [] for name in lanes}
 
-    def ahead(lane: Lane) -> Callable[[], float]:
-        return lambda: lane.advance() / 1e6
+    def ahead(name: str) -> float:
+        milliseconds = lanes[name].advance() / 1e6
+        processor[f"{name}, processor"].append(clocks[name].last / 10 * 1e3)
+        return milliseconds
 
-    found = interleaved({name: ahead(lane) for name, lane in lanes.items()}, rounds)
+    found = interleaved({name: partial(ahead, name) for name in lanes}, rounds)
     for lane in lanes.values():
         lane.end()
-    return found
+    # The first round does not count.
+    return Rounds({**found.values, **{name: values[1:] for name, values in processor.items()}})
 
 
 def figures_of(rounds: Rounds) -> list[Figure]:
@@ -170,18 +238,32 @@ def figures_of(rounds: Rounds) -> list[Figure]:
     def ratio(case: str, to: str) -> Any:
         return rounds.combined(lambda a, b: a / b, case, to)
 
-    big, many, *_ = MODELS
+    big, many, small, bigger = MODELS
     if f"{big}: ours" not in rounds.values:
         return []
-    lerp = f"{big}: one _foreach_lerp_"
+
+    def of_lerp(name: str, case: str) -> Any:
+        return ratio(f"{name}: {case}", f"{name}: one _foreach_lerp_")
+
+    found = []
+    for name in (big, bigger):
+        found += [
+            Figure(f"{name}: ours / one _foreach_lerp_", of_lerp(name, "ours"), "×", MOST_OF_A_LERP, WHY),
+            Figure("... reading the weights", of_lerp(name, "reading the weights"), "×"),
+            Figure("... unchecked", of_lerp(name, "ours, unchecked"), "×", MOST_OF_A_LERP),
+            Figure("... EMAHandler", of_lerp(name, "EMAHandler"), "×"),
+        ]
     return [
-        Figure(f"{big}: ours / one _foreach_lerp_", ratio(f"{big}: ours", lerp), "×", MOST_OF_A_LERP, WHY),
-        Figure("... unchecked", ratio(f"{big}: ours, unchecked", lerp), "×", MOST_OF_A_LERP),
-        Figure("... EMAHandler", ratio(f"{big}: EMAHandler", lerp), "×"),
+        *found,
+        Figure(f"{small}: ours / one _foreach_lerp_", of_lerp(small, "ours"), "×", MOST_OF_A_SMALL_LERP, WHY_SMALL),
+        Figure("... unchecked", of_lerp(small, "ours, unchecked"), "×"),
+        Figure("... a dot product of 64", of_lerp(small, "a dot product of 64"), "×"),
         Figure(f"{many}: ours / EMAHandler", ratio(f"{many}: ours", f"{many}: EMAHandler"), "×", MOST_OF_IGNITE),
         Figure("... unchecked", ratio(f"{many}: ours, unchecked", f"{many}: EMAHandler"), "×", MOST_OF_IGNITE),
         Figure("... one _foreach_lerp_", ratio(f"{many}: one _foreach_lerp_", f"{many}: EMAHandler"), "×"),
         Figure(f"{big}: swap in and out", rounds.spread(f"{big}: swap in and out"), "ms", 2 * MOST_MS_OF_A_SWAP),
+        Figure(f"{many}: swap in and out", rounds.spread(f"{many}: swap in and out"), "ms", 1.0, WHY_SWAP),
+        Figure("... assigning data", rounds.spread(f"{many}: assigning data"), "ms"),
     ]
 
 
@@ -195,8 +277,11 @@ def measure(quick: bool) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         whole = loops(2 if quick else 12, Path(folder))
     for name in list(LOOPS)[1:]:
-        added = whole.combined(lambda a, b: (a / b - 1) * 100, f"loop: {name}", "loop: none")
-        figures.append(Figure(f"loop: {name}, added to none", added, "%"))
+        by_default = name == "by default"
+        for clock in ("", ", processor") if by_default else ("",):
+            added = whole.combined(lambda a, b: (a / b - 1) * 100, f"loop: {name}{clock}", f"loop: none{clock}")
+            title = "... by the processor time of the loop" if clock else f"loop: {name}, added to none"
+            figures.append(Figure(title, added, "%", MOST_IN_A_LOOP if by_default else None))
     contenders = {"ours": "ours", "Ignite EMAHandler": "EMAHandler", "MMEngine": "MMEngine", "timm": "timm"}
     charts = []
     for index, name in enumerate(models):
