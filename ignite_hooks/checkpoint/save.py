@@ -22,6 +22,7 @@ from ignite_hooks.checkpoint.resume import resume_run
 from ignite_hooks.checkpoint.retention import Replace, RetentionRule, folder_name, retired_by
 from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.checkpoint.script.state import ScriptState
+from ignite_hooks.checkpoint.staging import Staging
 from ignite_hooks.checkpoint.unreported import Unreported
 from ignite_hooks.distributed.collectives import all_gather, all_reduce_max, world_size
 from ignite_hooks.errors import CheckpointError, HookError
@@ -111,9 +112,10 @@ class Checkpoints:
         """Where its checkpoints are kept."""
         self._pending: list[_Pending] = []
         self._unreported = Unreported()
-        self._staging: Saving | None = None
-        self.readers: list[Callable[[], object]] = []
-        """Wait for what else reads the state beside the training, such as an update of averages."""
+        self.staging = Staging()
+        """What reads the state beside the training."""
+        self.wait_for_staging = self.staging.wait
+        """Returns once the state may change."""
         self._copy_synchronously = False
         self._step_watch: list[Any] | None = None
         self._stepped_at: dict[str, int] = {}
@@ -227,7 +229,7 @@ class Checkpoints:
         if not new.request.background:
             new.path = save_sharded(store, name, new.state, **details)
             return
-        new.saving = self._staging = begin_sharded(
+        new.saving = self.staging.saving = begin_sharded(
             store, name, new.path, new.state, **details, steady=self._steady(), done=self._runner.installation.wake
         )
 
@@ -246,7 +248,7 @@ class Checkpoints:
         if not request.background:
             new.path = store.save(request.name, state, **details)
             return
-        new.saving = self._staging = store.begin(
+        new.saving = self.staging.saving = store.begin(
             request.name, state, **details, steady=self._steady(), done=self._runner.installation.wake
         )
 
@@ -325,7 +327,7 @@ class Checkpoints:
 
             def before_step_of(name: str) -> Callable[..., None]:
                 def before_step(*_: Any) -> None:
-                    if self._staging is not None:
+                    if self.staging.saving is not None:
                         self.wait_for_staging()
                     self._stepped_at[name] = state.iteration
 
@@ -361,14 +363,6 @@ class Checkpoints:
         # What nobody watches may have such gradients at any time.
         names = parts_of(self._runner.optimizer)
         return [name for name in names if self._stepped_at.get(name) != progress.begun]
-
-    def wait_for_staging(self) -> None:
-        """Return once the state may change: a staging copy of it may be under way, or what `readers` wait for."""
-        for wait in self.readers:
-            wait()
-        if self._staging is not None:
-            self._staging.wait_copied()
-            self._staging = None
 
     def wait_until_finished(self, *, alone: bool = False) -> None:
         """Wait for all saves and report them; ``alone`` where other ranks may be gone."""

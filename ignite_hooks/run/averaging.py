@@ -142,7 +142,7 @@ def updates_beside(
     else:
         worker = AveragingThread()
     beside = Beside(worker, Trial() if is_tried else None, runner.logger)
-    beside.attach(step_hooks, runner.checkpoints.readers, lambda: catch_up(runner))
+    beside.attach(step_hooks, runner.checkpoints.staging.readers, lambda: catch_up(runner))
     return beside
 
 
