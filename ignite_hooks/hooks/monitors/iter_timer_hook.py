@@ -64,6 +64,8 @@ class IterTimerHook(BaseHook):
         self._processor: ProcessorWaits | None = None
         self._last = TimeSpan()
         self._written: dict[str, float] = {}
+        self._found: tuple[TimeSpan, dict[str, float]] | None = None
+        """The time and the means in the running iteration, once somebody has asked for them."""
 
     def attached(self) -> None:
         self.runner.register_service("timer", self)
@@ -157,23 +159,32 @@ class IterTimerHook(BaseHook):
 
     def figures(self) -> dict[str, float]:
         """Return the means since the last log entry, with the current iteration; right after an entry, that entry."""
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[TimeSpan, dict[str, float]]:
+        """Return the time of the run and the means; within an iteration all who ask receive the same."""
+        if self._found is None or self._found[0].iterations != self._iterations:
+            self._found = self._measure()
+        return self._found
+
+    def _measure(self) -> tuple[TimeSpan, dict[str, float]]:
         now, known = self._now()
         passed = now - self._last
-        if passed.iterations == 0 or passed.total <= 0:
-            return self._written
+        if passed.iterations == 0 or (total := passed.total) <= 0:
+            return now, self._written
         found = {
-            "time/iter": passed.total / passed.iterations,
+            "time/iter": total / passed.iterations,
             "time/data": passed.host[DATA] / passed.iterations,
-            "iters_per_s": passed.iterations / passed.total,
+            "iters_per_s": passed.iterations / total,
         }
         state, offset = self.runner.trainer_state, self.runner.state.length_offset
         if samples := self._batch_size(state.batch):
-            found["samples_per_s"] = samples * passed.iterations / passed.total
+            found["samples_per_s"] = samples * passed.iterations / total
         if self.log_eta and (remaining := iterations_left(state, offset)) is not None:
             # Only iterations of this process count: before a resume, the machine may have been another.
             found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
         parts = passed.phases(known)
-        return found | {f"share/{phase}": part / passed.total for phase, part in parts.items()}
+        return now, found | {f"share/{phase}": part / total for phase, part in parts.items()}
 
     def _now(self) -> tuple[TimeSpan, tuple[str, ...]]:
         """Return the time of the run so far, and the phases that can be measured."""
@@ -186,19 +197,16 @@ class IterTimerHook(BaseHook):
 
     def _write(self) -> None:
         runner = self.runner
-        self._written = self.figures()
-        self._last, _ = self._now()
+        self._last, self._written = self._measured()
         if self._written:
             epoch = int(runner.trainer.state.epoch)
             runner.writer.write_scalars(self._written, runner.global_step, kind="train", epoch=epoch)
 
     def _batch_size(self, batch: Any) -> int:
         """Return the number of samples of an iteration in all processes."""
-        import ignite.distributed as idist
-
         # The largest so far: the schedule often falls on the last batch of an epoch, which is smaller.
         self._largest = max(self._largest, batch_size(batch) or 0)
-        return self._largest * int(idist.get_world_size())
+        return self._largest * world_size()
 
 
 @dataclass
