@@ -63,23 +63,23 @@ NEVER = {"wait": 1 << 40, "warmup": 1, "active": 1}
 QUIET: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
     "hooks absent": (list, NOTHING),
     "without a method for iterations": (lambda: ten(Elsewhere), NOTHING),
-    "not due": (lambda: ten(Acting, interval=50), Cost(1, 1, 55)),
-    "due": (lambda: ten(Acting), Cost(11, 1, 190)),
-    "a checkpoint": (lambda: [{"type": "CheckpointHook", "by_epoch": False, "interval": 1000}], Cost(1, 1, 55)),
+    "not due": (lambda: ten(Acting, interval=50), Cost(1, 1, 50)),
+    "due": (lambda: ten(Acting), Cost(11, 1, 180)),
+    "a checkpoint": (lambda: [{"type": "CheckpointHook", "by_epoch": False, "interval": 1000}], Cost(1, 1, 50)),
     "an evaluation": (lambda: [{"type": "EvalHook", "metric": "loss"}], NOTHING),
     "early stopping": (lambda: [{"type": "EarlyStoppingHook"}, {"type": "EvalHook", "metric": "loss"}], NOTHING),
-    "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 110)),
-    "IterTimerHook": (lambda: [timer()], Cost(13, 3, 395)),
-    "LoggerHook": (lambda: ["LoggerHook"], Cost(5, 5, 160)),
+    "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 100)),
+    "IterTimerHook": (lambda: [timer()], Cost(2, 2, 190)),
+    "LoggerHook": (lambda: ["LoggerHook"], Cost(3, 4, 142)),
     "EMAHook": (lambda: ["EMAHook"], Cost(11, 8, 350)),
-    "the logging set": (logging_set, Cost(19, 7, 525)),
-    "the default set": (default_set, Cost(26, 12, 750)),
+    "the logging set": (logging_set, Cost(6, 5, 300)),
+    "the default set": (default_set, Cost(13, 12, 550)),
 }
 """What a quiet iteration may cost above the bare engine."""
 
 LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
-    "the logging set": (logging_set, Cost(28, 14, 720)),
-    "the default set": (default_set, Cost(33, 18, 910)),
+    "the logging set": (logging_set, Cost(15, 12, 510)),
+    "the default set": (default_set, Cost(20, 17, 720)),
 }
 """What an iteration may cost in the mean, lines of the log included: one in 50."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.hooks.base_hook import BaseHook
 from ignite_hooks.plan.points import ITERATION_POINTS
 from ignite_hooks.plan.schedule import NEVER
 
@@ -107,7 +108,7 @@ class IterationBox:
         self._values = [() if key in changing else tuple(values) for key, values in lists.items()]
         self._readers = [(i, self._reader(changing[key])) for i, key in enumerate(lists) if key in changing]
         which = {key: i for i, key in enumerate(lists)}
-        functions = [self._asking(call) if call.slot.decides else call.function for call in self._always]
+        functions = [self._asking(call) if call.slot.decides else _quiet(call) for call in self._always]
         places = [which[id(call.arguments)] for call in self._always]
         if self._readers:
             self._quick = list(zip(functions, places, strict=True))
@@ -254,6 +255,15 @@ class IterationBox:
                 self._handlers.rest(self.handler)
             if self._asked < NEVER:
                 self.wake(self._asked)
+
+
+def _quiet(call: Call) -> Callable[..., Any]:
+    """Return what is called where nothing is due: the method, or what its hook has in its place.
+
+    A method that a subclass or an object has replaced is called itself.
+    """
+    hook, method = call.slot.owner, getattr(call.slot.bound_method, "__func__", None)
+    return hook.quiet_calls.get(method, call.function) if method and isinstance(hook, BaseHook) else call.function
 
 
 def _do_nothing(*_: Any) -> None:

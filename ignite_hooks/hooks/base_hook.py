@@ -271,6 +271,11 @@ class BaseHook(_CommonSettings):
     # -- the run ----------------------------------------------------------------------------------------------
 
     @property
+    def quiet_calls(self) -> Mapping[Callable[..., Any], Callable[..., object]]:
+        """What is called in place of methods of this class where nothing is due: it does the same in less time."""
+        return {}
+
+    @property
     def runner(self) -> Runner:
         """The runner this hook is attached to."""
         reference = getattr(self, "_runner", None)

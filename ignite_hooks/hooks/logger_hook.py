@@ -110,6 +110,10 @@ class LoggerHook(BaseHook):
     def after_train_iter(self, outputs: Any) -> None:
         self._losses.add(outputs)
 
+    @property
+    def quiet_calls(self) -> Mapping[Callable[..., Any], Callable[..., object]]:
+        return {LoggerHook.after_train_iter: self._losses.add}
+
     @at("after_train_iter", scheduled=True)
     def log_iteration(self, runner: Runner, optimizer: Any = None, timer: Any = None) -> None:
         """Log what was measured since the last line."""

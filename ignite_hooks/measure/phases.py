@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ignite_hooks.measure.eager_hook import EagerHook
+from ignite_hooks.measure.step_marks import StepMarks
 from ignite_hooks.model.parts import each
 from ignite_hooks.system.devices import timed_event
 
@@ -15,6 +16,9 @@ DATA, FORWARD, BACKWARD, OPTIMIZER, HOOKS, OTHER, UNSAMPLED, PAUSE = range(8)
 
 NAMES = ("data", "forward", "backward", "optimizer", "hooks", "other")
 """The phases of an iteration; steps that are not sampled and pauses are none of them."""
+
+USUAL = [HOOKS, UNSAMPLED, HOOKS, DATA]
+"""The phases that begin in an iteration whose step is not sampled."""
 
 SHORT_STEP = 20e-3
 """Of steps shorter than this only some are sampled, about one in this many seconds ..."""
@@ -50,33 +54,51 @@ class Phases:
         self._handles: list[Any] = []
         self._on_device: DeviceTimes | None = None
         self._measurable: tuple[str, ...] = ("data", "hooks", "other")
+        self._begun = 0
+        self._marks = StepMarks(clock)
+        # Functions of C, as these four are called in every iteration.
+        self.batch_comes = self._marks.marker(HOOKS)
+        """Enter the hooks before a step."""
+        self.step_begins = self._marks.marker_between(UNSAMPLED, lambda: self._until, self._sampled_step_begins)
+        """Enter the step: the hooks before it have run."""
+        self.step_ends = self._marks.marker_between(HOOKS, lambda: self._until, self._sampled_step_ends)
+        """Leave the step: the hooks after it begin."""
+        self.iteration_ends = self._marks.marker(DATA)
+        """Leave the hooks: the wait for the next batch begins."""
+
+    def __reduce__(self) -> Any:
+        # A copy begins anew: iterators of C cannot be copied.
+        return partial(Phases, sparing=self._is_sparing), (self._clock,)
 
     # -- what an iteration goes through -----------------------------------------------------------------------
 
     def enter(self, phase: int) -> None:
         """Charge the time from now on to this phase."""
+        self._add_up()
         now = self._clock()
         self._seconds[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
     def skip(self) -> None:
         """Discard the time since the last phase began, and enter the wait for data."""
+        self._add_up()
         self._phase, self._since = DATA, self._clock()
 
-    def step_begins(self) -> None:
-        """Enter the step: the hooks before it have run."""
-        self._until -= 1
-        if self._until > 0:
-            self.enter(UNSAMPLED)
-            return
+    def _add_up(self) -> None:
+        if self._marks.rows:
+            self._phase, self._since, begun = self._marks.add_up(self._seconds, self._phase, self._since, USUAL)
+            self._begun += begun
+
+    def _sampled_step_begins(self) -> None:
+        # If it does not end, the next one is sampled.
+        self._until = 1
         if self._register_hooks is not None and not self._handles:
             self._register_hooks()
         self.enter(OTHER)
         self._in_step, self._rest = True, OTHER
         self._step_began = self._since
 
-    def step_ends(self) -> None:
-        """Leave the step: the hooks after it begin."""
+    def _sampled_step_ends(self) -> None:
         self.enter(HOOKS)
         if not self._in_step:
             return
@@ -89,6 +111,7 @@ class Phases:
 
     def pause(self) -> None:
         """Pause for something that belongs to no iteration, such as an evaluation in the middle of one."""
+        self._add_up()
         if self._phase != PAUSE:
             self._before_pause = self._phase, self._in_step
             self.enter(PAUSE)
@@ -104,6 +127,7 @@ class Phases:
 
     def seconds(self) -> list[float]:
         """Return the seconds of every phase, in the order of ``NAMES``; a wait for data counts once it has ended."""
+        self._add_up()
         found = self._seconds[:PAUSE]
         if self._phase not in (DATA, PAUSE):
             found[self._phase] += self._clock() - self._since
@@ -114,6 +138,12 @@ class Phases:
             for phase in IN_STEP:
                 found[phase] *= 1 + unsampled / seen
         return found
+
+    @property
+    def iterations(self) -> int:
+        """The number of iterations that have begun."""
+        self._add_up()
+        return self._begun
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,39 @@ def test_the_handler_rests_while_no_hook_answers_iterations(tmp_path: Path) -> N
     trainer.run(range(5), max_epochs=2)
     assert counts == [1, *[0] * 9]
     assert Events.ITERATION_COMPLETED not in trainer._event_handlers
+
+
+class Noting(BaseHook):
+    """Notes what was called in an iteration, the method or what stands in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+
+    def after_train_iter(self) -> None:
+        self.log.append("method")
+
+    @property
+    def quiet_calls(self) -> dict[Any, Any]:
+        return {Noting.after_train_iter: partial(self.log.append, "quiet")}
+
+
+class NotingItsOwn(Noting):
+    def after_train_iter(self) -> None:
+        self.log.append("own")
+
+
+@pytest.mark.parametrize(
+    ("cls", "expected"), [(Noting, ["method", "quiet", "quiet"]), (NotingItsOwn, ["own", "own", "own"])]
+)
+def test_a_quiet_call_replaces_a_method_but_never_one_of_a_subclass(
+    cls: type[Noting], expected: list[str], tmp_path: Path
+) -> None:
+    trainer, hook = echo_trainer(), cls()
+    runner = attach_hooks(trainer, [hook], work_dir=tmp_path)
+    trainer.run(range(3))
+    assert hook.log == expected
+    assert runner.report().tallies[cls.__name__, "after_train_iter"].calls == 3
 
 
 def by_the_script(runner: Runner) -> None:

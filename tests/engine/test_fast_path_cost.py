@@ -17,7 +17,7 @@ from ignite_hooks.testing import tiny_run
 from tests.tools import echo_trainer
 
 NOTHING = Cost(0, 0, 0)
-MOST_WHEN_IDLE = Cost(1, 1, 55)
+MOST_WHEN_IDLE = Cost(1, 1, 50)
 """A call of ours, and one of Ignite for any handler."""
 MOST_OPCODES_PER_ACTING_HOOK = 16
 MOST_CALLS_TO_GATHER = 13

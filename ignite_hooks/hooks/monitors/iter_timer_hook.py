@@ -14,7 +14,7 @@ from ignite_hooks.hooks.base_hook import BaseHook, OnError, PriorityLike, settin
 from ignite_hooks.measure.batches import batch_size
 from ignite_hooks.measure.findings import phase_findings, rank_findings
 from ignite_hooks.measure.pace import eta, iterations_left
-from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, HOOKS, NAMES, OPTIMIZER, OTHER, Phases
+from ignite_hooks.measure.phases import BACKWARD, DATA, FORWARD, NAMES, OPTIMIZER, OTHER, Phases
 from ignite_hooks.measure.processor_waits import ProcessorWaits
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import Order, Priority
@@ -57,7 +57,6 @@ class IterTimerHook(BaseHook):
 
     def _reset(self) -> None:
         self._times = Phases(self.clock, sparing=True)
-        self._iterations = 0
         self._waited_before = 0.0
         self._largest = 0
         self._workers: int | None = None
@@ -86,8 +85,7 @@ class IterTimerHook(BaseHook):
     @at("before_train_iter", order=Order.OUTERMOST)
     def before_train_iter(self) -> None:
         """Enter the hooks: the batch has been loaded."""
-        self._iterations += 1
-        self._times.enter(HOOKS)
+        self._times.batch_comes()
 
     @at("before_train_iter", order=Order.INNERMOST)
     def begin_step(self) -> None:
@@ -107,7 +105,17 @@ class IterTimerHook(BaseHook):
     @at("after_train_iter", order=Order.OUTERMOST)
     def after_train_iter(self) -> None:
         """Leave the hooks: the wait for the next batch begins."""
-        self._times.enter(DATA)
+        self._times.iteration_ends()
+
+    @property
+    def quiet_calls(self) -> Mapping[Callable[..., Any], Callable[[], object]]:
+        cls, times = IterTimerHook, self._times
+        return {
+            cls.before_train_iter: times.batch_comes,
+            cls.begin_step: times.step_begins,
+            cls.end_step: times.step_ends,
+            cls.after_train_iter: times.iteration_ends,
+        }
 
     @scheduled
     def after_train_epoch(self) -> None:
@@ -142,7 +150,8 @@ class IterTimerHook(BaseHook):
     def findings(self) -> list[str]:
         """Return what stands out in the phases of the iterations."""
         waited = self._processor.share() if self._processor is not None else 0.0
-        found = phase_findings(self.seconds(), self._workers, self._iterations, world_size(), waited)
+        seconds = self.seconds()
+        found = phase_findings(seconds, self._workers, self._times.iterations, world_size(), waited)
         times = self.runner.state.rank_times
         return found + rank_findings([one.own for one in times], [one.whole for one in times])
 
@@ -163,7 +172,7 @@ class IterTimerHook(BaseHook):
 
     def _measured(self) -> tuple[TimeSpan, dict[str, float]]:
         """Return the time of the run and the means; within an iteration all who ask receive the same."""
-        if self._found is None or self._found[0].iterations != self._iterations:
+        if self._found is None or self._found[0].iterations != self._times.iterations:
             self._found = self._measure()
         return self._found
 
@@ -182,7 +191,7 @@ class IterTimerHook(BaseHook):
             found["samples_per_s"] = samples * passed.iterations / total
         if self.log_eta and (remaining := iterations_left(state, offset)) is not None:
             # Only iterations of this process count: before a resume, the machine may have been another.
-            found["time/eta"] = eta(self._iterations, self._iterations + remaining, now.total)
+            found["time/eta"] = eta(now.iterations, now.iterations + remaining, now.total)
         parts = passed.phases(known)
         return now, found | {f"share/{phase}": part / total for phase, part in parts.items()}
 
@@ -193,7 +202,7 @@ class IterTimerHook(BaseHook):
         if waited := min(self.runner.state.waited_for_ranks - self._waited_before, seconds[DATA]):
             seconds[DATA] -= waited
             seconds[OTHER] += waited
-        return TimeSpan(self._iterations, seconds, of_device), known
+        return TimeSpan(self._times.iterations, seconds, of_device), known
 
     def _write(self) -> None:
         runner = self.runner
