@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ignite_hooks.engine.reporting import report_with_findings
@@ -31,11 +32,21 @@ def log_summary(dispatcher: Dispatcher, runner: Runner, outcome: Outcome, by_exc
     runner.logger.info("; ".join([*words, *report.failure_lines(), *runner.writer.problem_lines()]))
 
 
-def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool) -> None:
-    """Call ``cleanup``, and close the writers once every hook and its threads have delivered."""
+def clean_up(dispatcher: Dispatcher, runner: Runner, failed: bool, record: Callable[[], None]) -> None:
+    """Call ``cleanup``, and close the writers once every hook and its threads have delivered.
+
+    Args:
+        dispatcher: Calls the hooks.
+        runner: The run.
+        failed: Whether it has failed, so that no error of a hook may hide why.
+        record: Writes the result of the run, of which trackers get a copy before they are closed.
+    """
     runner.writer.prepare_to_close()
     try:
         dispatcher.run("cleanup", quietly=failed, to_the_end=True)
+        # The result is made of what the files have.
+        runner.writer.flush()
+        record()
     finally:
         runner.writer.close()
         dispatcher.run(WRITERS_CLOSED, quietly=failed, to_the_end=True)

@@ -373,8 +373,10 @@ class Lifecycle:
                     log_summary(self.dispatcher, self.runner, outcome, failed)
                     # Before hooks restore what they have set, such as the number of threads.
                     bits = environment()
-                    clean_up(self.dispatcher, self.runner, failed)
-                    record_result(self.runner, outcome, self.dispatcher.report.seconds, bits)
+                    result = functools.partial(
+                        record_result, self.runner, outcome, self.dispatcher.report.seconds, bits
+                    )
+                    clean_up(self.dispatcher, self.runner, failed, result)
         finally:
             self.state.phase, self.state.in_epoch, self.closed = Phase.IDLE, False, True
             self._boxes.remove_all()

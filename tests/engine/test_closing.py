@@ -13,6 +13,7 @@ import pytest
 from ignite_hooks import BaseHook, BaseTrainer, ConfigError, attach_hooks
 from ignite_hooks.engine.closing import WRITERS_CLOSED
 from ignite_hooks.hooks.trackers.tracker_hook import TrackerHook
+from ignite_hooks.results.result import RunResult, read_result
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.trainer.base_trainer import CommandTrainer
 from ignite_hooks.writers.memory import MemoryWriter
@@ -50,6 +51,29 @@ def test_writers_close_between_the_cleanup_and_who_asks(others: list[Any], tmp_p
     else:
         run.trainer.run(run.data, max_epochs=1)
     assert asks.seen == [("cleanup", False), (WRITERS_CLOSED, True)]
+
+
+class Looks(MemoryWriter):
+    """Looks for the result of the run when it is closed, as a tracker does that uploads it."""
+
+    folder: Path
+    found: RunResult | None = None
+
+    def close(self) -> None:
+        super().close()
+        self.found = read_result(self.folder)
+
+
+def test_writers_that_close_find_the_result_and_all_that_was_logged(tmp_path: Path) -> None:
+    run, looks = tiny_run(), Looks()
+    looks.folder = tmp_path
+    hooks = [{"type": "LoggerHook", "interval": 1}]
+    attach_hooks(run.trainer, {"hooks": hooks, "writers": [looks]}, work_dir=tmp_path, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    assert looks.found is not None
+    assert looks.found.state == "finished"
+    losses = [value for name, value, _ in looks.scalars if name == "loss"]
+    assert looks.found.metrics["loss"].value == losses[-1]
 
 
 def last_line(caplog: pytest.LogCaptureFixture) -> str:
