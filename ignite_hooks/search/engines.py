@@ -1,4 +1,4 @@
-"""What runs trials: processes on this machine, or machines of others. Each engine is an entry of `MAKERS`."""
+"""What runs trials: processes on this machine, or machines of others. `makers.py` says which there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -32,6 +32,8 @@ class Job:
     """The file of what it says."""
     pruning: Mapping[str, Any]
     """The settings of the `PruningHook` that asks the study in its storage."""
+    source: str = ""
+    """The file of the search, which another machine may have in a repository."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Ended:
     """What killed its process or its machine: such a trial is repeated."""
     reason: str = ""
     """Why it has failed, where its folder does not say it."""
+    pruned: str = ""
+    """Why the engine has stopped it, where the pruner is asked by the engine."""
+    value: float | None = None
+    """The best value of the metric, where no hook of the trial has kept it."""
 
 
 class Engine(Protocol):
@@ -122,8 +128,10 @@ def ended_with(number: int, code: int) -> Ended:
 
 
 def threads_of(section: SearchSection) -> int:
-    """Return the number of threads of a trial."""
-    return section.cpus or max(1, (os.cpu_count() or 1) // section.jobs)
+    """Return the number of threads of a trial; of other machines it is not known how many cores they have."""
+    if section.cpus is not None or section.engine_name != "local":
+        return section.cpus or 1
+    return max(1, (os.cpu_count() or 1) // section.jobs)
 
 
 def environment_of(section: SearchSection, place: int) -> dict[str, str]:
@@ -135,7 +143,3 @@ def environment_of(section: SearchSection, place: int) -> dict[str, str]:
         all_of_them = visible.split(",") if visible else [str(i) for i in range(share * section.jobs)]
         told["CUDA_VISIBLE_DEVICES"] = ",".join(all_of_them[place * share : (place + 1) * share])
     return told
-
-
-MAKERS: Final[Mapping[str, Callable[[SearchSection], Engine]]] = {"local": LocalProcesses}
-"""What makes each engine of `trainer/search_section.py`."""

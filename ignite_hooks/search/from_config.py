@@ -18,8 +18,9 @@ from ignite_hooks.report.search_page import SearchPage, Tried, parts
 from ignite_hooks.results.comparison import MOST_RUNS, read_runs
 from ignite_hooks.results.result import FILE_NAME as RESULT
 from ignite_hooks.results.result import RunResult, read_result
-from ignite_hooks.search.engines import MAKERS, Ended, Job, threads_of
+from ignite_hooks.search.engines import Ended, Engine, Job, threads_of
 from ignite_hooks.search.in_python import MOST_FAILURES_FIRST
+from ignite_hooks.search.makers import MAKERS, problems_of_engine
 from ignite_hooks.search.study import FILE, NAME, SearchResult, Study
 from ignite_hooks.store.files import make_folder, write_whole
 from ignite_hooks.store.folder import FolderStore
@@ -68,6 +69,7 @@ class ConfigSearch:
         self.folder = Path(folder or given or Path("work_dirs") / f"{Path(source).stem}_search").absolute()
         self._content = content
         if section is not None:
+            problems += problems_of_engine(section, content)
             first = {name: one.first for name, one in section.dimensions().items()}
             read_sections(self._with(first, section, problems), problems)
         if problems or section is None:
@@ -88,7 +90,7 @@ class ConfigSearch:
             raise ConfigError([Problem("work_dir", str(error))], self._source) from None
         try:
             self.study = self._open_study()
-            self.engine = MAKERS[self.section.engine_name](self.section)
+            self.engine = self._make_engine()
             if again := self.study.repeat_interrupted():
                 self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
             try:
@@ -104,6 +106,12 @@ class ConfigSearch:
             return Study(self.section, self.folder / FILE, self._digest())
         except (ImportError, ValueError) as error:
             raise ConfigError([Problem("search", f"{error} ({self.folder})")], self._source) from None
+
+    def _make_engine(self) -> Engine:
+        try:
+            return MAKERS[self.section.engine_name](self.section)
+        except (ImportError, ValueError) as error:
+            raise ConfigError([Problem("search.engine", str(error))], self._source) from error
 
     def _try_all(self) -> None:
         until = time.monotonic() + (self.section.timeout or float("inf"))
@@ -132,7 +140,7 @@ class ConfigSearch:
             "number": number,
             "pruner": self.section.pruner,
         }
-        self.engine.start(Job(number, config, folder, config.with_suffix(".log"), pruning))
+        self.engine.start(Job(number, config, folder, config.with_suffix(".log"), pruning, self._source))
         self._running.add(number)
 
     def _end(self, ended: Ended) -> None:
@@ -143,8 +151,11 @@ class ConfigSearch:
         except ResultError as error:
             result, problem = None, str(error)
         value = None if result is None else best_of(result, self.section.metric)
+        value = ended.value if value is None else value
         if ended.killed:
             study.end_killed(number, ended.killed)
+        elif ended.pruned:
+            study.end(number, value, pruned=True, reason=ended.pruned)
         elif code or result is None or result.state == "failed":
             reason = (result.reason if result is not None else problem) or ended.reason or f"exit code {code}"
             study.end(number, None, reason=reason)

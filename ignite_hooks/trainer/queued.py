@@ -37,11 +37,11 @@ def enqueue(config: str, overrides: Sequence[str], queue: str) -> str:
     if problems or connected.views is None:
         masks = Masks(content)
         raise ConfigError([Problem(problem.place, masks.text(problem.message)) for problem in problems], config)
-    task, page = queued_task(connected.views, config, queue, **_task_of(content))
+    task, page = queued_task(connected.views, config, queue, **task_settings(content))
     return f"task {task} waits in the queue {queue}: {page}"
 
 
-def _task_of(content: Mapping[str, Any]) -> dict[str, Any]:
+def task_settings(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the configuration says of the task."""
     for key in ("hooks", "custom_hooks", "writers", "default_hooks"):
         listed = content.get(key)

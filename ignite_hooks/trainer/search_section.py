@@ -50,7 +50,20 @@ class LocalEngine:
     """Trials are processes on this machine."""
 
 
-ENGINES: Final[Mapping[str, type]] = {"local": LocalEngine}
+@dataclass(frozen=True)
+class ClearMLEngine:
+    """Trials are tasks of ClearML, which agents take from a queue.
+
+    Args:
+        queue: Name of the queue.
+        lost_after: Seconds without a word from a trial and its agent after which the trial is repeated.
+    """
+
+    queue: str = "default"
+    lost_after: Annotated[float, Ge(60)] = 600.0
+
+
+ENGINES: Final[Mapping[str, type]] = {"local": LocalEngine, "clearml": ClearMLEngine}
 """What can run trials, each with the class of its settings; `search/engines.py` has what makes them."""
 
 
@@ -72,7 +85,8 @@ class SearchSection:
         cpus: Number of threads of a trial; by default the cores divided by the jobs.
         gpus: Number of GPUs that a trial sees; by default it sees all.
         keep: Number of best trials that keep their checkpoints.
-        engine: What runs the trials: local, processes on this machine; or a mapping of type and settings.
+        engine: What runs the trials: local, processes on this machine; clearml, agents of ClearML; or a mapping of type
+            and settings.
     """
 
     space: Mapping[str, Any] = field(default_factory=dict)

@@ -75,10 +75,12 @@ class Agent:
         return [self._bin("clearml-agent"), "execute", "--id", task, *more]
 
     @contextlib.contextmanager
-    def _group(self, command: list[str], log: IO[str], **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    def _group(
+        self, command: list[str], log: IO[str], folder: Path | None = None, **variables: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
         environment = {**self.environment, **variables}
         process = subprocess.Popen(
-            command, env=environment, cwd=self.home, stdout=log, stderr=log, start_new_session=True
+            command, env=environment, cwd=folder or self.home, stdout=log, stderr=log, start_new_session=True
         )
         try:
             yield process
@@ -88,12 +90,26 @@ class Agent:
             process.wait()
 
     @contextlib.contextmanager
-    def daemon(self, queue: str) -> Iterator[Path]:
-        """Let an agent take tasks from a queue for as long as the context lasts; yield the file with its log."""
+    def beside(self, *command: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a command of Python in a folder beside what the context does; what it says is in ``beside.log`` there."""
+        words = [self._bin("python"), *(str(word) for word in command)]
+        with (folder / "beside.log").open("a") as file, self._group(words, file, folder) as process:
+            yield process
+
+    @contextlib.contextmanager
+    def daemon(self, queue: str, *, dies: bool = False) -> Iterator[Path]:
+        """Let an agent take tasks from a queue for as long as the context lasts; yield the file with its log.
+
+        Args:
+            queue: The name of the queue.
+            dies: Whether it is killed at the end, with what it runs.
+        """
         log = self.home / "daemon.log"
         command = [self._bin("clearml-agent"), "daemon", "--foreground", "--queue", queue, "--standalone-mode"]
         with log.open("a") as file, self._group(command, file, CLEARML_AGENT_QUEUE_POLL_FREQ_SEC="1") as process:
             yield log
+            if dies:
+                return
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(20)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from ignite_hooks.results.result import read_result
 from tests.agent.agent import ROOT, Agent
+from tests.agent.test_ends import verified
+from tests.faults.tools import until
 from tests.writers.trackers.clearml_queries import hashed
 
 CONFIG = """
@@ -77,3 +80,85 @@ def test_a_search_here_refuses_a_task_that_runs_a_module(agent: Agent, tmp_path:
     [task] = agent.server.tasks
     said = agent.by_hand(EXAMPLE, task, folder=tmp_path, code=2)
     assert "runs a module, which ClearML does not start here: name a --queue" in said
+
+
+SEARCH = """
+model: {type: mlp, hidden: [8]}
+dataset: {type: digits}
+training: {epochs: 2, batch_size: 128, optimizer: {type: Adam, lr: 0.02}}
+default_hooks: {logger: null}
+custom_hooks: [{type: ClearMLHook, project: digits, interval: 5}]
+search:
+  space: {training.optimizer.lr: [0.001, 0.01, 0.1], model.hidden: [[8]]}
+  sampler: grid
+  jobs: 2
+  cpus: 1
+  engine: {type: clearml, queue: trials}
+"""
+LOST = "Forced stop (non-responsive)"
+"""What the server says after two hours without a word."""
+
+
+@pytest.mark.timeout(1800)
+def test_agents_find_what_this_machine_finds_though_one_is_lost(agent: Agent, tmp_path: Path) -> None:
+    server = agent.server
+    (tmp_path / "search.yaml").write_text(SEARCH)
+    here = SEARCH.replace("{type: clearml, queue: trials}", "local").replace("project: digits", "mode: disabled")
+    (tmp_path / "here.yaml").write_text(here)
+    command = ("-m", "ignite_hooks", "search", "search.yaml", "--work-dir", "there")
+    with agent.beside(*command, folder=tmp_path) as searching:
+        with agent.daemon("trials", dies=True):
+            until(lambda: any(task["status"] == "in_progress" for task in trials_of(agent).values()))
+        [lost] = (id_ for id_, task in trials_of(agent).items() if task["status"] == "in_progress")
+        server.change(lost, "stopped", {"status_reason": LOST, "status_message": LOST})
+        with agent.daemon("trials"):
+            assert searching.wait(1200) == 0, (tmp_path / "beside.log").read_text()[-3000:]
+    agent.by_hand("-m", "ignite_hooks", "search", "here.yaml", "--work-dir", "local", folder=tmp_path, timeout=600)
+
+    there, local = (table_of(tmp_path / name) for name in ("there", "local"))
+    assert [row for row in there if not row[0]] == local
+    assert [row[0] for row in there].count(True) == 1
+    said = (tmp_path / "beside.log").read_text()
+    assert "(its agent was lost)" in said
+    assert "3 finished" in said
+    assert len(trials_of(agent)) == 4
+    best = [(tmp_path / name / "best.yaml").read_text().partition("\n")[2] for name in ("there", "local")]
+    assert best[0].replace("project: digits\n", "mode: disabled\n") == best[1]
+    assert (tmp_path / "there" / "search.html").is_file()
+
+    agent.by_hand("-m", "ignite_hooks", "train", "there/best.yaml", "--work-dir", "again", folder=tmp_path)
+    assert read_result(tmp_path / "again").metrics["val_loss"].value == min(row[2] for row in local)
+
+
+@pytest.mark.timeout(900)
+def test_a_hopeless_trial_of_an_agent_is_pruned_and_saved(agent: Agent, tmp_path: Path) -> None:
+    text = SEARCH.replace("epochs: 2", "epochs: 100000").replace("[0.001, 0.01, 0.1]", "[0.001]")
+    (tmp_path / "search.yaml").write_text(f"{text}  pruner: {{type: threshold, upper: 0.1}}\n")
+    command = ("-m", "ignite_hooks", "search", "search.yaml", "--work-dir", "there")
+    with agent.daemon("trials"):
+        said = agent.by_hand(*command, folder=tmp_path, timeout=800)
+    assert "[1/1] trial 0: pruned, " in said
+    [(id_, task)] = trials_of(agent).items()
+    assert task["status"] == "stopped"
+    result = read_result(tmp_path / "there" / "trials" / "0000")
+    assert result.state == "stopped"
+    [folder] = (agent.home / "runs").rglob(id_)
+    assert verified(folder) == result.iterations
+
+
+def trials_of(agent: Agent) -> dict[str, dict[str, Any]]:
+    return {id_: task for id_, task in agent.server.tasks.items() if ", trial " in task["name"]}
+
+
+def table_of(folder: Path) -> list[tuple[Any, ...]]:
+    """Return the trials of a search in the order of what is tried: whether repeated, the values, what they are worth.
+
+    An interrupted trial may have reported a value or not.
+    """
+    trials = optuna.load_study(study_name="search", storage=f"sqlite:///{folder / 'study.db'}").trials
+    rows = []
+    for trial in sorted(trials, key=lambda one: (one.user_attrs["index"], one.number)):
+        repeated = bool(trial.user_attrs.get("repeated"))
+        reported = {} if repeated else trial.intermediate_values
+        rows.append((repeated, trial.params, trial.value, trial.state.name, reported))
+    return rows

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ignite_hooks.search.engines import MAKERS, Ended, ended_with, environment_of
+from ignite_hooks.search.engines import Ended, ended_with, environment_of
+from ignite_hooks.search.makers import MAKERS
 from ignite_hooks.trainer.search_section import ENGINES, SearchSection
 
 

@@ -147,8 +147,7 @@ def connected_with_task(
         keys: The keys at top level that are connected; all by default.
         is_checked: Tells of a key at top level whether the names below it are checked later.
     """
-    modes = [mode for entry in _entries(content) if (mode := _mode(entry)) != "disabled"]
-    if not modes or (under_agent() and set(modes) == {"offline"}):
+    if not connects(content, offline=not under_agent()):
         return Connected(content, None)
     own = {key: value for key, value in content.items() if keys is None or key in keys}
     if keys is not None:
@@ -165,6 +164,17 @@ def connected_with_task(
         _tell(own, result)
     rest = {key: value for key, value in content.items() if key not in own}
     return Connected({**rest, **result}, views, of_task=True)
+
+
+def connects(content: Mapping[Any, Any], *, offline: bool = False) -> bool:
+    """Return whether a configuration is shown in the task that a run with it makes.
+
+    Args:
+        content: The configuration.
+        offline: Whether a task in a folder, without a server, is one.
+    """
+    modes = {_mode(entry) for entry in _entries(content)} - {"disabled"}
+    return bool(modes if offline else modes - {"offline"})
 
 
 def views_of(hidden: Mapping[Any, Any], text: str | None, stale: Collection[str] = ()) -> Views:

@@ -52,7 +52,7 @@ LINES = "log"
 """The name under which lines of the log are written as text."""
 SHOWN_WHOLE = ("plan", "summary", "model_summary")
 """Texts that become artifacts, which the page shows."""
-FILES = {"report": "report.html", "config": "config.yaml", "metrics": "metrics.jsonl"}
+FILES = {"report": "report.html", "config": "config.yaml", "metrics": "metrics.jsonl", "result": "result.json"}
 """The artifacts that are files of the work directory."""
 SHOWN_STEPS = 4000
 """The length of a curve up to which a server shows every point; the limit of its interface is 5000 points."""

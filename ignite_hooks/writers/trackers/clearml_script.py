@@ -226,8 +226,32 @@ def queued_task(
     Raises:
         ConnectionError: There is no server, or it does not answer.
     """
+    task = drafted_task(views, file, project=project, task_name=task_name, tags=tags)
+    type(task).enqueue(task, queue_name=queue)
+    return str(task.id), str(task.get_output_log_web_page())
+
+
+def drafted_task(
+    views: Views,
+    file: str,
+    *,
+    project: str = "ignite_hooks",
+    task_name: str | None = None,
+    tags: Sequence[str] = (),
+) -> Any:
+    """Return a task that is not run here, for a queue or to be cloned.
+
+    Args:
+        views: The configuration, as the task shows it.
+        file: The file of the configuration.
+        project: The project of the task.
+        task_name: The name of the task; the file's by default.
+        tags: The tags of the task.
+
+    Raises:
+        ConnectionError: There is no server, or it does not answer.
+    """
     installed("clearml", "clearml")
-    from clearml import Task
     from clearml.backend_api import Session
 
     server = Session.get_api_server_host()
@@ -244,9 +268,7 @@ def queued_task(
         write_script(task, command, {})
     try:
         record_in(task, views)
-        page = str(task.get_output_log_web_page())
     finally:
         with ending_whole(task), ending_as_stopped(task):
             task.close()
-    Task.enqueue(task, queue_name=queue)
-    return str(task.id), page
+    return task

@@ -396,7 +396,7 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert "ClearMLHook" in str(task["configuration"])
     assert CANARY.encode() not in server.received
     artifacts = {one["key"]: one for one in task["execution"]["artifacts"]}
-    assert artifacts.keys() == {"plan", "summary", "report", "metrics"}
+    assert artifacts.keys() == {"plan", "summary", "report", "metrics", "result"}
     page = server.uploads[artifacts["report"]["uri"].removeprefix(server.url)]
     assert page.startswith(b"<!doctype html>")
     # A short run has ended before the server has answered: its page is written again for the link.

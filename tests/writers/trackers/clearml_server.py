@@ -76,7 +76,8 @@ def clearml_server() -> Iterator[ClearMLServer]:
                 if self.command in ("POST", "PUT") and body:
                     files = FORM.findall(body) if "multipart" in (self.headers.get("Content-Type") or "") else []
                     for name, content in files:
-                        state.uploads[f"/{urllib.parse.unquote(name.decode()).lstrip('/')}"] = content
+                        # As it is: the SDK quotes a name once for the storage, and once more in the address.
+                        state.uploads[f"/{name.decode().lstrip('/')}"] = content
                     if not files:
                         state.uploads[path] = body
                 kept = state.uploads.get(path)
