@@ -266,12 +266,19 @@ def record(found: FoundRun, tested: LateTest, masks: Masks) -> Iterator[str]:
     for name, writer in trackers_of(load_config(found.config), folder):
         ended: Any = run.result.state
         if isinstance(writer, TrackerWriter) and not writer.go_on(ended, run.result.ended):
+            if writer.mode != "disabled":
+                yield f"not sent by {name}: this folder does not say which run it is there"
             continue
         place = ManyWriters([writer], masks)
         tested.write(place)
         place.close()
         problems = place.problem_lines()
-        yield f"not sent by {name}: {problems[0]}" if problems else f"handed to {name}"
+        if problems:
+            yield f"not sent by {name}: {problems[0]}"
+        elif getattr(writer, "follows_later", False):
+            yield f"kept for {name}, as the run itself has not been sent: `ignite-hooks send {folder}` sends both"
+        else:
+            yield f"handed to {name}"
 
 
 def trackers_of(content: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Writer]]:

@@ -208,10 +208,12 @@ class TrackerHook(BaseHook):
 
 def can_go_on(writer: Any, logger: Any) -> bool:
     """Return whether a tracker takes more after the end of its run, and say so where it does not."""
-    if getattr(writer, "takes_more", True):
+    follow_later = getattr(writer, "follow_later", None)
+    if getattr(writer, "takes_more", True) or (follow_later is not None and follow_later()):
         return True
     words = "%s has kept the run in files, which take no more: the test is in result.json and in the report"
-    logger.info(words, type(writer).__name__)
+    if getattr(writer, "mode", "") != "disabled":
+        logger.info(words, type(writer).__name__)
     return False
 
 

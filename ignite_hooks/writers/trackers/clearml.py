@@ -50,6 +50,8 @@ CAPTURES = {
 
 LINES = "log"
 """The name under which lines of the log are written as text."""
+OFFLINE = "offline-"
+"""What the name of a task begins with that no server knows."""
 SHOWN_WHOLE = ("plan", "summary", "model_summary")
 """Texts that become artifacts, which the page shows."""
 FILES = {"report": "report.html", "config": "config.yaml", "metrics": "metrics.jsonl", "result": "result.json"}
@@ -134,6 +136,10 @@ class ClearMLWriter(TrackerWriter):
             abandon_task()
             self._has_begun_task = False
 
+    def has_unsent(self, run: str) -> bool:
+        # Also one whose file is gone: it gets another name when it is sent, which whoever sends it writes down.
+        return run.startswith(OFFLINE)
+
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
 
@@ -190,7 +196,7 @@ class ClearMLWriter(TrackerWriter):
         if not offline and not task.output_uri:
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True
-        self.run_id = None if offline else task.id
+        self.run_id, self.session = (None, task.id) if offline else (task.id, None)
         if offline and self._spool is not None:
             self._spool.say(session=task.id)
         return _ClearML(task, self.layout, self.work_dir, offline=offline, ours=True)

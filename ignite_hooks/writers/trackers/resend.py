@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import re
@@ -27,7 +29,9 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
         folder: The folder, which is searched with all folders in it.
         make: Returns the class of a writer by its name.
     """
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+    spools = sorted(folder.rglob(f"*{SUFFIX}"))
+    first = [path for path in spools if not Spool(path).read_header().get("follows")]
+    for path in first:
         yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
     for path in sorted(folder.rglob("clearml-offline-*.zip")):
         yield path, lambda path=path: _send_clearml(path)  # type: ignore[misc]
@@ -39,6 +43,9 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
     ended_early = [path.with_suffix("") for path in folder.rglob(f"wandb/run-*/*.wandb{UNSENT}")]
     for path in sorted([*offline, *ended_early]):
         yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
+    for path in spools:
+        if path not in first:
+            yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
 
 
 def _send_spool(path: Path, make: Callable[..., Any]) -> str:
@@ -52,10 +59,12 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         return "the archive of ClearML beside it has the same"
     writer = kind(**header.get("settings", {}), mode="online", work_dir=path.parent)
     writer.run_id = header.get("run")
+    if header.get("follows") and writer.has_unsent(str(writer.run_id)):
+        raise ConnectionError("the run that it belongs to has not been sent, so it waits")
     writer.began = next((record.time for record in spool.records(pictures=False)), None)
     tracker = writer.connect()
     tracker.name = header["writer"]
-    if header.get("run"):
+    if header.get("run") and not header.get("follows"):
         tracker = Continued(tracker, tracker.delivered() if header.get("resumed") is True else tracker.arrived())
     # Kept now, so that a second attempt begins no other run and asks what has arrived by the first.
     spool.say(run=writer.run_id)
@@ -108,7 +117,20 @@ def _send_clearml(path: Path) -> str:
     if not task:
         raise ConnectionError("ClearML did not take it")
     path.rename(path.with_suffix(".sent"))
+    note_new_name(path.parent, path.stem.removeprefix("clearml-"), str(task))
     return f"sent to ClearML as task {task}"
+
+
+def note_new_name(folder: Path, before: str, now: str) -> None:
+    """Tell what waits for a run, and whoever goes on in it, that the run has got another name by being sent."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        if (spool := Spool(path)).read_header().get("run") == before:
+            spool.say(run=now)
+    for path in folder.glob(".*.run"):
+        with contextlib.suppress(OSError, ValueError):
+            noted = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(noted, dict) and before in (noted.get("run"), noted.get("session")):
+                path.write_text(json.dumps({"run": now, "key": noted.get("key")}), encoding="utf-8")
 
 
 def _send_wandb(path: Path) -> str:

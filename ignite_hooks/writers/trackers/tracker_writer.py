@@ -18,7 +18,7 @@ from ignite_hooks.writers.media import Media
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Continued, Ending, Tracker
+from ignite_hooks.writers.trackers.tracker import Continued, Ending, Offline, Tracker
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 OnResume = Literal["same", "new"]
@@ -70,6 +70,10 @@ class TrackerWriter(Writer):
         """The run in the tracker that is continued."""
         self._spooled = Delivered()
         self._there: Delivered | None = None
+        self.session: str | None = None
+        """What the tracker calls a run that it keeps in files of its own, which gets another name when it is sent."""
+        self.follows_later = False
+        """Whether what is written now waits until the run itself has been sent, whose files take no more."""
 
     def load(self) -> None:
         """Make what needs no server, in the thread that delivers; the start of the run waits for it."""
@@ -198,26 +202,61 @@ class TrackerWriter(Writer):
             at: When it has ended, so that it does not become longer.
         """
         self.run_id, self.ended, self.clock = self._noted_run(any_key=True), ended, lambda: at
-        return self.run_id is not None
+        self.session = self._noted_run("session", any_key=True)
+        if self.mode == "disabled":
+            return False
+        if (spool := self._waiting_spool()) is not None:
+            # What is in it has to arrive first, and perhaps the run itself.
+            self._spool, self.follows_later = spool, True
+            return True
+        return self.follow_later() or self.run_id is not None
+
+    def follow_later(self) -> bool:
+        """Keep what is written from now on until the run has been sent; return whether its files are here."""
+        run = self.session or self.run_id
+        if run is None or not self.has_unsent(run):
+            return False
+        self._spool, self.follows_later = None, True
+        return True
+
+    def has_unsent(self, run: str) -> bool:
+        """Return whether the tracker's own files of a run are in the work directory and have not been sent."""
+        return False
+
+    def _waiting_spool(self) -> Spool | None:
+        """Return the spool with which the run waits to be sent."""
+        for path in sorted(self.work_dir.glob(f"{self.kind}*{SUFFIX}")):
+            spool = Spool(path)
+            header = spool.header = spool.read_header()
+            is_mine = header.get("writer") == type(self).__name__ and header.get("run") in (
+                None,
+                self.run_id,
+                self.session,
+            )
+            # One of a session of ClearML may be in its archive by now, and is left out then.
+            if is_mine and not (header.get("resumed") or header.get("session")):
+                return spool
+        return None
 
     @property
     def _note(self) -> Path:
         """The file with the name of the run, which a tracker may give after the first checkpoint."""
         return self.work_dir / f".{self.kind}.run"
 
-    def _noted_run(self, *, any_key: bool = False) -> str | None:
+    def _noted_run(self, what: str = "run", *, any_key: bool = False) -> str | None:
         try:
             noted = json.loads(self._note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        run = noted.get("run") if isinstance(noted, dict) else None
+        run = noted.get(what) if isinstance(noted, dict) else None
         return run if isinstance(run, str) and (any_key or noted.get("key") == self._key) else None
 
     def _note_run(self) -> None:
         try:
             self.work_dir.mkdir(parents=True, exist_ok=True)
             temporary = self._note.with_name(f"{self._note.name}.tmp")
-            temporary.write_text(json.dumps({"run": self.run_id, "key": self._key}), encoding="utf-8")
+            noted = {"run": self.run_id, "key": self._key, **({"session": self.session} if self.session else {})}
+            temporary.write_text(json.dumps(noted), encoding="utf-8")
             temporary.replace(self._note)
         except OSError as error:
             logger.debug("%s: %s", self._note, error)
@@ -258,17 +297,20 @@ class TrackerWriter(Writer):
             header = {
                 "writer": type(self).__name__,
                 "settings": self.settings(),
-                "run": self.run_id,
+                "run": (self.session or self.run_id) if self.follows_later else self.run_id,
                 "folder": str(self.work_dir),
                 **({"resumed": True} if self._continued else {}),
+                **({"follows": True} if self.follows_later else {}),
             }
             self._spool = Spool(_unused_path(self.work_dir, self.kind), header)
         spool = self._spool
 
         def connect() -> Tracker:
+            if self.follows_later:
+                raise Offline("the run itself has not been sent")
             tracker = self.connect()
             tracker.name = type(self).__name__
-            if self.run_id is not None:
+            if self.run_id is not None or self.session is not None:
                 self._note_run()
             if spool.header.get("run") != self.run_id:
                 spool.say(run=self.run_id)

@@ -77,6 +77,12 @@ class WandbWriter(TrackerWriter):
             log_code,
         )
 
+    def has_unsent(self, run: str) -> bool:
+        if not re.fullmatch(r"[\w-]+", run):
+            return False
+        files = self.work_dir.glob(f"wandb/offline-run-*-{run}/run-{run}.wandb")
+        return any(not path.with_name(f"{path.name}.synced").exists() for path in files)
+
     def settings(self) -> dict[str, Any]:
         return {"project": self.project, "name": self.name}
 

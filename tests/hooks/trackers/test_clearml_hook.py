@@ -589,3 +589,41 @@ def test_sounds_and_videos_are_samples_of_clearml(tmp_path: Path) -> None:
     session = opened(tmp_path)
     kept = {Path(name).suffix: session.read(name)[:4] for name in session.namelist() if name.endswith((".wav", ".gif"))}
     assert kept == {".wav": b"RIFF", ".gif": b"GIF8"}
+
+
+TESTED_OFFLINE = """
+import sys
+from pathlib import Path
+import torch
+from ignite_hooks.run.late_test import LateTest
+from ignite_hooks.writers.trackers.clearml import ClearMLWriter as Writer
+from tests.hooks.trackers.tracked import train
+
+folder = Path(sys.argv[1])
+if sys.argv[2] == "train":
+    train(folder, {"type": "ClearMLHook", "mode": "offline"})
+else:
+    writer = Writer(work_dir=folder, deadline=240.0)
+    assert writer.go_on("finished", 1.8e9)
+    assert writer.follows_later == (sys.argv[2] == "before")
+    LateTest("test", "best.pth", sys.argv[2], True, 16, {"accuracy": 0.25}).write(writer)
+    writer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(server: ClearMLServer, tmp_path: Path) -> None:
+    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "train")
+    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "before")
+    assert len([*tmp_path.glob("clearml-offline-*.zip")]) == 1, "no second task beside it"
+    assert not server.tasks
+    said = in_a_process("-m", "ignite_hooks", "send", str(tmp_path))
+    assert said.index("sent to ClearML as task") < said.index("sent to ClearML\n")
+    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "after")
+    [task] = server.tasks.values()
+    assert task["status"] == "completed"
+    found = told(server)
+    assert found["test@best-before/accuracy"] == found["test@best-after/accuracy"] == [(16, 0.25)]
+    assert as_written(tmp_path).items() <= found.items()
+    assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(tmp_path))

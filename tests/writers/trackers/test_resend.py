@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.writers.memory import MemoryWriter
-from ignite_hooks.writers.trackers.resend import waiting
+from ignite_hooks.writers.trackers.resend import note_new_name, waiting
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Ending, Tracker
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
@@ -21,6 +21,8 @@ class Shelf(TrackerWriter, Tracker):
     got: list[TrackerRecord]
     ended: list[str]
     down = False
+    kept: set[str]
+    """The runs whose own files have not been sent."""
 
     def __init__(self, label: str = "", *, mode: Any = "auto", deadline: float = 20.0, work_dir: Any = None) -> None:
         super().__init__("shelf", mode, work_dir, deadline)
@@ -31,6 +33,9 @@ class Shelf(TrackerWriter, Tracker):
 
     def connect(self) -> Tracker:
         return self
+
+    def has_unsent(self, run: str) -> bool:
+        return run in Shelf.kept
 
     def send(self, records: Any) -> None:
         if Shelf.down:
@@ -44,7 +49,7 @@ class Shelf(TrackerWriter, Tracker):
 
 @pytest.fixture(autouse=True)
 def _empty_shelf() -> None:
-    Shelf.got, Shelf.ended, Shelf.down = [], [], False
+    Shelf.got, Shelf.ended, Shelf.down, Shelf.kept = [], [], False, set()
 
 
 def spool_in(folder: Path, /, *records: TrackerRecord, **header: Any) -> Spool:
@@ -145,3 +150,35 @@ def test_only_writers_for_trackers_are_made(writer: Any, error: type[Exception],
     spool_in(tmp_path, scalars(1), writer=writer)
     with pytest.raises(error):
         send(tmp_path)
+
+
+def test_what_follows_a_run_waits_until_the_run_is_sent(tmp_path: Path) -> None:
+    (tmp_path / ".shelf.run").write_text(json.dumps({"run": "run 1", "key": "a"}))
+    Shelf.kept = {"run 1"}
+    for step in (1, 2):
+        writer = Shelf(mode="online", work_dir=tmp_path)
+        assert writer.go_on("stopped", 1.5)
+        writer.write_scalar("test/loss", 1.0, step)
+        TrackerWriter.close(writer)
+    assert Shelf.got == [], "the tracker is not asked"
+    with pytest.raises(ConnectionError, match="has not been sent, so it waits"):
+        send(tmp_path)
+    Shelf.kept = set()
+    note_new_name(tmp_path, "run 1", "task 7")
+    assert [Spool(path).read_header()["run"] for path in tmp_path.glob("*.spool")] == ["task 7"]
+    assert send(tmp_path) == ["2 records sent to Shelf"]
+    assert ([record.step for record in Shelf.got], Shelf.ended) == ([1, 2], ["stopped"])
+    writer = Shelf(mode="online", work_dir=tmp_path)
+    assert writer.go_on("finished", 1.5)
+    assert (writer.run_id, writer.follows_later) == ("task 7", False)
+
+
+def test_a_run_that_nobody_knows_is_not_gone_on_with(tmp_path: Path) -> None:
+    assert not Shelf(work_dir=tmp_path).go_on("finished", 1.5)
+    spool_in(tmp_path, scalars(1), run=None)
+    waits = Shelf(mode="online", work_dir=tmp_path)
+    assert waits.go_on("finished", 1.5)
+    waits.write_scalar("test/loss", 1.0, 4)
+    TrackerWriter.close(waits)
+    assert send(tmp_path) == ["2 records sent to Shelf"], "behind what waits already"
+    assert not Shelf(mode="disabled", work_dir=tmp_path).go_on("finished", 1.5)
