@@ -11,6 +11,7 @@ from ignite_hooks.report.media import PageMedia, media, newest_media
 from ignite_hooks.report.page import render
 from ignite_hooks.writers.jsonl import JsonlWriter
 from ignite_hooks.writers.media import Media
+from tests.browser import photographed
 
 EVIL = "<script>alert(1)</script>"
 
@@ -53,6 +54,19 @@ def test_what_has_no_room_is_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "file, which is too large for this page" in media(found)
     assert media(found).count("<audio") == 1
     assert newest_media(tmp_path / "nowhere") == []
+
+
+@pytest.mark.slow
+def test_a_browser_plays_the_sounds_of_a_page(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write_audio("tone", [0.0, 0.5] * 4000, 3, rate=8000)
+    page = render(RunPage("run", media=newest_media(tmp_path)))
+    (tmp_path / "page.html").write_text(page)
+    played = photographed((tmp_path / "page.html").as_uri(), tmp_path / "with.png", size=(700, 1400))
+    # The same page, whose policy refuses sounds: the player is grey.
+    (tmp_path / "page.html").write_text(page.replace("media-src data:;", ""))
+    refused = photographed((tmp_path / "page.html").as_uri(), tmp_path / "without.png", size=(700, 1400))
+    assert (played != refused).any()
 
 
 def test_hostile_names_stay_text() -> None:
