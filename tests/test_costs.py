@@ -71,7 +71,7 @@ QUIET: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
     "ProfilerHook, waiting": (lambda: [{"type": "ProfilerHook", "schedule": NEVER}], Cost(2, 2, 100)),
     "IterTimerHook": (lambda: [timer()], Cost(2, 2, 190)),
     "LoggerHook": (lambda: ["LoggerHook"], Cost(3, 4, 142)),
-    "EMAHook": (lambda: ["EMAHook"], Cost(11, 8, 350)),
+    "EMAHook": (lambda: ["EMAHook"], Cost(10, 8, 348)),
     "the logging set": (logging_set, Cost(6, 5, 300)),
     "the default set": (default_set, Cost(13, 12, 550)),
 }
