@@ -1,4 +1,4 @@
-"""What grows: a run of a million iterations with the default set, and 1, 2, 4 and 8 processes.
+"""What grows: counts of calls, a run of a million iterations with the default set, and 1, 2, 4 and 8 processes.
 
 The long run has an empty step, so that nothing but the hooks can grow: at ten places of it the memory that is held, the
 files, the open files and the threads are written down. The processes count their collectives, which is exact on any
@@ -30,6 +30,7 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine
 from ignite.metrics import Average
+from growth import table as table_of_growth
 from measure import put_in
 
 from ignite_hooks import attach_hooks
@@ -296,14 +297,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20,000 iterations and two processes; writes no page")
     parser.add_argument("--iterations", type=int, default=1_000_000, help="of the long run")
-    parser.add_argument("--only", choices=["run", "processes"], help="one of the two parts")
+    parser.add_argument("--only", choices=["run", "processes", "growth"], help="one of the parts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the places of the long run alone, memory traced")
     parser.add_argument("--page", type=Path, default=PAGE, help="whose tables are written")
     parser.add_argument("--as", dest="result", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.result is not None:
         one_of_them(given.result, given.quick)
-    if given.only != "processes":
+    if given.only in (None, "growth"):
+        lines = list(table_of_growth(2 if given.quick else 3))
+        print("\n".join(lines), end="\n\n", flush=True)
+        if not given.quick:
+            put_in(given.page, "growth", "make scale", lines)
+    if given.only in (None, "run"):
         logger = logging.getLogger("ignite_hooks")
         logger.propagate = False
         logger.addHandler(logging.FileHandler(os.devnull))
@@ -317,7 +323,7 @@ def main() -> None:
         print("\n".join(lines), end="\n\n", flush=True)
         if not given.quick:
             put_in(given.page, "long run", "make scale", lines)
-    if given.only != "run":
+    if given.only in (None, "processes"):
         worlds = {size: world_of(size, given.quick) for size in (WORLD[:2] if given.quick else WORLD)}
         lines = list(table_of_worlds(worlds))
         print("\n".join(lines))
