@@ -95,7 +95,10 @@ class Masks:
             clean = self.text(value)
             return value if clean == value else clean
         if isinstance(value, Mapping):
-            masked = {key: self.tree(item, _within(name, key), by_name=by_name) for key, item in value.items()}
+            masked = {
+                key: self.tree(item, _within(name, key) if by_name else "", by_name=by_name)
+                for key, item in value.items()
+            }
             return masked if any(masked[key] is not item for key, item in value.items()) else value
         if isinstance(value, (list, tuple)):
             items = [self.tree(item, name, by_name=by_name) for item in value]
