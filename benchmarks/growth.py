@@ -1,9 +1,9 @@
 """How counts of calls grow with hooks, tensors and iterations: the exponent of each, free of noise.
 
-A count that grows as the square of something is cheap at ten and the end at a thousand. Each row counts the functions of
-Python that an operation calls at several sizes; the exponent is the slope of their logarithms between the two largest.
-``make scale`` writes the table of ``docs/scale.md``, and ``tests/benchmarks/test_growth.py`` holds the exponents at smaller
-sizes.
+A count that grows as the square of something is cheap at ten and the end at a thousand. Each row counts the functions
+of Python that an operation calls at several sizes; the exponent is the slope of their logarithms between the two
+largest. ``make scale`` writes the table of ``docs/scale.md``, and ``tests/benchmarks/test_growth.py`` holds the
+exponents at smaller sizes.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from typing import Any
 
 import ignite.distributed as idist
 import torch
+from growth import table as table_of_growth
 from ignite.engine import Engine
 from ignite.metrics import Average
-from growth import table as table_of_growth
 from measure import put_in
 
 from ignite_hooks import attach_hooks
