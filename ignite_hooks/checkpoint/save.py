@@ -177,35 +177,35 @@ class Checkpoints:
         """Save the current state; hooks may edit it before, and learn its path after."""
         runner = self._runner
         self.settle_ended()
+        sharded = is_sharded(runner.model)
+        new = _Pending(request, {}, (request.folder or runner.work_dir) / self.name_for(request.name))
         try:
-            state = state_of_run(runner, request) if request.state is None else request.state
+            new.state = state_of_run(runner, request) if request.state is None else request.state
         except HookError as failure:
             # A hook refuses a save so; with several ranks on all of them.
             if not isinstance(failure.__cause__, CheckpointError):
                 raise
             if request.on_end is None:
                 raise failure.__cause__ from None
-            request.on_end(failure.__cause__)
-            return (request.folder or runner.work_dir) / request.name
-        sharded = is_sharded(runner.model)
-        name = folder_name(request.name) if sharded else request.name
-        if self.left_out.known:
-            state = self.left_out.plain(state)
-        new = _Pending(request, state, (request.folder or runner.work_dir) / name)
-        if self.homes.has_copies(new.path.parent) and not sharded:
-            new.state = of_first_rank(runner, state)
-        if sharded or self.homes.writes(new.path.parent):
-            try:
-                if sharded:
-                    self._write_shards(new)
-                else:
-                    self._hand_over_savable(new)
-            except CheckpointError as failure:
-                new.error = failure
+            # It is reported after those before it, which may be on their way.
+            new.error = failure.__cause__
+        else:
+            if self.left_out.known:
+                new.state = self.left_out.plain(new.state)
+            if self.homes.has_copies(new.path.parent) and not sharded:
+                new.state = of_first_rank(runner, new.state)
+            if sharded or self.homes.writes(new.path.parent):
+                try:
+                    if sharded:
+                        self._write_shards(new)
+                    else:
+                        self._hand_over_savable(new)
+                except CheckpointError as failure:
+                    new.error = failure
+            if request.on_wait is not None and request.background:
+                request.on_wait(0.0 if new.saving is None else new.saving.waited)
         self._pending.append(new)
         self._unreported.files.append(new)
-        if request.on_wait is not None and request.background:
-            request.on_wait(0.0 if new.saving is None else new.saving.waited)
         if not request.background:
             self.settle()
         return new.path

@@ -288,3 +288,24 @@ def test_all_ranks_report_every_save_at_the_same_iteration(fail: bool, tmp_path:
     log, failed = one
     assert failed == (6 if fail else 0)
     assert len([name for name, _ in log if name != "before"]) == (1 if fail else 7)
+
+
+def test_a_save_that_is_refused_is_reported_after_those_on_their_way(
+    tmp_path: Path, slow_disk: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refuses(BaseHook):
+        def before_save_checkpoint(self, runner: Any) -> None:
+            if runner.global_step == 4:
+                raise CheckpointError("not this one")
+
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.global_step == 5:
+                slow_disk.set()
+
+    _, trainer, _ = training(tmp_path, PERIODIC, Refuses())
+    trainer.run(DATA, max_epochs=1)
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == [
+        "not this one; the run continues without it",
+        "iter_6.pth is saved; before it failed: iter_4.pth",
+        "checkpoints that could not be saved: 1",
+    ]
