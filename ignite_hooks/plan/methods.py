@@ -5,13 +5,14 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ignite_hooks.plan.points import ALIASES, EPOCH_POINTS, ITERATION_POINTS, POINTS, Point, point_named
 from ignite_hooks.plan.schedule import is_scheduled
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
+Found = TypeVar("Found")
 
 
 class Answer(NamedTuple):
@@ -84,14 +85,9 @@ def own_method(cls: type, name: str) -> Callable[..., Any] | None:
     return method if callable(method) and not _is_default(method) else None
 
 
-_NAMES: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
-
-
 def own_methods(cls: type) -> frozenset[str]:
     """Return the names of all methods that a class has itself."""
-    if cls not in _NAMES:
-        _NAMES[cls] = frozenset(name for name in dir(cls) if own_method(cls, name) is not None)
-    return _NAMES[cls]
+    return _NAMES.of(cls)
 
 
 def overrides(cls: type, name: str) -> bool:
@@ -113,19 +109,54 @@ def _is_default(method: object) -> bool:
     return isinstance(method, (types.FunctionType, property)) and method in _DEFAULTS
 
 
-_ANSWERS: weakref.WeakKeyDictionary[type, tuple[Answer, ...]] = weakref.WeakKeyDictionary()
-
-
 def class_answers(cls: type) -> tuple[Answer, ...]:
     """Return the answers of a class: methods named like a point or an alias, then those marked ``@at``."""
-    # Weak: a class made from functions would keep alive whatever these have seen.
-    if cls not in _ANSWERS:
-        marks = _marks(cls)
-        named = [marks.pop(name, Answer(name, point_named(name))) for name in (*POINTS, *ALIASES)]
-        methods = ((one, own_method(cls, one.method)) for one in (*named, *marks.values()))
-        found = [one._replace(scheduled=one.scheduled or is_scheduled(it)) for one, it in methods if it is not None]
-        _ANSWERS[cls] = tuple(found)
-    return _ANSWERS[cls]
+    return _ANSWERS.of(cls)
+
+
+def _find_names(cls: type) -> frozenset[str]:
+    return frozenset(name for name in dir(cls) if own_method(cls, name) is not None)
+
+
+def _find_answers(cls: type) -> tuple[Answer, ...]:
+    marks = _marks(cls)
+    named = [marks.pop(name, Answer(name, point_named(name))) for name in (*POINTS, *ALIASES)]
+    methods = ((one, own_method(cls, one.method)) for one in (*named, *marks.values()))
+    return tuple(one._replace(scheduled=one.scheduled or is_scheduled(it)) for one, it in methods if it is not None)
+
+
+class _ByClass(Generic[Found]):
+    """What was found of each class, until one of its methods is another: a cell of a notebook may add some later.
+
+    Args:
+        find: Finds it.
+    """
+
+    def __init__(self, find: Callable[[type], Found]) -> None:
+        self._find = find
+        # Weak: a class made from functions would keep alive whatever these have seen.
+        self._found: weakref.WeakKeyDictionary[type, tuple[list[Any], Found]] = weakref.WeakKeyDictionary()
+
+    def of(self, cls: type) -> Found:
+        """Return what is found of a class."""
+        functions = _functions(cls)
+        known = self._found.get(cls)
+        if known is None or known[0] != functions:
+            known = self._found[cls] = functions, self._find(cls)
+        return known[1]
+
+
+def _functions(cls: type) -> list[Any]:
+    """Return by what the methods of a class are recognised: references to its functions, and the other names."""
+    return [
+        weakref.ref(value) if type(value) is types.FunctionType else name
+        for base in cls.__mro__
+        for name, value in vars(base).items()
+    ]
+
+
+_NAMES = _ByClass(_find_names)
+_ANSWERS = _ByClass(_find_answers)
 
 
 def _marks(cls: type) -> dict[str, Answer]:

@@ -14,7 +14,16 @@ from ignite.metrics import Loss
 
 from ignite_hooks import BaseHook, attach_hooks, scheduled
 from ignite_hooks.hooks.training.lambda_hook import LambdaHook
-from ignite_hooks.plan.methods import Answer, answers_of, at, class_answers, default_name, method_of, own_method
+from ignite_hooks.plan.methods import (
+    Answer,
+    answers_of,
+    at,
+    class_answers,
+    default_name,
+    method_of,
+    own_method,
+    own_methods,
+)
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.priority import Priority
@@ -144,3 +153,23 @@ def test_methods_are_found_on_the_class_only() -> None:
     assert method_of(metric, "how_often") is None
     assert method_of(metric, "attach") is Loss.attach
     assert method_of(Priority.HIGH, "name") is None
+
+
+def test_a_method_that_a_class_gets_later_answers_too() -> None:
+    class Base(BaseHook):
+        def after_epoch(self) -> None: ...
+
+    class Later(Base): ...
+
+    def answered() -> list[tuple[str, bool]]:
+        assert own_methods(Later) >= {answer.method for answer in class_answers(Later)}
+        return [(answer.method, answer.scheduled) for answer in class_answers(Later)]
+
+    assert answered() == [("after_epoch", False)]
+    Later.after_train_iter = lambda self: None  # type: ignore[method-assign]
+    assert answered() == [("after_train_iter", False), ("after_epoch", False)]
+    Base.after_epoch = scheduled(lambda self: None)  # type: ignore[method-assign]
+    assert answered() == [("after_train_iter", False), ("after_epoch", True)]
+    del Later.after_train_iter
+    assert answered() == [("after_epoch", True)]
+    assert "after_train_iter" not in own_methods(Later)
