@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.errors import ResultError
@@ -16,7 +17,7 @@ from ignite_hooks.model.wrapping import is_sharded, plain_state
 from ignite_hooks.results.history import History
 from ignite_hooks.results.outcome import Outcome, is_pruning, is_stop, outcome_of
 from ignite_hooks.results.recorded_run import LOCKS
-from ignite_hooks.results.result import Reached, RunResult
+from ignite_hooks.results.result import Reached, RunResult, read_result
 from ignite_hooks.run.late_test import POINT, has_result, late_test
 from ignite_hooks.run.progress import finished_epochs
 from ignite_hooks.store.checksums import FAST, marked, new_hash
@@ -26,6 +27,11 @@ from ignite_hooks.text import one_line
 if TYPE_CHECKING:
     from ignite_hooks.checkpoint.delivered import ChosenWeights
     from ignite_hooks.run.runner import Runner
+
+OF_TRAINING: Final = (
+    *("began", "ended", "seconds", "iterations_per_second", "samples_per_second", "bits", "resumed_from", "tests"),
+)
+"""What a result says of the life that has trained last, and of tests after it."""
 
 
 def how_it_ended(runner: Runner, error: BaseException | None, failed: bool) -> Outcome:
@@ -49,7 +55,7 @@ def record_result(runner: Runner, outcome: Outcome, seconds: float, bits: Mappin
     if not is_main_process() or not _has_written(runner.work_dir):
         return
     try:
-        collect(runner, outcome, seconds, bits).write(runner.work_dir)
+        _as_before(runner, collect(runner, outcome, seconds, bits)).write(runner.work_dir)
     except OSError as error:
         runner.logger.warning("the result of the run is not written: %s", explain(error, runner.work_dir))
     except Exception as error:
@@ -120,6 +126,19 @@ def collect(runner: Runner, outcome: Outcome, seconds: float, bits: Mapping[str,
         configuration=configuration,
         plan=[{name: mask(cell) for name, cell in row.items()} for row in runner.plan.rows()],
     )
+
+
+def _as_before(runner: Runner, result: RunResult) -> RunResult:
+    """Return the result with the times and tests of the former one, if this life of the run had nothing to train."""
+    if runner.state.resumed_from is None or result.iterations != runner.state.first_iteration:
+        return result
+    try:
+        former = read_result(runner.work_dir)
+    except ResultError:
+        return result
+    if former is None or (former.run, former.iterations) != (result.run, result.iterations):
+        return result
+    return replace(result, **{name: getattr(former, name) for name in OF_TRAINING})
 
 
 def _has_written(folder: Path) -> bool:

@@ -12,8 +12,8 @@ import torch
 from ignite.engine import Engine
 
 from ignite_hooks import BaseHook, attach_hooks
-from ignite_hooks.engine.ending import weights_digest
-from ignite_hooks.results.result import SCHEMA
+from ignite_hooks.engine.ending import OF_TRAINING, weights_digest
+from ignite_hooks.results.result import SCHEMA, RecordedTest, add_test
 from ignite_hooks.testing import tiny_trainer
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -135,3 +135,21 @@ def test_digests_of_weights_tell_names_types_and_shapes_apart() -> None:
     kinds = [Of("a", zeros), Of("b", zeros), Of("a", zeros.reshape(3, 2)), Of("a", zeros.half()), Of("a", zeros + 1)]
     assert len({weights_digest({"": each}) for each in kinds}) == len(kinds)
     assert weights_digest({"": kinds[0]}) == weights_digest({"": Of("a", torch.zeros(2, 3))})
+
+
+def test_a_run_with_nothing_left_to_train_keeps_what_its_training_took(tmp_path: Path) -> None:
+    found: list[dict[str, Any]] = []
+    for epochs in (1, 1, 2):
+        trainer = Engine(lambda engine, batch: 0.5)
+        hooks = [LOGS, {"type": "CheckpointHook"}]
+        attach_hooks(trainer, hooks, work_dir=tmp_path, resume="auto", model=torch.nn.Linear(1, 1))
+        trainer.run(range(4), max_epochs=epochs)
+        found.append(json.loads((tmp_path / "result.json").read_text()))
+        add_test(tmp_path, "test", RecordedTest({"accuracy": 0.5}, "last.pth", "raw"))
+    first, again, longer = ({name: one[name] for name in OF_TRAINING} for one in found)
+    assert again == {
+        **first,
+        "tests": {"test": {"metrics": {"accuracy": 0.5}, "checkpoint": "last.pth", "weights": "raw"}},
+    }
+    assert longer["began"] > first["began"]
+    assert (longer["resumed_from"], longer["tests"]) == ("last.pth", {})
