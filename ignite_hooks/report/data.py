@@ -258,8 +258,8 @@ def position(epoch: int | None, step: int) -> str:
 
 
 def moment(at: float, *, day: bool = True) -> str:
-    """Return a point in time as a clock shows it, with ``day`` after its date."""
-    return time.strftime("%d %b %Y, %H:%M:%S" if day else "%H:%M:%S", time.localtime(at))
+    """Return a point in time as a clock shows it, with ``day`` after its date and before the name of its zone."""
+    return time.strftime("%d %b %Y, %H:%M:%S %Z" if day else "%H:%M:%S", time.localtime(at)).rstrip()
 
 
 def shares(page: RunPage) -> list[tuple[str, float]]:

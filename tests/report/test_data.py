@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ignite_hooks.report import data
-from ignite_hooks.report.data import LoggedWarning, WarningCollector, config_as_yaml
+from ignite_hooks.report.data import LoggedWarning, WarningCollector, config_as_yaml, moment
 from ignite_hooks.secrets import Masks
 
 SECRET = "k-0123456789"
@@ -44,3 +47,16 @@ def test_configurations_are_shown_as_yaml_without_secrets() -> None:
     config = {"api_key": SECRET, "path": Path("a"), "steps": (1, 2)}
     assert config_as_yaml(config, Masks(config)) == "api_key: '***'\npath: a\nsteps:\n- 1\n- 2\n"
     assert config_as_yaml(None, Masks()) == config_as_yaml({}, Masks()) == ""
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"), [("UTC", "14 Nov 2023, 22:13:20 UTC"), ("XYZ-3", "15 Nov 2023, 01:13:20 XYZ")]
+)
+def test_a_moment_has_the_name_of_its_zone(zone: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert moment(1_700_000_000.0) == shown
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -27,6 +27,7 @@ from ignite_hooks.report.data import (
     config_as_yaml,
     costs_of,
     memory_facts,
+    moment,
 )
 from ignite_hooks.report.media import newest_media
 from ignite_hooks.report.page import render
@@ -286,7 +287,7 @@ class ReportHook(BaseHook):
             config=config_as_yaml(runner.get_service("config"), runner.masks),
             environment={
                 **{name: mask(text) for name, text in self._environment.items()},
-                "began": time.strftime("%d %b %Y, %H:%M:%S %Z", time.localtime(self._began)),
+                "began": moment(self._began),
                 "work directory": mask(str(runner.work_dir)),
             },
             memory=memory_facts(),
