@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.checkpoint.capture import capture
@@ -10,8 +10,9 @@ from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded
+from ignite_hooks.store.archive import archive_size
 from ignite_hooks.store.interface import ShardedStore
-from ignite_hooks.store.plain import size_in_bytes, to_plain_leaving_out
+from ignite_hooks.store.plain import to_plain_leaving_out
 from ignite_hooks.store.room import copies_that_fit, memory_left, room_for_copies, swing_of_process
 from ignite_hooks.text import size as in_words
 
@@ -76,9 +77,9 @@ def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:
     hooks = [hook for hook in runner.hooks.registered.values() if getattr(hook, "saves_checkpoints", False)]
     optimizers = [one for one in each(runner.optimizer) if hasattr(one, "param_groups")] + script_optimizers(runner)
     to_come = sum(map(state_to_come, optimizers))
-    size = size_in_bytes(plain)
-    if any(getattr(hook, "save_optimizer", True) for hook in hooks):
-        size += to_come
+    saves_optimizer = any(getattr(hook, "save_optimizer", True) for hook in hooks)
+    later = [size for one in optimizers for size in tensors_to_come(one)] if saves_optimizer else []
+    size = archive_size(plain, later)
     background = any(getattr(hook, "async_save", True) for hook in hooks)
     left = memory_left()
     room = room_for_copies(left, swing_of_process()) - to_come - sum(map(gradients_to_come, optimizers))
@@ -120,6 +121,16 @@ def state_to_come(optimizer: Optimizer) -> int:
     if _has_state(optimizer):
         return 0
     return sum(_bytes(group["params"]) * _numbers(type(optimizer).__name__, group) for group in optimizer.param_groups)
+
+
+def tensors_to_come(optimizer: Optimizer) -> Iterator[int]:
+    """Yield the bytes of each tensor that an optimizer makes in its first step, if it has made none."""
+    kind = type(optimizer).__name__
+    for group in optimizer.param_groups if not _has_state(optimizer) else ():
+        for weight in group["params"]:
+            yield from [_bytes([weight])] * _numbers(kind, group)
+            if NUMBERS_PER_WEIGHT.get(kind):  # which step it is
+                yield 4
 
 
 def gradients_to_come(optimizer: Optimizer) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ignite_hooks.store.pickling import pickle_state
+from ignite_hooks.store.plain import without_content
 from ignite_hooks.store.zip_records import ALIGNMENT, Records, end_of_archive
 
 if TYPE_CHECKING:
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 # Checksums, copies and writes each release the GIL once per piece, and may wait 5 ms to get it back.
 PIECE: Final = 8 * 1024 * 1024
 SMALL: Final = 256 * 1024
+DESCRIBED: Final = {
+    # 0: offsets are read from the file. 1 would promise the offsets that torch's own writer chooses.
+    ".format_version": b"0",
+    ".storage_alignment": str(ALIGNMENT).encode(),
+    "byteorder": sys.byteorder.encode(),
+    "version": b"3\n",
+}
+"""What an archive says of itself."""
+PICKLED: Final = 70
+"""About how many bytes the pickle has for a tensor."""
 READABLE: Final = 0x100
 WRITABLE: Final = 0x200
 
@@ -56,20 +68,30 @@ def write_archive(file: Sink, plain: object, image: Image | None = None) -> None
     buffered = _BufferedSink(file)
     for index, storage in enumerate(read_directly):
         others.write(buffered, index, _pieces_of(storage))
-    described = {
-        "data.pkl": data,
-        # 0: offsets are read from the file. 1 would promise the offsets that torch's own writer chooses.
-        ".format_version": b"0",
-        ".storage_alignment": str(ALIGNMENT).encode(),
-        "byteorder": sys.byteorder.encode(),
-        "version": b"3\n",
-    }
     description = Records([], others)
-    for index, (name, content) in enumerate(described.items()):
+    for index, (name, content) in enumerate({"data.pkl": data, **DESCRIBED}.items()):
         description.add(name, len(content))
         description.write(buffered, index, [content])
     buffered.write(end_of_archive([description, copied, others]))
     buffered.flush()
+
+
+def archive_size(plain: object, more: Iterable[int] = ()) -> int:
+    """Return about how many bytes `write_archive` writes; the content of tensors is not looked at.
+
+    Args:
+        plain: what `to_plain` returns.
+        more: the sizes of tensors that are to come.
+    """
+    hollow, sizes = without_content(plain)
+    numbers, later = itertools.count(), list(more)
+    data = pickle_state(hollow, lambda _: (str(next(numbers)), 0))
+    records = Records([*sizes, *later])
+    description = Records([], records)
+    description.add("data.pkl", len(data) + PICKLED * len(later))
+    for name, content in DESCRIBED.items():
+        description.add(name, len(content))
+    return description.end + len(end_of_archive([description, records]))
 
 
 class Image:

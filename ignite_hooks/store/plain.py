@@ -83,23 +83,31 @@ def find_place(plain: object, storage: UntypedStorage) -> str:
 
 def size_in_bytes(plain: object) -> int:
     """Return the bytes that the tensors of a plain state take on disk, shared memory counted once."""
+    return sum(without_content(plain)[1])
+
+
+def without_content(plain: object) -> tuple[Any, list[int]]:
+    """Return a plain state with empty tensors in place of its own, and the bytes of each memory behind these."""
     import torch
 
-    sizes: dict[int, int] = {}
-    rest = [plain]
-    while rest:
-        value = rest.pop()
+    empty: dict[int, Tensor] = {}
+    sizes: list[int] = []
+
+    def hollow(value: Any) -> Any:
         if isinstance(value, dict):
-            rest.extend(value.values())
-        elif isinstance(value, list | tuple):
-            rest.extend(value)
-        elif isinstance(value, torch.Tensor):
-            if value.layout == torch.strided:
-                storage = value.untyped_storage()
-                sizes[storage._cdata] = storage.nbytes()
-            else:
-                sizes[id(value)] = value.numel() * value.element_size()
-    return sum(sizes.values())
+            return {key: hollow(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [hollow(item) for item in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        storage = value.untyped_storage() if value.layout == torch.strided else None
+        key = id(value) if storage is None else storage._cdata
+        if key not in empty:
+            empty[key] = torch.empty(0, dtype=value.dtype)
+            sizes.append(value.numel() * value.element_size() if storage is None else storage.nbytes())
+        return empty[key]
+
+    return hollow(plain), sizes
 
 
 Place = str | tuple[Any, object, bool]

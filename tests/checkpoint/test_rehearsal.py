@@ -288,6 +288,21 @@ def test_the_start_of_a_run_says_what_a_save_takes(kind: str, tmp_path: Path, ca
         assert float(number[1]) == pytest.approx((tmp_path / "last.pth").stat().st_size / MB, abs=0.1)
 
 
+@pytest.mark.parametrize("name", ["SGD", "SGD with momentum", "AdamW", "RMSprop"])
+def test_what_is_said_of_a_tiny_model_is_the_size_of_its_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(rehearsal, "description", lambda size, *_, **__: str(sizes.append(size)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(10)))
+    kind, settings = OPTIMIZERS[name]
+    optimizer = getattr(torch.optim, kind)(model.parameters(), **{"lr": 1e-3, **settings})
+    trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)
+    attach_hooks(trainer, [QUIET], model=model, optimizer=optimizer, work_dir=tmp_path)
+    trainer.run([(torch.ones(1, 4), torch.ones(1, 4))] * 2)
+    assert sizes == [pytest.approx((tmp_path / "last.pth").stat().st_size, rel=0.05)]
+
+
 def test_a_run_that_saves_nothing_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model, optimizer = make("SGD", {})
     trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.mse_loss)

@@ -15,7 +15,7 @@ import torch
 from torch.utils.serialization import config
 
 from ignite_hooks.store import to_plain
-from ignite_hooks.store.archive import PIECE, SMALL, Image, host_memory, write_archive
+from ignite_hooks.store.archive import PIECE, SMALL, Image, archive_size, host_memory, write_archive
 from ignite_hooks.store.zip_records import ALIGNMENT, NEEDS_ZIP64, Records
 
 DTYPES = [
@@ -222,3 +222,9 @@ def test_a_tensor_of_more_than_four_gigabytes_comes_back(tmp_path: Path) -> None
     with zipfile.ZipFile(tmp_path / "huge.pth") as archive:
         assert archive.getinfo("archive/data/0").file_size == size > NEEDS_ZIP64
         assert archive.read("archive/version") == b"3\n"
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if name != "sparse"])
+def test_the_size_of_an_archive_is_known_before_it_is_written(name: str) -> None:
+    state = to_plain(STATES[name]())
+    assert archive_size(state) == pytest.approx(len(written(state)), rel=0.05, abs=100)
