@@ -28,6 +28,7 @@ from ignite_hooks.checkpoint.script.kinds import (
     is_told_by_text,
 )
 
+_KINDS = frozenset(SCALARS)
 _CODE = (types.FunctionType, types.BuiltinFunctionType, type)
 
 
@@ -158,6 +159,8 @@ def log_size(value: Any) -> int | None:
     if type(value) is not list:
         return None
     items = value[:MOST_LEAVES]
+    if _KINDS.issuperset(map(type, items)):
+        return len(value)
     if not all(isinstance(item, (*SCALARS, list, tuple, dict)) for item in items):
         return None
     if any(map(_has_tensors, items)):

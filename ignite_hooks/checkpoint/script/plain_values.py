@@ -45,6 +45,7 @@ CANNOT = object()
 NO_STATE = object()
 """In place of a value that is no state, such as a reading of the clock, or is saved in another way."""
 
+_NUMBERS = frozenset((bool, int, float))
 _COUNT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
 _THEIRS = "theirs"
 """The kind of a part of a collection that is saved in another way: a resumed script has it in the same place."""
@@ -58,9 +59,9 @@ class _Room:
     def __init__(self) -> None:
         self.leaves, self.bytes = MOST_LEAVES, MOST_BYTES
 
-    def take(self, size: int = 8) -> bool:
-        """Take room for one more value; return whether there is any."""
-        self.leaves, self.bytes = self.leaves - 1, self.bytes - size
+    def take(self, size: int = 8, count: int = 1) -> bool:
+        """Take room for more values; return whether there is any."""
+        self.leaves, self.bytes = self.leaves - count, self.bytes - size * count
         return self.leaves >= 0 and self.bytes >= 0
 
 
@@ -165,8 +166,17 @@ def _plain_key(key: Any, known: Collection[int], room: _Room, depth: int) -> Any
 
 
 def _plain_items(values: Iterable[Any], known: Collection[int], room: _Room, depth: int) -> Any:
-    items = [_plain_of(item, known, room, depth - 1) for item in values] if depth else [CANNOT]
+    given = list(values)
+    if depth and _are_numbers(given):
+        return given if room.take(count=len(given)) else CANNOT
+    items = [_plain_of(item, known, room, depth - 1) for item in given] if depth else [CANNOT]
     return CANNOT if any(item is CANNOT for item in items) else items
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Return whether values are numbers that are saved as they are: too small for a time or an id."""
+    most = time.time() - NEAR
+    return _NUMBERS.issuperset(map(type, values)) and all(-most < value < most for value in values)
 
 
 def _plain_tensor(tensor: Tensor, known: Collection[int], room: _Room) -> Any:
