@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine, create_supervised_evaluator
-from ignite.metrics import Loss
+from ignite.engine import Engine, Events, create_supervised_evaluator
+from ignite.metrics import Loss, RunningAverage
 
 from benchmarks.meter import FIRST, Cost, cost_of, mean_cost_of
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
@@ -123,6 +123,39 @@ def test_an_idle_iteration_stays_below_its_ceiling(name: str, tmp_path: Path) ->
     # The averages of a small model are brought forward in one of so many iterations.
     cost = mean_cost_of(trainer, FIRST, TOGETHER) if name in ("EMAHook", "the default set") else cost_of(trainer)
     assert_at_most(cost - bare, ceiling)
+
+
+class Remembers:
+    """A handler of a script with a state."""
+
+    def __init__(self) -> None:
+        self.count, self.latest = 0, [0.0]
+
+    def __call__(self, engine: Engine) -> None:
+        self.count += 1
+        self.latest = [*self.latest, 1.0][-9:]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+def with_state(trainer: Engine) -> Engine:
+    """Attach handlers, a metric and a scheduler of a script, whose state checkpoints hold."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: (optimizer.step(), scheduler.step()))
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, Remembers())
+    RunningAverage(output_transform=lambda output: output).attach(trainer, "mean")
+    return trainer
+
+
+def test_state_that_a_script_attached_costs_an_iteration_nothing(tmp_path: Path) -> None:
+    hooks, ceiling = QUIET["a checkpoint"]
+    bare = cost_of(with_state(engine(None, tmp_path)))
+    assert_at_most(cost_of(with_state(engine(hooks(), tmp_path))) - bare, ceiling)
 
 
 def cost_with_lines(name: str, folder: str) -> Cost:
