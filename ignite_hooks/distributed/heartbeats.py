@@ -64,7 +64,7 @@ class Heartbeats:
         self.calls = 0
         """How many roll calls there were."""
         self._answers_until: float | None = None
-        self._wants_call = False
+        self._wants_call = self._has_left = False
 
     @staticmethod
     def prepare(store: Any, size: int) -> None:
@@ -82,7 +82,7 @@ class Heartbeats:
 
     def round(self, asked: Iterable[int] = ()) -> None:
         """Send a heartbeat and get the news, and the last words of some ranks."""
-        is_due = self.rounds % self._rounds_per_beat == 0
+        is_due = self.rounds % self._rounds_per_beat == 0 and not self._has_left
         if is_due:
             self._beat()
         gets_all = not self._rank and (is_due or self._answers_until is not None)
@@ -132,7 +132,8 @@ class Heartbeats:
         self._report(f"{SILENT} {number} {seconds:.0f}")
 
     def leave(self, message: str) -> None:
-        """Leave the run: with a message if by an error, which all ranks learn."""
+        """Leave the run: with a message if by an error, which all ranks learn; no more heartbeats are sent."""
+        self._has_left = True
         line = " ".join(message.split())[:300]
         self._store.set(_key(self._rank), f"{LEFT} {line}")
         # Rank 0 takes the store along, so nobody could ask for its last words later.

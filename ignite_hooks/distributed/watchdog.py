@@ -14,14 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ignite_hooks.distributed.collectives import all_gather, is_main_process, rank, world_size
+from ignite_hooks.distributed.collectives import all_gather, fail_on_all_ranks, is_main_process, rank, world_size
 from ignite_hooks.distributed.connections import close_connections
 from ignite_hooks.distributed.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
     import psutil
+
+Result = TypeVar("Result")
 
 PERIOD = 0.2
 """Seconds between two checks of the other ranks."""
@@ -137,6 +139,7 @@ class Watchdog:
         self._sender.start()
         self._watcher = threading.Thread(target=self._watch, name="ignite_hooks watchdog", daemon=True)
         self._watcher.start()
+        _RUNNING.append(self)
 
     def end(self, error: BaseException | None = None) -> None:
         """Stop the threads, and let the other ranks know whether this one has ended well.
@@ -145,6 +148,7 @@ class Watchdog:
         """
         if self._watcher is None:
             return
+        _RUNNING.remove(self)
         self._ended.set()
         self._wake.set()
         self._watcher.join()
@@ -152,7 +156,7 @@ class Watchdog:
         if self._sender is not None:
             self._sender.join(PERIOD + GRACE)
             if not self._sender.is_alive():
-                self._leave("" if error is None else f"{type(error).__name__}: {error}")
+                self.leave(error)
         self._store = self._sender = self._heartbeats = None
 
     def explanation(self, seconds: float = 1.5) -> str | None:
@@ -344,10 +348,11 @@ class Watchdog:
                     self._logger.debug("cannot reach the other ranks: %s", error)
         return heartbeats.period
 
-    def _leave(self, message: str) -> None:
+    def leave(self, error: BaseException | None) -> None:
+        """Tell the other ranks that this one has left the run: they stop waiting for it if it was by an error."""
         if self._heartbeats is not None:
             try:
-                self._heartbeats.leave(message)
+                self._heartbeats.leave("" if error is None else f"{type(error).__name__}: {error}")
             except RuntimeError as error:
                 self._logger.debug("cannot reach the other ranks: %s", error)
 
@@ -364,6 +369,46 @@ class Watchdog:
                 "cannot reach the watchdog of rank 0: only ranks of this machine are watched: %s", line
             )
             return None
+
+
+_RUNNING: list[Watchdog] = []
+"""The watchdogs of the runs of this process."""
+
+
+def fail_together(action: Callable[[], Result]) -> Result:
+    """Return the result of an action of the script; if it fails on one rank, raise on all.
+
+    The action may use collectives of its own, in which the others then wait: if they are not told in time, this rank
+    leaves the run, and their collectives fail.
+
+    Args:
+        action: Acts.
+    """
+    try:
+        result = action()
+    except Exception as error:
+        problem = error
+    else:
+        return fail_on_all_ranks(lambda: result)
+
+    def fail() -> None:
+        raise problem
+
+    def leave() -> None:
+        for watchdog in _RUNNING:
+            watchdog.leave(problem)
+
+    timer = threading.Timer(GRACE, leave)
+    timer.daemon = True
+    timer.start()
+    try:
+        fail_on_all_ranks(fail)
+    except Exception as error:
+        if error is not problem:
+            logging.getLogger(__name__).debug("the other ranks have not been told: %s", error)
+    finally:
+        timer.cancel()
+    raise problem
 
 
 def _serve() -> Any:

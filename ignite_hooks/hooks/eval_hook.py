@@ -23,11 +23,11 @@ from ignite_hooks.distributed.collectives import (
     all_gather,
     broadcast_object,
     broadcast_tensors,
-    fail_on_all_ranks,
     rank,
     world_size,
 )
 from ignite_hooks.distributed.metric_merging import SharedEvaluation
+from ignite_hooks.distributed.watchdog import fail_together
 from ignite_hooks.errors import ConfigError, MetricError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, PriorityLike, Situation, settings
 from ignite_hooks.model.parts import each
@@ -364,9 +364,9 @@ class EvalHook(BaseHook):
             return dict(test_fn(model, loader))
         if self.gather == "first" or sharded is None or sharded.loader is not loader:
             # All ranks call it, as a sharded model needs all of them; the result of rank 0 counts.
-            return dict(broadcast_object(fail_on_all_ranks(lambda: dict(test_fn(model, loader)))))
+            return dict(broadcast_object(fail_together(lambda: dict(test_fn(model, loader)))))
         samples = sharded.shard.samples
-        found = fail_on_all_ranks(lambda: dict(test_fn(model, loader)) if samples else {})
+        found = fail_together(lambda: dict(test_fn(model, loader)) if samples else {})
         return weighted_means(all_gather([found, samples]))
 
     def _published_metric(self, runner: Runner) -> str:

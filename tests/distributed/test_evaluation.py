@@ -299,10 +299,12 @@ def test_a_test_function_is_averaged_or_taken_from_rank_0(
         assert each_rank["metrics"] == pytest.approx({"accuracy": accuracy, "count": count})
 
 
-def fails_in_a_function(gather: str, folder: str) -> str:
+def fails_in_a_function(gather: str, folder: str, talks: bool = False) -> str:
     def test_fn(model: Any, loader: Any) -> dict[str, float]:
         if rank() == 1:
             raise ValueError("boom")
+        if talks:
+            torch.distributed.all_reduce(torch.ones(1))
         return {"accuracy": 1.0}
 
     hook = {"type": "DistEvalHook", "test_fn": test_fn, "gather": gather}
@@ -313,8 +315,9 @@ def fails_in_a_function(gather: str, folder: str) -> str:
         trainer.run([1, 2])
     except Exception as error:
         # Rank 1 lives on until rank 0 has ended its run.
+        words = "\n".join([str(error), *getattr(error, "__notes__", [])])
         with open(f"{folder}/pipe", "w" if rank() == 0 else "r", encoding="utf-8") as pipe:
-            return str(error) if pipe.writable() else str(error) + pipe.read()
+            return words if pipe.writable() else words + pipe.read()
     return "no error"
 
 
@@ -323,6 +326,14 @@ def test_a_failure_of_a_test_function_is_told_to_the_other_ranks_at_once(gather:
     os.mkfifo(tmp_path / "pipe")
     told, failed = run_ranks(fails_in_a_function, gather, str(tmp_path))
     assert "RankError: rank 1 has failed: ValueError: boom" in told
+    assert "after_train_epoch failed at epoch 1, iteration 2: ValueError: boom" in failed
+
+
+@pytest.mark.parametrize("gather", ["average", "first"])
+def test_ranks_that_talk_in_a_test_function_do_not_wait_for_one_that_has_failed(gather: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    told, failed = run_ranks(fails_in_a_function, gather, str(tmp_path), True)
+    assert "has left the run: ValueError: boom: this rank cannot go on without it" in told
     assert "after_train_epoch failed at epoch 1, iteration 2: ValueError: boom" in failed
 
 
