@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class WandbHook(TrackerHook):
     """Record losses, learning rates, metrics, pictures, texts and checkpoints in Weights & Biases.
 
-    It works in a thread, so training never waits for it; offline, ``ignite-hooks send`` delivers later.
+    It works in a thread, so training never waits for it; offline, ``ignite-hooks send`` delivers later. A run that is
+    stopped on its page, or by a sweep, is saved and closed after the iteration.
 
     Args:
         project: The project; else ``WANDB_PROJECT``.
@@ -45,10 +46,28 @@ class WandbHook(TrackerHook):
     log_code: bool = False
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._stop: Callable[[bool], None] | None = None
+
     def check(self, situation: Situation) -> Iterator[tuple[str, str]]:
         if self.mode != "disabled" and (problem := missing("wandb", "wandb")):
             yield "", problem
         yield from super().check(situation)
+
+    def before_run(self, runner: Runner, config: Any = None) -> None:
+        def stop(in_sweep: bool) -> None:
+            runner.logger.warning("the run is stopped in W&B: it stops after this iteration, saves and closes")
+            runner.stop("stopped in W&B", kind="pruned" if in_sweep else "")
+
+        self._stop = stop
+        super().before_run(runner, config)
+
+    def after_writers_closed(self, runner: Runner) -> None:
+        super().after_writers_closed(runner)
+        if self._ended is not None:
+            # A test after the end is no run that could be stopped.
+            self._ended.on_stop = None
 
     def cleanup(self, runner: Runner) -> None:
         if self._writer is not None and runner.best:
@@ -59,7 +78,7 @@ class WandbHook(TrackerHook):
     def make_writer(self, folder: Path) -> Writer:
         from ignite_hooks.writers.trackers.wandb import WandbWriter
 
-        return WandbWriter(
+        writer = WandbWriter(
             self.project,
             self.name,
             self.config,
@@ -68,3 +87,5 @@ class WandbHook(TrackerHook):
             on_resume=self.on_resume,
             work_dir=folder,
         )
+        writer.on_stop = self._stop
+        return writer

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,9 @@ class WandbWriter(TrackerWriter):
             plain(Masks(config).tree(dict(config or {}))),
             log_code,
         )
+        self.on_stop: Callable[[bool], None] | None = None
+        """Stops the run when somebody stops it in W&B; it is told whether a sweep has begun the run."""
+        self._in_sweep = False
 
     def has_unsent(self, run: str) -> bool:
         if not re.fullmatch(r"[\w-]+", run):
@@ -108,6 +111,7 @@ class WandbWriter(TrackerWriter):
             finish_timeout_raises=True,
             # SystemMonitorHook does this.
             x_disable_stats=True,
+            **self._stopping(wandb),
         )
         run = wandb.init(
             project=self.project,
@@ -120,10 +124,20 @@ class WandbWriter(TrackerWriter):
             settings=settings,
             reinit="create_new",
         )
-        self.run_id, self.page = run.id, run.url or ""
+        self.run_id, self.page, self._in_sweep = run.id, run.url or "", bool(run.sweep_id)
         if self.log_code:
             run.log_code()
         return _Wandb(run, ends=True, unsent=Path(f"{run.settings.sync_file}{UNSENT}") if online else None)
+
+    def _stopping(self, wandb: Any) -> dict[str, Any]:
+        """Return what keeps W&B from interrupting the main thread; older versions can only do that."""
+
+        def stop() -> None:
+            if self.on_stop is not None:
+                self.on_stop(self._in_sweep)
+
+        known = "stop_fn" in wandb.Settings.model_fields
+        return {"stop_fn": stop} if known and self.on_stop is not None else {}
 
     def _online(self, wandb: Any) -> bool:
         if self.mode != "auto":

@@ -347,6 +347,53 @@ def test_a_stopped_run_says_so_in_its_summary(tmp_path: Path) -> None:
     assert [record.exit.exit_code for record in said if record.HasField("exit")] == [0]
 
 
+ASKED = """
+import asyncio, json, sys, threading
+from pathlib import Path
+from wandb.sdk.lib import run_stopping
+from ignite_hooks import BaseHook, attach_hooks
+from ignite_hooks.testing import tiny_run
+
+run_stopping._SLEEP = lambda seconds: asyncio.sleep(0.05)  # W&B asks every 15 s
+class Waits(BaseHook):
+    def after_train_iter(self, runner):
+        if runner.global_step == 3:
+            print("running", flush=True)
+            nobody = threading.Event()
+            while not runner.stop_reason:
+                nobody.wait(0.05)
+
+run = tiny_run(batches=4)
+wandb = {"type": "WandbHook", "mode": "online", "interval": 1}
+hooks = [Waits(), wandb, {"type": "CheckpointHook", "save_best": False}]
+attach_hooks(run.trainer, hooks, work_dir=sys.argv[1], **run.services)
+run.trainer.run(run.data, max_epochs=3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sweep", "kind"), [("", ""), ("s1", "pruned")])
+def test_a_run_that_is_stopped_in_wandb_is_saved_and_closed(tmp_path: Path, sweep: str, kind: str) -> None:
+    with wandb_server() as server:
+        environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
+        # It hears of it with the answers to what it sends.
+        environment |= {"WANDB_X_FILE_STREAM_TRANSMIT_INTERVAL": "0.2"}
+        environment |= {"WANDB_SWEEP_ID": sweep} if sweep else {}
+        command = [sys.executable, "-W", "ignore", "-c", ASKED, str(tmp_path)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with warm.Popen(command, env=environment, text=True, **pipes) as process:
+            assert process.stdout is not None
+            begun = process.stdout.readline()
+            server.stopped = True
+            _, said = process.communicate(timeout=120)
+    assert begun == "running\n", said
+    assert process.returncode == 0, said
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert [found[name] for name in ("state", "kind", "reason")] == ["stopped", kind, "stopped in W&B"], said
+    assert (tmp_path / "last.pth").exists()
+    assert not list(tmp_path.glob("exception*"))
+
+
 @pytest.mark.slow
 def test_results_are_charts_and_tables_of_wandb(tmp_path: Path) -> None:
     writer = WandbWriter(mode="offline", work_dir=tmp_path, deadline=240.0)

@@ -22,6 +22,8 @@ class Server:
     """All rows that came, by the id of the run, in order."""
     begun: threading.Event = field(default_factory=threading.Event)
     down: bool = False
+    stopped: bool = False
+    """Whether somebody has stopped the run on its page."""
     sweep: str = ""
     """The configuration of a sweep, as YAML."""
     tries: list[dict[str, Any]] = field(default_factory=list)
@@ -117,7 +119,7 @@ def wandb_server() -> Iterator[Server]:
                         server.rows[row["_step"]] = row
                         server.runs.setdefault(self.path.split("/")[-2], []).append(row)
                     server.begun.set()
-                self.say({"exitcode": None, "limits": {}})
+                self.say({"exitcode": None, "limits": {}, "stopped": server.stopped})
 
         def say(self, what: Any, code: int = 200) -> None:
             answer = json.dumps(what).encode()
