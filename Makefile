@@ -7,6 +7,7 @@ BENCH := .venv-bench
 CLIENTS := .venv-clients
 JUPYTER := .venv-jupyter
 AGENT := .venv-agent
+RAY := .venv-ray
 DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
@@ -86,6 +87,10 @@ jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLa
 agent: $(AGENT)/.installed  ## the real agent of ClearML: clones, repositories, queues, aborts, kills; against a stand-in server; half an hour
 	IGNITE_HOOKS_AGENT=$(AGENT) $(RUN) -m pytest -q -s tests/agent $(ARGS)
 
+.PHONY: ray
+ray: $(RAY)/.installed  ## a search on real clusters of Ray with two nodes that are killed, and trials of Ray Tune; some minutes
+	$(RAY)/bin/python -m pytest -q tests/search/test_ray_tasks.py $(ARGS)
+
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
@@ -119,7 +124,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(RAY) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -170,6 +175,13 @@ $(AGENT)/.installed: tests/agent/requirements.txt $(VENV)/.installed-test
 	$(AGENT)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r tests/agent/requirements.txt
 	$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> "$$($(AGENT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	@touch $@
+
+$(RAY)/.installed: $(INPUTS) $(VENV)/.installed-test
+	$(PYTHON) -m venv $(RAY)
+	$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt 'ray[tune]'
 	@touch $@
 
 $(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -90,14 +91,15 @@ class LocalProcesses:
         place = next(i for i in range(len(taken) + 1) if i not in taken)
         with job.log.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ignite_hooks.search.worker", json.dumps(wanted)],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "ignite_hooks.search.worker"],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **environment_of(self._section, place)},
                 # Ctrl-C is for the search, which then asks its trials to stop.
                 start_new_session=True,
             )
+        give(process, wanted)
         self._running[job.number] = process, place
 
     def ended(self) -> list[Ended]:
@@ -122,6 +124,13 @@ class LocalProcesses:
         self._running.clear()
 
 
+def give(process: subprocess.Popen[bytes], wanted: Mapping[str, Any]) -> None:
+    """Tell the process of a trial what to do; one that has died already is seen to have ended."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as given:
+        given.write(json.dumps(wanted).encode())
+
+
 def ended_with(number: int, code: int) -> Ended:
     """Return the end of a trial by the exit code of its process, which a signal makes negative."""
     return Ended(number, killed=f"killed by {signal.Signals(-code).name}") if code < 0 else Ended(number, code)
@@ -134,10 +143,14 @@ def threads_of(section: SearchSection) -> int:
     return max(1, (os.cpu_count() or 1) // section.jobs)
 
 
+def environment_of_threads(threads: int) -> dict[str, str]:
+    """Return the variables that give a process its threads."""
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+
+
 def environment_of(section: SearchSection, place: int) -> dict[str, str]:
     """Return the variables of a trial on this machine: its threads, and its GPUs."""
-    threads = str(threads_of(section))
-    told = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    told = environment_of_threads(threads_of(section))
     if (share := section.gpus) is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         all_of_them = visible.split(",") if visible else [str(i) for i in range(share * section.jobs)]

@@ -30,5 +30,15 @@ def _clearml_tasks(section: SearchSection) -> Engine:
     return ClearMLTasks(section)
 
 
-MAKERS: Final[Mapping[str, Callable[[SearchSection], Engine]]] = {"local": LocalProcesses, "clearml": _clearml_tasks}
+def _ray_tasks(section: SearchSection) -> Engine:
+    from ignite_hooks.search.ray_tasks import RayTasks
+
+    return RayTasks(section)
+
+
+MAKERS: Final[Mapping[str, Callable[[SearchSection], Engine]]] = {
+    "local": LocalProcesses,
+    "clearml": _clearml_tasks,
+    "ray": _ray_tasks,
+}
 """What makes each engine of `trainer/search_section.py`."""

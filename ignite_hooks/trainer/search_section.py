@@ -63,8 +63,19 @@ class ClearMLEngine:
     lost_after: Annotated[float, Ge(60)] = 600.0
 
 
-ENGINES: Final[Mapping[str, type]] = {"local": LocalEngine, "clearml": ClearMLEngine}
-"""What can run trials, each with the class of its settings; `search/engines.py` has what makes them."""
+@dataclass(frozen=True)
+class RayEngine:
+    """Trials are tasks of a Ray cluster.
+
+    Args:
+        address: Address of the cluster, as host:port; auto takes that of RAY_ADDRESS, or the one on this machine.
+    """
+
+    address: str = "auto"
+
+
+ENGINES: Final[Mapping[str, type]] = {"local": LocalEngine, "clearml": ClearMLEngine, "ray": RayEngine}
+"""What can run trials, each with the class of its settings; `search/makers.py` has what makes them."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +93,11 @@ class SearchSection:
         pruner: Pruner of Optuna that stops trials early, such as median, or a mapping of type and settings.
         seed: Seed of the sampler, and of every trial where the configuration has no seed.
         timeout: Seconds after which no further trial begins.
-        cpus: Number of threads of a trial; by default the cores divided by the jobs.
+        cpus: Number of threads of a trial; by default the cores divided by the jobs, and on other machines one.
         gpus: Number of GPUs that a trial sees; by default it sees all.
         keep: Number of best trials that keep their checkpoints.
-        engine: What runs the trials: local, processes on this machine; clearml, agents of ClearML; or a mapping of type
-            and settings.
+        engine: What runs the trials: local, processes on this machine; clearml, agents of ClearML; ray, tasks of a Ray
+            cluster; or a mapping of type and settings.
     """
 
     space: Mapping[str, Any] = field(default_factory=dict)
