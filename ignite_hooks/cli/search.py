@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from ignite_hooks.secrets import masked
 from ignite_hooks.terminal import width_of
 from ignite_hooks.text import table
 
@@ -48,4 +49,4 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(masked(line), flush=True)

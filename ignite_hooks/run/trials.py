@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
+from ignite_hooks.secrets import masked
+
 MISSING = "Optuna is needed: pip install 'ignite-hooks[search]'"
 
 
@@ -58,16 +60,23 @@ def stored_trial(storage: str, study: str, number: int, pruner: Any) -> Trial:
     )
     trials = {trial.number: trial._trial_id for trial in found.get_trials(deepcopy=False)}
     if number not in trials:
-        raise ValueError(f"number: the study {study!r} in {storage} has no trial {number}")
+        raise ValueError(masked(f"number: the study {study!r} in {storage} has no trial {number}"))
     trial: Trial = optuna.trial.Trial(found, trials[number])
     return trial
 
 
-def storage_of(url: str) -> Any:
-    """Return the storage at an address; processes wait for each other where it is a file."""
+def storage_of(url: str, beat: int | None = None, patience: int | None = None) -> Any:
+    """Return the storage at an address.
+
+    Args:
+        url: The address.
+        beat: Seconds between two signs of life of a trial, where several machines share the storage.
+        patience: Seconds without a sign of life after which a trial is lost.
+    """
     optuna = _optuna()
-    settings = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    return optuna.storages.RDBStorage(url, engine_kwargs=settings)
+    # Processes wait for each other where it is a file; connections to a server may have been cut.
+    settings = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    return optuna.storages.RDBStorage(url, settings, heartbeat_interval=beat, grace_period=patience)
 
 
 def make_pruner(wanted: str | Mapping[str, Any] | None) -> Any:

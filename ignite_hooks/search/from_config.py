@@ -21,7 +21,8 @@ from ignite_hooks.results.result import RunResult, read_result
 from ignite_hooks.search.engines import Ended, Engine, Job, threads_of
 from ignite_hooks.search.in_python import MOST_FAILURES_FIRST
 from ignite_hooks.search.makers import MAKERS, problems_of_engine
-from ignite_hooks.search.study import FILE, NAME, SearchResult, Study
+from ignite_hooks.search.study import FILE, SearchResult, Study
+from ignite_hooks.secrets import masked
 from ignite_hooks.store.files import make_folder, write_whole
 from ignite_hooks.store.folder import FolderStore
 from ignite_hooks.store.lock import FolderLock
@@ -103,9 +104,12 @@ class ConfigSearch:
 
     def _open_study(self) -> Study:
         try:
+            if self.section.storage is not None:
+                name = self.section.study or Path(self._source).stem
+                return Study(self.section, digest=self._digest(), name=name)
             return Study(self.section, self.folder / FILE, self._digest())
         except (ImportError, ValueError) as error:
-            raise ConfigError([Problem("search", f"{error} ({self.folder})")], self._source) from None
+            raise ConfigError([Problem("search", masked(f"{error} ({self.folder})"))], self._source) from None
 
     def _make_engine(self) -> Engine:
         try:
@@ -114,12 +118,18 @@ class ConfigSearch:
             raise ConfigError([Problem("search.engine", str(error))], self._source) from error
 
     def _try_all(self) -> None:
-        until = time.monotonic() + (self.section.timeout or float("inf"))
+        until, said = time.monotonic() + (self.section.timeout or float("inf")), False
         while True:
             while len(self._running) < self.section.jobs and self.study.has_next and time.monotonic() < until:
                 self._start()
             if not self._running:
-                return
+                if not (elsewhere := self.study.elsewhere) or time.monotonic() >= until:
+                    return
+                if not said:
+                    self._say(f"waiting for {counted(elsewhere, 'trial')} of other machines")
+                    said = True
+            if lost := self.study.beat():
+                self._say(f"{counted(lost, 'trial')} of a lost machine will be repeated")
             for each in self.engine.ended():
                 self._running.discard(each.number)
                 self._end(each)
@@ -128,15 +138,17 @@ class ConfigSearch:
     # -- one trial ----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        _, number, values = self.study.ask()
-        problems: list[Problem] = []
+        asked = self.study.ask(threads_of(self.section))
+        if asked is None:
+            return
+        _, number, values = asked
         config, folder = self.folder / "trials" / f"{number:04}.yaml", self.folder / "trials" / f"{number:04}"
-        write_whole(config, as_yaml(self._with(values, self.section, problems)).encode())
+        write_whole(config, self._text(values))
         pruning = {
             "monitor": self.section.metric,
             "mode": "max" if self.section.greater else "min",
             "storage": self.study.url,
-            "study": NAME,
+            "study": self.study.name,
             "number": number,
             "pruner": self.section.pruner,
         }
@@ -196,7 +208,13 @@ class ConfigSearch:
 
     # -- the configurations -------------------------------------------------------------------------------------
 
-    def _with(self, values: Mapping[str, Any], section: SearchSection, problems: list[Problem]) -> dict[str, Any]:
+    def _text(self, values: Mapping[str, Any], threads: int | None = None) -> bytes:
+        """Return the file of a configuration with these values."""
+        return as_yaml(self._with(values, self.section, [], threads)).encode()
+
+    def _with(
+        self, values: Mapping[str, Any], section: SearchSection, problems: list[Problem], threads: int | None = None
+    ) -> dict[str, Any]:
         """Return the configuration of a trial, which trains as it is: with its values, a seed and its threads."""
         overrides = [f"{name}={json.dumps(value)}" for name, value in values.items()]
         content = with_overrides(self._content, overrides, problems, said="search.space")
@@ -233,7 +251,9 @@ class ConfigSearch:
             return found
         made = self.folder / "trials" / f"{found.best.number:04}.yaml"
         head = f"# The best of {len(found.trials)} trials: {cells_of_best(found)}\n"
-        write_whole(self.folder / BEST, head.encode() + made.read_bytes())
+        # It may have been tried on another machine.
+        content = made.read_bytes() if made.is_file() else self._text(found.best.values, found.best.threads)
+        write_whole(self.folder / BEST, head.encode() + content)
         self._write_page(found)
         return self.study.result(folder=self.folder, best_config=self.folder / BEST)
 

@@ -59,7 +59,9 @@ def search(
     study = Study(section, path and path / "study.db", repr((sorted(space.items()), metric, sampler, seed)))
     study.repeat_interrupted()
     while study.has_next:
-        trial, number, values = study.ask()
+        asked = study.ask()
+        assert asked is not None
+        trial, number, values = asked
         failure: Exception | None = None
         try:
             with running_trial(trial):

@@ -98,6 +98,9 @@ class SearchSection:
         keep: Number of best trials that keep their checkpoints.
         engine: What runs the trials: local, processes on this machine; clearml, agents of ClearML; ray, tasks of a Ray
             cluster; or a mapping of type and settings.
+        storage: Address of a database that several machines share, as postgresql+psycopg://user@host/name; variables as
+            $PASSWORD are put in. By default a file in the work directory.
+        study: Name of the search in that database; by default that of the configuration file.
     """
 
     space: Mapping[str, Any] = field(default_factory=dict)
@@ -113,6 +116,8 @@ class SearchSection:
     gpus: Annotated[int, Ge(1)] | None = None
     keep: Annotated[int, Ge(1)] = 5
     engine: str | Mapping[str, Any] = "local"
+    storage: str | None = None
+    study: str | None = None
 
     @property
     def engine_name(self) -> str:
@@ -170,6 +175,13 @@ def read_search(content: Any, problems: list[Problem], place: str = "search") ->
                 wrong.append(Problem(f"{place}.space.{name}", str(error)))
     if f"{place}.engine" not in bad:
         wrong += _wrong_engine(section, f"{place}.engine")
+    if section.storage is not None and "://" not in section.storage:
+        message = (
+            f"the address of a database is needed, as postgresql+psycopg://user@host/name, not {section.storage!r}"
+        )
+        wrong.append(Problem(f"{place}.storage", message))
+    if section.study is not None and section.storage is None:
+        wrong.append(Problem(f"{place}.study", "set storage too: in the work directory there is one study alone"))
     try:
         _ = section.greater
     except ValueError:

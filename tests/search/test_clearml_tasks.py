@@ -136,7 +136,8 @@ clearml_tasks.LOOK_EVERY = 0.0
 folder = Path(sys.argv[1])
 engine = {"type": "clearml", "queue": "trials"}
 pruner = {"type": "threshold", "upper": 1.0}
-section = SearchSection({"model.hidden": [[4], [8, 8]]}, sampler="grid", pruner=pruner, engine=engine)
+space = {"training.seed": {"seeds": 2}, "model.hidden": [[4], [8, 8]]}
+section = SearchSection(space, sampler="grid", pruner=pruner, engine=engine)
 HOOKS = "custom_hooks: [{type: ClearMLHook, project: a}]"
 study = Study(section, folder / "study.db")
 
@@ -185,7 +186,6 @@ with clearml_server() as server:
         study.end(number, None)
     server.change(killed["id"], "created", {"force": True})
     server.enqueue(killed["id"], "trials")
-    study._next = 0
     clearml_tasks.ClearMLTasks(section).start(job())
     assert killed["status"] == "queued", "of this search it knows no file"
     (folder / "trials" / "0000.task").write_text(killed["id"])
