@@ -33,6 +33,7 @@ SHOWN: dict[str, list[str]] = {
     "life_of_an_event": ["70  eval.after_val_epoch", "not 'four'", "before: []", "after: []", "'kind': 'best'"],
     "quickstart": ["best_accuracy_epoch_", "EarlyStoppingHook", "mean µs"],
     "resume_and_ema": ["the power fails", "resumed from iter_40.pth", "equal to the bit: True", "averages, too: True"],
+    "search": ["best val_loss", "pruned", "finished"],
     "three_homes": [
         "the same weights: True",
         "val    epoch 3",

@@ -107,6 +107,7 @@ def review_file(path: str, *, load: bool = False) -> Review:
             *sections,
             *strangers,
             *_waiting(settings.entries),
+            *(f"{name} {words}" for name, hook in hooks.items() if (words := getattr(hook, "waits_for", ""))),
             *([] if trains else _notes(settings, hooks)),
         ]
         if trains:

@@ -193,3 +193,17 @@ class ValidatedHook(BaseHook):
     code, out, err = ask("validate", write("hooks: [{type: ValidatedHook, lod: true}]"))
     assert code == 2
     assert "hooks[0].lod: not a setting of ValidatedHook, did you mean 'loud'?" in out + err
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_hook_that_has_to_be_given_a_trial_is_noted(ask: Ask, write: Write, trained: bool) -> None:
+    head = (
+        "model: {type: mlp}\ndataset: {type: digits}\ncustom_hooks:"
+        if trained
+        else "hooks: [{type: EvalHook}]\ncustom_hooks:"
+    )
+    path = write(f"{head} [{{type: PruningHook}}]\n")
+    code, out, _ = ask("validate", path)
+    assert (code, "note: PruningHook asks a trial: pass trial=..." in out) == (0, True), out
+    stored = "{type: PruningHook, storage: 'sqlite:///s.db', study: s, number: 0}"
+    assert "asks a trial" not in ask("validate", write(f"{head} [{stored}]\n"))[1]

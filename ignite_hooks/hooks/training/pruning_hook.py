@@ -96,12 +96,20 @@ class PruningHook(BaseHook):
             yield "trial", "an object with the methods report(value, step) and should_prune() is needed"
         if not situation.complete:
             return
-        nobody = all(one is None for one in (self.trial, self.storage, self.report, current_trial()))
-        if nobody and "trial" not in situation.services:
+        if self.waits_for and current_trial() is None and "trial" not in situation.services:
             yield "trial", "nobody to ask: pass trial=... to attach_hooks(), or set storage, study and number"
         if not situation.evaluates and not is_training_name(self.monitor):
             remedy = "pass val_loader=... or evaluators=... to attach_hooks(), or add an EvalHook"
             yield "monitor", f"nothing evaluates, so {self.monitor!r} never exists: {remedy}"
+
+    @property
+    def waits_for(self) -> str:
+        """What this hook asks for that its settings do not say, as a note on a configuration; empty if nothing."""
+        if any(one is not None for one in (self.trial, self.storage, self.report)):
+            return ""
+        return (
+            "asks a trial: pass trial=... to attach_hooks(), call it within search(), or set storage, study and number"
+        )
 
     def monitors(self) -> Mapping[str, str]:
         return {self.monitor: self.mode}
