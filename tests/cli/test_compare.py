@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,17 @@ def test_a_damaged_result_is_told_beside_the_table(runs: Path, capsys: pytest.Ca
     (runs / "b" / "result.json").write_text("{")
     assert main(["compare", str(runs)]) == 0
     assert "not a result of a run" in capsys.readouterr().err
+
+
+def test_twenty_runs_are_compared_in_two_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(20):
+        best = {"accuracy": Reached(0.5 + number / 100, 4, 1)}
+        configuration = {"training": {"lr": 0.1 / (number + 1)}, "hooks": [{"type": "EMAHook"}]}
+        losses = tuple(1 / epoch for epoch in range(1, 101))
+        write_run(tmp_path / f"run_{number:02}", losses, configuration=configuration, best=best)
+    before = time.process_time()
+    assert main(["compare", str(tmp_path), "--html", str(tmp_path / "compare.html")]) == 0
+    # Of this process: what else the machine does is not counted.
+    assert time.process_time() - before < 2.0
+    assert "run_19" in capsys.readouterr().out
+    assert "<svg" in (tmp_path / "compare.html").read_text()
