@@ -8,6 +8,7 @@ CLIENTS := .venv-clients
 JUPYTER := .venv-jupyter
 AGENT := .venv-agent
 RAY := .venv-ray
+TRACKIO := .venv-trackio
 DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
@@ -91,6 +92,10 @@ agent: $(AGENT)/.installed  ## the real agent of ClearML: clones, repositories, 
 ray: $(RAY)/.installed  ## a search on real clusters of Ray with two nodes that are killed, and trials of Ray Tune; some minutes
 	$(RAY)/bin/python -m pytest -q tests/search/test_ray_tasks.py $(ARGS)
 
+.PHONY: trackio
+trackio: $(TRACKIO)/.installed  ## runs as Trackio itself reads them, in an environment with the Pillow that it needs
+	$(TRACKIO)/bin/python -m pytest -q tests/hooks/trackers/test_trackio_hook.py tests/test_all_hooks.py -k 'trackio or Trackio' $(ARGS)
+
 .PHONY: gallery
 gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/gallery
 	$(RUN) examples/gallery.py
@@ -124,7 +129,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(RAY) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(RAY) $(TRACKIO) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -182,6 +187,14 @@ $(RAY)/.installed: $(INPUTS) $(VENV)/.installed-test
 	$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt 'ray[tune]'
+	@touch $@
+
+# What it needs otherwise than we do comes first.
+$(TRACKIO)/.installed: $(INPUTS) $(VENV)/.installed-test
+	$(PYTHON) -m venv $(TRACKIO)
+	$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(TRACKIO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$(TRACKIO)/bin/python -m pip --disable-pip-version-check install --quiet "$$(grep ^trackio== constraints.txt)"
 	@touch $@
 
 $(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ignite_hooks.hooks.trackers.clearml_hook import ClearMLHook
     from ignite_hooks.hooks.trackers.mlflow_hook import MLflowHook
     from ignite_hooks.hooks.trackers.tensorboard_hook import TensorBoardHook
+    from ignite_hooks.hooks.trackers.trackio_hook import TrackioHook
     from ignite_hooks.hooks.trackers.wandb_hook import WandbHook
     from ignite_hooks.hooks.training.check_invalid_loss_hook import CheckInvalidLossHook
     from ignite_hooks.hooks.training.determinism_hook import DeterminismHook
@@ -226,6 +227,7 @@ __all__ = [
     "TimeLimitHook",
     "TimeTrackingHook",
     "VisualizationHook",
+    "TrackioHook",
     "WandbHook",
     "YOLOXLrUpdaterHook",
     "YOLOXModeSwitchHook",
