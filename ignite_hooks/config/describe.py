@@ -22,6 +22,7 @@ from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.plan.settings_digest import HIDDEN_FIELDS, fields_of
+from ignite_hooks.system.python import annotations_of, is_known, signature_of
 from ignite_hooks.text import labelled
 
 REQUIRED = inspect.Parameter.empty
@@ -150,7 +151,7 @@ def _own_settings(cls: Any, helps: Mapping[str, str]) -> tuple[Style, bool, tupl
     if constructor in (BaseHook.__init__, object.__init__):
         return "keywords", constructor is object.__init__ and not issubclass(cls, BaseHook), ()
     try:
-        parameters = list(inspect.signature(constructor).parameters.values())
+        parameters = list(signature_of(constructor).parameters.values())
     except (ValueError, TypeError):  # written in C, without a signature
         return "keywords", False, ()
     parameters = parameters[1:] if isinstance(cls, type) else parameters
@@ -188,13 +189,13 @@ def _hints(thing: Any) -> dict[str, Any]:
     """Return annotations as objects; one that names a package that is not loaded is Any."""
     module = sys.modules.get(getattr(thing, "__module__", ""), None)
     found = {}
-    for name, annotation in getattr(thing, "__annotations__", {}).items():
+    for name, annotation in annotations_of(thing).items():
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, vars(module) if module else {})  # the class's own source
             except (NameError, AttributeError, TypeError, SyntaxError):
                 annotation = Any
-        found[name] = annotation
+        found[name] = annotation if is_known(annotation) else Any
     return found
 
 
@@ -258,7 +259,7 @@ def type_in_words(annotation: Any) -> str:
     if origin is tuple:
         return f"a list of {len(arguments)} ({', '.join(type_in_words(argument) for argument in arguments)})"
     if origin in (dict, Mapping) or typing.is_typeddict(annotation):
-        if keys := getattr(annotation, "__annotations__", None):
+        if typing.is_typeddict(annotation) and (keys := annotations_of(annotation)):
             return f"a mapping of {', '.join(keys)}"
         values = type_in_words(arguments[1]) if len(arguments) == 2 else "anything"
         return "a mapping" if values == "anything" else f"a mapping of names to {_several(values)}"

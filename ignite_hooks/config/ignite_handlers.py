@@ -19,6 +19,7 @@ from ignite_hooks.plan.hook_settings import give, words_of
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.run.ranking import main_evaluator
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import did_you_mean, shown
 
 PREFIX = "ignite.handlers."
@@ -97,7 +98,7 @@ def as_hook(
     extra = dict(arguments or {})
     name = name_of_handler(handler)
     if method_of(handler, "attach"):
-        takes = [word for word in ("event", "event_name") if word in inspect.signature(handler.attach).parameters]
+        takes = [word for word in ("event", "event_name") if word in signature_of(handler.attach).parameters]
         if event is not None and not takes:
             raise SettingError("event", f"{name} chooses its events itself and takes none")
         if event is not None:
@@ -131,7 +132,7 @@ def is_called_alone(function: Callable[..., Any], arguments: Mapping[str, Any]) 
     if getattr(function, "__self__", None) is builtins or "engine" in arguments:
         return False
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):  # written in C, without a signature
         return False
     return not _binds(signature, "the engine", **arguments) and _binds(signature, **arguments)
@@ -207,7 +208,7 @@ class IgniteHandlerHook(BaseHook):
     def attached(self) -> None:
         if self._point is None:
             arguments = dict(self._arguments)
-            if "reset_engine" in inspect.signature(self._handler.attach).parameters:
+            if "reset_engine" in signature_of(self._handler.attach).parameters:
                 # One that counts over a run, as EarlyStopping: an evaluation does not begin it anew.
                 arguments.setdefault("reset_engine", self.runner.trainer)
                 if self._engine is None and "event" not in arguments:
@@ -264,7 +265,7 @@ def _with_events(attach: Callable[..., Any], arguments: Mapping[str, Any]) -> di
     from ignite.engine import Events
 
     made = dict(arguments)
-    for name, parameter in inspect.signature(attach).parameters.items():
+    for name, parameter in signature_of(attach).parameters.items():
         wants_event = "event" in name or "Events" in str(parameter.annotation)
         if wants_event and isinstance(made.get(name), str):
             word = "event" if name in ("event", "event_name") else "arguments"
@@ -284,7 +285,7 @@ def _must_fit(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
     if getattr(function, "__self__", None) is builtins and function is not print:
         raise ValueError(f"{getattr(function, '__name__', name)}() of Python can do nothing with an engine")
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):  # written in C, without a signature
         return
     try:

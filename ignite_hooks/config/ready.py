@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from ignite_hooks.plan.class_code import attributes_assigned_in, attributes_read
 from ignite_hooks.plan.methods import class_answers
 from ignite_hooks.registry import HOOKS, SCOPES
 from ignite_hooks.run.runner import Runner
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import shown
 
 NEEDED = (
@@ -76,7 +76,7 @@ def takes_engine(function: Any, arguments: Mapping[str, Any]) -> bool:
     if isinstance(function, type) or not callable(function):
         return False
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):  # written in C, without a signature
         return False
     parameters = list(signature.parameters.values())

@@ -19,6 +19,7 @@ from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When
 from ignite_hooks.plan.settings_digest import hide_fields, show_fields
+from ignite_hooks.system.python import annotations_of
 from ignite_hooks.text import plain_number
 
 if TYPE_CHECKING:
@@ -438,7 +439,7 @@ def settings(cls: type[Made]) -> type[Made]:
         >>> Beep({"interval": 5}).interval, Beep(loud=True).given
         (5, frozenset({'loud'}))
     """
-    for name in vars(cls).get("__annotations__", {}):
+    for name in annotations_of(cls):
         inherited = next((base for base in cls.__mro__ if name in vars(base)), None)
         if inherited is BaseHook and (name in OPTIONAL or callable(vars(BaseHook)[name])):
             # A setting without a default: the dataclass would use the attribute of BaseHook as its default.

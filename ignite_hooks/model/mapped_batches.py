@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import shown
 
 TARGETS = ("labels", "label", "targets", "target", "y")
@@ -51,7 +51,7 @@ def arguments_of(model: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, An
     """Return the arguments with which a model is called on these inputs."""
     if not isinstance(inputs, Mapping):
         return (inputs,), {}
-    parameters = inspect.signature(unwrapped(model).forward).parameters.values()
+    parameters = signature_of(unwrapped(model).forward).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return (), dict(inputs)
     names = {each.name for each in parameters if each.kind is not each.VAR_POSITIONAL}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import did_you_mean, nearest
 
 KINDS = inspect.Parameter
@@ -52,7 +53,7 @@ class CannotSupply(TypeError):
 
 def parameters_of(method: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """Return the parameters of a bound method, without ``self``."""
-    return tuple(inspect.signature(method).parameters.values())
+    return tuple(signature_of(method).parameters.values())
 
 
 def match_arguments(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 import weakref
 from collections.abc import Collection, Iterable
@@ -28,6 +27,7 @@ from ignite_hooks.plan.methods import (
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priorities
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When, read_when
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import did_you_mean
 
 _GIVEN = "_given_words"
@@ -102,7 +102,7 @@ def refuse_unread(cls: type, given: Iterable[str], known: Collection[str]) -> No
         return
     own = [base for base in cls.__mro__ if base is not object and not base.__module__.startswith("ignite_hooks.")]
     read = words_in(own)
-    parameters = inspect.signature(cls).parameters.values()
+    parameters = signature_of(cls).parameters.values()
     names = [*known, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)]
     # A hook may look up any word in its own `config`, or keep its keywords.
     is_open = "config" in attributes_read_in(own) or keeps_keywords(own)
@@ -200,7 +200,7 @@ def _declared(cls: type) -> frozenset[str]:
         attributes = {word: value for base in reversed(own) for word, value in vars(base).items()}
         found = {word for word in SCHEDULE_WORDS if word in attributes and not _is_method(attributes[word])}
         for init in (method for method in methods_in(own) if method.__name__ == "__init__"):
-            found |= {*inspect.signature(init).parameters, *map(str, init.__code__.co_consts)}
+            found |= {*signature_of(init).parameters, *map(str, init.__code__.co_consts)}
         _DECLARED[cls] = frozenset(found & {*SCHEDULE_WORDS})
     return _DECLARED[cls]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from ignite_hooks.system.python import signature_of
 from ignite_hooks.writers.interface import Writer
 
 REQUIRED = ("write_scalar", "write_image", "write_config")
@@ -61,7 +61,7 @@ def _takes_kind_and_epoch(method: Any) -> bool:
     if not callable(method):
         return False
     try:
-        inspect.signature(method).bind({}, 0, kind="train", epoch=None)
+        signature_of(method).bind({}, 0, kind="train", epoch=None)
     except (TypeError, ValueError):
         # Then the numbers go through `write_scalar` one by one.
         return False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ignite.metrics import Metric
 
-    from ignite_hooks.measure.foreign_metrics import ForeignMetric
+    from ignite_hooks.system.python import signature_of
+from ignite_hooks.measure.foreign_metrics import ForeignMetric
 
 _OF_THE_BASE = ("_device", "_output_transform", "_required_output_keys", "_skip_unrolling", "required_output_keys")
 
@@ -49,7 +49,7 @@ def _accumulated(metric: Metric) -> list[str]:
     declared = [name for name in type(metric)._state_dict_all_req_keys if name in attributes]
     if declared:
         return declared
-    settings = {name.lstrip("_") for name in inspect.signature(type(metric).__init__).parameters}
+    settings = {name.lstrip("_") for name in signature_of(type(metric).__init__).parameters}
     return [
         name
         for name, value in attributes.items()
