@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -183,7 +184,9 @@ class ShieldedInit:
         self.before, self.signals = before, signals
 
     def __call__(self, worker: int) -> None:
-        shield_from_group({signal.SIGINT, *self.signals})
+        # What torch sets before it ends its workers.
+        ending = sys._getframe(1).f_locals.get("done_event")
+        shield_from_group({signal.SIGINT, *self.signals}, getattr(ending, "is_set", None))
         if self.before is not None:
             self.before(worker)
         note_seeded()

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 SYSTEM: Final = sys.platform
@@ -222,31 +223,62 @@ def _end_after(parent: int) -> None:
     os._exit(128 + 9)
 
 
-def shield_from_group(numbers: set[int]) -> None:
-    """Make this worker process ignore signals, but obey its parent, which ends it by SIGTERM.
+def shield_from_group(numbers: set[int], is_ending: Callable[[], bool] | None = None) -> None:
+    """Make this worker process ignore signals, but obey its run, which ends it by SIGTERM.
 
-    A signal of a terminal, or of a scheduler, goes to all processes of the group. On Linux the sender is
-    known. On other systems it is not: the first SIGTERM is ignored, and the second ends the process. Windows has none.
+    A signal of a terminal, or of a scheduler, goes to all processes of the group. In a forked process on Linux the
+    sender is known. In others it is not: the first SIGTERM is ignored, unless the run is ending its workers, and the
+    second ends the process. Windows has no such signals.
+
+    Args:
+        numbers: The signals.
+        is_ending: Returns whether the run is ending its workers.
     """
     for number in numbers - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask") and hasattr(signal, "sigwait"):
+    if hasattr(signal, "pthread_sigmask") and hasattr(signal, "sigwaitinfo") and _has_one_thread():
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        wait = _obey_only_the_parent if hasattr(signal, "sigwaitinfo") else _obey_the_second
-        threading.Thread(target=wait, daemon=True).start()
+        threading.Thread(target=_obey_only_the_parent, daemon=True).start()
+    elif not WINDOWS:
+        # A thread that was there before, such as those of numpy, would take what this one blocks.
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.signal(signal.SIGTERM, _leave_it)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        threading.Thread(target=_obey_the_second, args=(reader, is_ending), daemon=True).start()
+
+
+def _leave_it(number: int, frame: FrameType | None) -> None:
+    """Do nothing: a thread reads the number of the signal."""
+
+
+def _has_one_thread() -> bool:
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 def _obey_only_the_parent() -> None:
     parent = os.getppid()
     # The run itself ends a hanging worker by SIGTERM. A worker whose run was killed obeys every process.
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != _run() and os.getppid() == parent:
         continue
     os._exit(0)
 
 
-def _obey_the_second() -> None:
-    parent = os.getppid()
-    signal.sigwait({signal.SIGTERM})
-    if os.getppid() == parent:
-        signal.sigwait({signal.SIGTERM})
-    os._exit(0)
+def _run() -> int | None:
+    """Return the process that has started this one; to the system, a server of forks may be its parent."""
+    import multiprocessing
+
+    run = multiprocessing.parent_process()
+    return os.getppid() if run is None else run.pid
+
+
+def _obey_the_second(reader: int, is_ending: Callable[[], bool] | None) -> None:
+    parent, ignored = os.getppid(), 0
+    while number := os.read(reader, 1):
+        if number[0] == signal.SIGTERM:
+            if ignored or os.getppid() != parent or (is_ending is not None and is_ending()):
+                os._exit(0)
+            ignored += 1

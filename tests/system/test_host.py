@@ -198,13 +198,53 @@ def test_without_a_known_sender_a_worker_obeys_the_second_signal() -> None:
         assert process.returncode == 0
 
 
-def test_without_such_signals_a_worker_ignores_ctrl_c_alone() -> None:
-    with worker("del signal.pthread_sigmask") as process:
+def test_on_windows_a_worker_ignores_ctrl_c_alone() -> None:
+    with worker("del signal.pthread_sigmask; host.WINDOWS = True") as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == -signal.SIGTERM
+
+
+SERVED = """
+import json, os, signal, subprocess, sys
+from torch.utils.data import DataLoader, Dataset
+from ignite_hooks.model.loader_workers import ShieldedWorkers
+
+class Data(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+if __name__ == "__main__":
+    loader = DataLoader(Data(), num_workers=1, multiprocessing_context=sys.argv[1])
+    with ShieldedWorkers([loader]):
+        batches = iter(loader)
+        worker = int(next(batches))
+        process = batches._workers[0]
+        # Of another process: as a scheduler sends it to all processes of the job.
+        subprocess.run(["kill", "-INT", str(worker)], check=True)
+        subprocess.run(["kill", "-TERM", str(worker)], check=True)
+        rest = [int(one) for one in batches]
+        batches._workers_done_event.set()
+        # It leaves by itself, or because it is told to.
+        process.terminate()
+        process.join(60)
+        print(json.dumps([rest == [worker] * 3, process.exitcode]))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_obey_their_run_alone_however_they_are_started(method: str, tmp_path: Path) -> None:
+    (tmp_path / "served.py").write_text(SERVED)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, str(tmp_path / "served.py"), method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.stdout, done.stderr
+    assert json.loads(done.stdout) == [True, 0]
 
 
 PARENT = """
