@@ -56,6 +56,7 @@ check: $(VENV)/.installed-test  ## formatting, lint, types, architecture and doc
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) tests/house.py
+	$(RUN) tests/declared.py
 	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
 	$(SCHEMA) vendor.dependabot .github/dependabot.yml
 	$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
@@ -145,7 +146,7 @@ $(VENV)/.installed-demo: $(INPUTS) | $(VENV)/.created
 
 $(VENV)/.installed-test: $(INPUTS) | $(VENV)/.created
 	@echo "installing into $(VENV): the first time about 1 GB and a minute or two"
-	$(PIP) -e ".[demo,test]"
+	$(PIP) -e ".[demo,dev]"
 	@touch $@
 
 # The page of MLflow is part of its whole package only.
@@ -201,5 +202,5 @@ $(CLIENTS)/.installed: $(INPUTS) tests/clients/requirements.txt
 	@echo "installing into $(CLIENTS), with the libraries that scripts of others import: about 2 GB"
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt \
-		-r tests/clients/requirements.txt -e ".[test]"
+		-r tests/clients/requirements.txt -e ".[dev]"
 	@touch $@

@@ -17,6 +17,7 @@ def main() -> int:
     command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", str(processes()), "--dist", "worksteal", seed]
     # Child processes would compile the package again and again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["IGNITE_HOOKS_EVERYTHING"] = "1"
     code = subprocess.run([*command, *sys.argv[1:]], env=environment, check=False).returncode
     # A process that a signal has ended has a code below 0.
     return max(code, 1) if code else 0
@@ -24,7 +25,8 @@ def main() -> int:
 
 def processes() -> int:
     """Return one more than there are cores: tests that start processes or servers mostly wait."""
-    return len(os.sched_getaffinity(0)) + 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable + 1
 
 
 if __name__ == "__main__":

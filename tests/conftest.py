@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib.util
 import multiprocessing
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,43 @@ def leave_out_modules() -> None:
 def few_objects() -> None:
     """Keep from the garbage collector what earlier tests of the file have imported: for hooks that collect often."""
     leave_out_modules()
+
+
+EVERYTHING = "IGNITE_HOOKS_EVERYTHING"
+"""Set where everything has to be installed (`python -m tests`): there nothing is skipped for want of a package."""
+_OURS = re.compile(r"pip install '?ignite-hooks\[")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    with without_extras():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    with without_extras():
+        return (yield)
+
+
+@contextlib.contextmanager
+def without_extras() -> Iterator[None]:
+    """Skip a test that needs a package of an extra that is not installed."""
+    try:
+        yield
+    except Exception as error:
+        if (lacking := lacks(error)) and EVERYTHING not in os.environ:
+            pytest.skip(f"{lacking}: pip install -e '.[dev]'")
+        raise
+
+
+def lacks(error: BaseException) -> str:
+    """Return which package of an extra is missing, or what the package says of it; an empty text if that is not it."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        if top not in ("ignite_hooks", "tests") and importlib.util.find_spec(top) is None:
+            return f"needs {top}"
+    return "needs an extra" if _OURS.search(str(error)) and not isinstance(error, AssertionError) else ""
 
 
 @pytest.hookimpl(trylast=True)

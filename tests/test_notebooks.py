@@ -14,11 +14,14 @@ import pytest
 import torch
 
 from tests import warm
-from tests.kernel import forked_kernels
 from tests.tools import trackers_at
 
 nbformat: Any = pytest.importorskip("nbformat")
 papermill: Any = pytest.importorskip("papermill")
+pytest.importorskip("nbclient")
+
+from tests.kernel import forked_kernels  # noqa: E402 - it needs what may be missing
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BY_NAME = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -18,10 +18,14 @@ from ignite_hooks.report.cards import cards
 from ignite_hooks.report.sections import hook_costs, resources
 from ignite_hooks.trainer.base_trainer import BaseTrainer
 from ignite_hooks.trainer.commands import DEMO
-from tests.hooks.trackers.test_clearml_hook import series
 from tests.hooks.trackers.tracked import Patient, Series, as_written
 from tests.tools import trackers_at
 from tests.writers.test_tensorboard import scalars
+
+for module in ("clearml", "mlflow", "sklearn", "wandb"):
+    pytest.importorskip(module)
+
+from tests.hooks.trackers.test_clearml_hook import series  # noqa: E402 - it needs what may be missing
 
 EVERY = 3
 """Iterations from one line of the log to the next, as in every tracker."""

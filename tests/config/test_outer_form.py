@@ -9,17 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import hydra
 import pydantic
 import pytest
 from ignite.engine import Engine
-from omegaconf import OmegaConf
 
 from ignite_hooks import BaseHook, CheckpointHook, ConfigError, LoggerHook, add_arguments, attach_hooks
 from ignite_hooks.config.outer_form import as_content, as_mapping, unread
 from ignite_hooks.config.read import default_set
 from tests.config.tools import attach, problems
 
+hydra: Any = pytest.importorskip("hydra")
+OmegaConf: Any = pytest.importorskip("omegaconf").OmegaConf
 pytestmark = pytest.mark.usefixtures("_elsewhere")
 
 

@@ -95,7 +95,7 @@ class BadNetwork:
 @contextlib.contextmanager
 def s3_server(dice: random.Random) -> Iterator[tuple[BadNetwork, dict[str, str]]]:
     """Yield a proxy in front of an S3 server with a bucket called ``bucket``, and the environment of a client."""
-    pytest.importorskip("moto", reason="the S3 server of the tests: pip install -e '.[test]'")
+    pytest.importorskip("moto", reason="the S3 server of the tests: pip install -e '.[dev]'")
     pytest.importorskip("s3fs")
     with tempfile.TemporaryFile() as output:
         command = [sys.executable, "-W", "ignore", "-c", SERVER]

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn import metrics as sklearn
 
 from ignite_hooks.measure import score_metrics
 from ignite_hooks.measure.score_metrics import Calibration, ClassAP, PrecisionRecall, Roc, ScoreMetric, scores_and_truth
+
+sklearn: Any = pytest.importorskip("sklearn.metrics")
 
 
 def scored(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
