@@ -21,6 +21,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.parts import each
 from ignite_hooks.store.files import TEMPORARY, make_folder
 from ignite_hooks.store.plain import UnsavableError, to_plain
+from ignite_hooks.store.verify import loaded
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
@@ -104,7 +105,7 @@ def of_first_rank(runner: Runner, state: dict[str, Any]) -> dict[str, Any]:
         received[begin : begin + CHUNK] = part
     if is_main_process():
         return state
-    found: dict[str, Any] = torch.load(io.BytesIO(received), map_location="cpu", weights_only=True)
+    found: dict[str, Any] = loaded(io.BytesIO(received))
     for path in paths:
         _put(found, path, _at(state, path))
     return found

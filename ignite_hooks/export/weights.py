@@ -13,6 +13,7 @@ from torch import Tensor
 from ignite_hooks.errors import ExportError
 from ignite_hooks.export.example import as_type
 from ignite_hooks.store.files import new_file
+from ignite_hooks.store.verify import loaded
 
 FORMAT_OF_HUBS: Final = "pt"
 """The framework of a file of weights, which some readers want to know."""
@@ -86,5 +87,5 @@ def write_slim(path: Path, tensors: Mapping[str, Tensor], tied: Mapping[str, str
 
 def read_slim(path: Path) -> dict[str, Tensor]:
     """Return the weights of a slim ``.pth``."""
-    found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    found: dict[str, Tensor] = loaded(path)["state_dict"]
     return found

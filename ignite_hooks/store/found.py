@@ -15,6 +15,7 @@ from ignite_hooks.store.checksums import checksum_of
 from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import FILE_NAME, Entry, Kind, is_run_id
 from ignite_hooks.store.names import check_name
+from ignite_hooks.store.verify import loaded
 
 SUFFIXES: Final = (".pth", ".pt")
 # The first records that `write_archive` writes; files of `torch.save` have others.
@@ -65,10 +66,8 @@ def _read(path: Path) -> Entry | None:
 
 def _meta(path: Path) -> dict[str, Any] | None:
     """Return what a checkpoint says about itself, without reading its tensors; None if it is none of ours."""
-    import torch
-
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = loaded(path, mmap=True)
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
         return None
     meta = state.get("meta") if isinstance(state, dict) else None

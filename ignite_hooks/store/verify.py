@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.checksums import algorithm_of, checksum_of
@@ -14,13 +15,21 @@ from ignite_hooks.store.files import open_regular
 from ignite_hooks.store.manifest import CheckpointFile, Entry
 
 
-def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
-    """Read the plain state in an open file, from its beginning."""
+def loaded(file: IO[bytes] | Path, *, mmap: bool = False) -> Any:
+    """Return what a file holds on the CPU, if that is plain types and tensors."""
     import torch
 
+    with warnings.catch_warnings():
+        # torch 2.15 says that it checks sparse tensors, and that this takes a while. It should.
+        warnings.filterwarnings("ignore", "Validating sparse tensor invariants")
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
+
+
+def read_state(file: BufferedReader, path: Path) -> dict[str, Any]:
+    """Read the plain state in an open file, from its beginning."""
     file.seek(0)
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        state = loaded(file)
     except pickle.UnpicklingError as error:
         # The message of torch recommends switching the protection off.
         reason = "is damaged, or holds more than plain types and tensors"

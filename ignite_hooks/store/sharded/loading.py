@@ -35,6 +35,7 @@ from ignite_hooks.store.sharded.index import (
     placement_of,
     read_index,
 )
+from ignite_hooks.store.verify import loaded
 
 
 def load_tensors(content: Mapping[str, Any], folder: Path, like: FindTensor | None = None) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class _ShardReader:
 
 def _tensor_in(data: bytes, chunk: Chunk) -> Tensor:
     try:
-        tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        tensor = loaded(io.BytesIO(data))
     except pickle.UnpicklingError as error:
         # The message of torch recommends switching the protection off.
         raise CheckpointError(f"{chunk.file} is damaged, or holds more than tensors") from error
