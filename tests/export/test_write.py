@@ -121,6 +121,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_module_and_a_batch_that_does_not_fit_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
     with pytest.raises(ExportError, match=r"a torch\.nn\.Module is needed, not int"):
         export_model(3, torch.zeros(2, 2), tmp_path, WEIGHTS, Facts("a run"))
     with pytest.raises(ExportError, match="the model fails with a batch of 1"):

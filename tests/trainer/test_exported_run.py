@@ -48,6 +48,7 @@ def test_chosen_weights_of_a_run_are_exported_with_their_figures(capsys: pytest.
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
     assert main(["export", "run", "--format", "pth", "--tolerance", "-1"]) == 2
     assert main(["export", "run", "--format", "onnx", "--dtype", "bfloat16"]) == 2
     assert main(["export", "nowhere"]) == 2

@@ -102,6 +102,8 @@ def test_one_of_several_models_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_the_run(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    if "onnx" in settings.get("formats", ()):
+        pytest.importorskip("onnxruntime")
     with pytest.raises(ConfigError, match=message):
         run(tmp_path, {**WEIGHTS, **settings})
 
