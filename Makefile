@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 CLIENTS := .venv-clients
+MATRIX := .venv-matrix
 JUPYTER := .venv-jupyter
 AGENT := .venv-agent
 RAY := .venv-ray
@@ -81,6 +82,10 @@ scale: $(BENCH)/.installed  ## a run of a million iterations, and 1 to 8 process
 clients: $(CLIENTS)/.installed  ## software of others with our line and without it; CLIENTS_SOURCES=folder (docs/clients.md); half an hour
 	$(CLIENTS)/bin/python -m tests.clients
 
+.PHONY: matrix
+matrix: $(VENV)/.created  ## the quick tests with the lowest and the newest versions, Ignite's nightly, other Pythons; writes docs/versions.md; NAMES="lowest 3.13"; gigabytes, an hour
+	$(RUN) -m tests.matrix $(NAMES) -- $(ARGS)
+
 .PHONY: jupyter
 jupyter: $(JUPYTER)/.installed $(VENV)/.installed-test  ## a person in JupyterLab: run, run again, stop, go on, reload, untrusted; needs Chromium (apt-get install chromium); some minutes
 	$(JUPYTER)/bin/python -m tests.jupyter
@@ -130,7 +135,7 @@ install: $(VENV)/.installed-test  ## only create .venv with everything for the d
 
 .PHONY: clean
 clean:  ## remove the environments, caches and build results
-	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(JUPYTER) $(AGENT) $(RAY) $(TRACKIO) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) $(MATRIX) $(JUPYTER) $(AGENT) $(RAY) $(TRACKIO) $(DIST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
