@@ -111,7 +111,7 @@ class Mine(BaseHook):
         print("epoch", epoch)
 
 class Plain(BaseHook):
-    def __init__(self, runner: Runner = None, **more) -> None:
+    def __init__(self, thing: Runner = None, **more) -> None:
         super().__init__(**more)
 
     def after_train_iter(self, runner: Runner) -> Runner:
