@@ -304,7 +304,7 @@ class Foreign:
         (nn.Linear(3, 3, device="meta"), of_all, "it has not been tested on a GPU"),
         (nn.LazyLinear(3), of_all, "the weights of the model do not exist yet"),
     ],
-    ids=lambda given: str(given)[:40],
+    ids=["all", "parts", "foreign", "weights", "frozen", "small", "no CPU", "lazy"],
 )
 @pytest.mark.usefixtures("two_cores")
 def test_it_is_tried_where_bits_cannot_depend_on_it(
