@@ -98,6 +98,7 @@ class ConfigSearch:
                 self._try_all()
             finally:
                 self.engine.close()
+            self._thin_out()
             return self._result()
         finally:
             lock.release()
@@ -203,8 +204,8 @@ class ConfigSearch:
             folder = self.folder / "trials" / f"{row.number:04}"
             if row.number in kept or row.number in self._running or row.state == "running" or folder in self._left:
                 continue
-            delete_checkpoints(folder)
-            self._left.append(folder)
+            if delete_checkpoints(folder):
+                self._left.append(folder)
 
     # -- the configurations -------------------------------------------------------------------------------------
 
@@ -285,10 +286,14 @@ def best_of(result: RunResult, metric: str) -> float | None:
     return next((result.best[name].value for name in names if name in result.best), None)
 
 
-def delete_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints that the manifests in a folder, and in the folders in it, list."""
+def delete_checkpoints(folder: Path) -> bool:
+    """Delete the checkpoints that the manifests in a folder, and in the folders in it, list; return whether all are.
+
+    A process of a machine that is lost may hold its folder for a while.
+    """
+    deleted = True
     if not folder.is_dir():
-        return
+        return deleted
     for place in (folder, *(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())):
         if not (place / MANIFEST).is_file():
             continue
@@ -296,4 +301,5 @@ def delete_checkpoints(folder: Path) -> None:
             with closing(FolderStore(place).open()) as store:
                 store.retire(list)
         except (CheckpointError, OSError):
-            continue  # a trial that was killed: what it has left is no checkpoint
+            deleted = False
+    return deleted

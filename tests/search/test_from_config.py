@@ -80,7 +80,12 @@ def test_only_checkpoints_of_the_run_are_deleted(tmp_path: Path) -> None:
     attach_hooks(run.trainer, [{"type": "CheckpointHook", "save_best": False}], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=2)
     (tmp_path / "mine.pth").write_bytes(b"mine")
-    delete_checkpoints(tmp_path)
+    lock = FolderLock(tmp_path)
+    lock.acquire()
+    assert not delete_checkpoints(tmp_path), "a process of a lost machine still has it"
+    lock.release()
+    assert len(list(tmp_path.glob("*.pth"))) > 1
+    assert delete_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.glob("*.pth")] == ["mine.pth"]
 
 
