@@ -34,6 +34,7 @@ from ignite_hooks.trainer.sections import read_sections
 LOCK: Final = ".search.lock"
 BEST: Final = "best.yaml"
 PAGE: Final = "search.html"
+GOES_ON: Final = ("running", "waiting")
 NEVER: Final = 1_000_000_000
 """An interval that no run reaches."""
 
@@ -202,7 +203,7 @@ class ConfigSearch:
         kept = {row.number for row in found.ranked[: self.section.keep]}
         for row in found.trials:
             folder = self.folder / "trials" / f"{row.number:04}"
-            if row.number in kept or row.number in self._running or row.state == "running" or folder in self._left:
+            if row.number in kept or row.number in self._running or row.state in GOES_ON or folder in self._left:
                 continue
             if delete_checkpoints(folder):
                 self._left.append(folder)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ignite_hooks import BaseTrainer, ConfigError, load_config
+from ignite_hooks import BaseTrainer, ConfigError, attach_hooks, load_config
 from ignite_hooks.results.result import Reached, RunResult
 from ignite_hooks.search.engines import threads_of
 from ignite_hooks.search.from_config import LOCK, ConfigSearch, best_of, delete_checkpoints
@@ -74,8 +74,6 @@ def test_the_value_of_a_trial_is_the_best_of_its_run(metric: str) -> None:
 
 
 def test_only_checkpoints_of_the_run_are_deleted(tmp_path: Path) -> None:
-    from ignite_hooks import attach_hooks
-
     run = tiny_run()
     attach_hooks(run.trainer, [{"type": "CheckpointHook", "save_best": False}], work_dir=tmp_path, **run.services)
     run.trainer.run(run.data, max_epochs=2)
@@ -160,3 +158,23 @@ def test_the_first_trials_that_all_fail_end_the_search(tmp_path: Path) -> None:
         RuntimeError, match=r"the first 3 trials have failed, the last with: out of memory: see .*0002\.log"
     ):
         found._tell(2)
+
+
+def test_a_trial_that_waits_to_be_repeated_keeps_no_checkpoints_later(tmp_path: Path) -> None:
+    found = ConfigSearch(written(tmp_path), folder=tmp_path, say=lambda line: None)
+    found.study = study = Study(found.section)
+    for value in (0.5, None):
+        _, number, _ = study.ask() or pytest.fail("nothing to try")
+        if value is None:
+            study.end_killed(number, "its machine is lost")
+        else:
+            study.end(number, value)
+    found._thin_out()
+    _, number, _ = study.ask() or pytest.fail("nothing to try")
+    run = tiny_run()
+    folder = tmp_path / "trials" / f"{number:04}"
+    attach_hooks(run.trainer, [{"type": "CheckpointHook", "save_best": False}], work_dir=folder, **run.services)
+    run.trainer.run(run.data, max_epochs=1)
+    study.end(number, 0.75)
+    found._thin_out()
+    assert list(folder.glob("*.pth")) == []
