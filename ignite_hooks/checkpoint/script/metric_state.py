@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ignite_hooks.system.python import signature_of
+
 if TYPE_CHECKING:
     from ignite.metrics import Metric
 
-    from ignite_hooks.system.python import signature_of
-from ignite_hooks.measure.foreign_metrics import ForeignMetric
+    from ignite_hooks.measure.foreign_metrics import ForeignMetric
 
 _OF_THE_BASE = ("_device", "_output_transform", "_required_output_keys", "_skip_unrolling", "required_output_keys")
 
