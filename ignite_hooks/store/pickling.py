@@ -84,8 +84,13 @@ class _State:
             out.append(pickle.TUPLE)
         elif kind is float:
             out.append(pickle.BINFLOAT + struct.pack(">d", value))
+        elif small := _small(value):
+            out.append(small)
+        elif isinstance(value, self._torch.Tensor):
+            # In a mode of torch, such as that of fake tensors, even a new one has another class.
+            self._add_tensor(value)
         else:
-            out.append(_small(value) or self._by_python(value))
+            out.append(self._by_python(value))
 
     def _add_items(self, items: Iterable[Any]) -> None:
         out = self._out
