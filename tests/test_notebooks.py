@@ -46,7 +46,7 @@ SHOWN: dict[str, list[str]] = {
     "write_your_own_hook": ["Greeter: epoch 4 of Linear", "AssertionError: Forgetful", "the disk is full"],
 }
 """What a reader has to find in the outputs."""
-PROCESSES = ("clearml_experiment", "distributed_evaluation", "three_homes")
+PROCESSES = ("clearml_experiment", "distributed_evaluation", "search", "three_homes")
 """Start processes of their own, which takes longer than all others together."""
 CHANGES_THE_KERNEL = "three_homes"
 """ClearML, once it has been imported, changes much of what others import."""

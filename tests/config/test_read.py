@@ -220,8 +220,8 @@ NEAR = "If not, rename it: it is too close to that key"
             [
                 (
                     "writers[0].priority",
-                    "not a setting of MemoryWriter; it has scalars, lines, images, texts, tables, results, config, "
-                    "artifacts, resumed_at, closed",
+                    "not a setting of MemoryWriter; it has scalars, lines, images, texts, tables, results, media, "
+                    "config, artifacts, resumed_at, closed",
                 )
             ],
         ),

@@ -225,6 +225,7 @@ def test_a_tensor_of_more_than_four_gigabytes_comes_back(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in STATES if name != "sparse"])
+@pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
 def test_the_size_of_an_archive_is_known_before_it_is_written(name: str) -> None:
     state = to_plain(STATES[name]())
     assert archive_size(state) == pytest.approx(len(written(state)), rel=0.05, abs=100)

@@ -92,8 +92,10 @@ def test_run_resumed_after_the_switch_begins_with_the_second_pipeline(
     loading: Any, stop_at: int, tmp_path: Path
 ) -> None:
     before = run(DataLoader(Numbers(), batch_size=2, **loading), tmp_path, stop_at=stop_at)
+    assert sum(map(len, before)) == 2 * stop_at
+    # What the script has written down by epoch goes on, too.
     after = run(DataLoader(Numbers(), batch_size=2, **loading), tmp_path, resume=True)
-    assert [a + b for a, b in zip(before, after, strict=True)] == [[1] * SIZE, [1] * SIZE, [2] * SIZE, [2] * SIZE]
+    assert after == [[1] * SIZE, [1] * SIZE, [2] * SIZE, [2] * SIZE]
 
 
 def test_loader_of_the_script_is_restored_after_the_run(tmp_path: Path) -> None:
