@@ -79,11 +79,20 @@ def packed(job: Job) -> bytes:
 
 
 def unpack(content: bytes, job: Job) -> None:
-    """Write the files of a trial to where they would be if it had run on this machine."""
+    """Write the files of a trial to where they would be if it had run on this machine.
+
+    Raises:
+        tarfile.TarError: It is no archive, or has a file that would lie outside of the folder of the trial.
+    """
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        # Nothing outside of the folder of this trial, whatever the other machine says.
-        mine = [one for one in archive if one.name == job.log.name or Path(one.name).parts[:1] == (job.folder.name,)]
-        archive.extractall(job.folder.parent, mine, filter="data")
+        for one in archive:
+            top, _, name = one.name.partition("/")
+            if one.name == job.log.name and one.isfile():
+                archive.extract(one, job.log.parent, filter="data")
+            elif top == job.folder.name and name:
+                # Unpacked within that folder, and not beside it, so that nothing leaves it by its name or a link.
+                target = one.linkname.partition("/")[2] if one.islnk() else one.linkname
+                archive.extract(one.replace(name=name, linkname=target, deep=False), job.folder, filter="data")
 
 
 def _run(job: Job, sent: SentJob, ask: Callable[[float, int], bool]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tarfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -140,8 +141,11 @@ class RayTasks:
             return Ended(job.number, 1, reason=one_line(error.cause))
         except errors.RayError as error:
             return Ended(job.number, killed=_words(error))
-        if content is not None:
-            unpack(content, job)
+        try:
+            if content is not None:
+                unpack(content, job)
+        except tarfile.TarError as error:
+            return Ended(job.number, 1, reason=f"its files cannot be unpacked here: {one_line(error)}")
         return ended_with(job.number, code)
 
     def _warn_of_size(self) -> None:

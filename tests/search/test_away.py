@@ -94,6 +94,31 @@ def test_nothing_is_unpacked_beside_the_folder_of_the_trial(sent: SentJob) -> No
     assert sorted(os.listdir(sent.job.folder.parents[1])) == ["trials"]
 
 
+@pytest.mark.parametrize("way", ["0007/../0008/bad", "0007/link/bad"])
+def test_a_name_that_begins_in_the_folder_of_the_trial_and_leaves_it_is_refused(sent: SentJob, way: str) -> None:
+    (sent.job.folder.parent / "0008").mkdir()
+    link = tarfile.TarInfo("0007/link")
+    link.type, link.linkname = tarfile.SYMTYPE, "../0008"
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        if "link" in way:
+            archive.addfile(link)
+        archive.addfile(tarfile.TarInfo(way))
+    with pytest.raises(tarfile.FilterError):
+        unpack(file.getvalue(), sent.job)
+    assert os.listdir(sent.job.folder.parent / "0008") == []
+
+
+def test_files_of_a_trial_that_are_one_file_are_unpacked(sent: SentJob) -> None:
+    sent.job.folder.mkdir()
+    (sent.job.folder / "first").write_text("same")
+    os.link(sent.job.folder / "first", sent.job.folder / "second")
+    content = packed(sent.job)
+    shutil.rmtree(sent.job.folder)
+    unpack(content, sent.job)
+    assert (sent.job.folder / "second").read_text() == "same"
+
+
 def test_a_trial_without_files_is_an_empty_archive(sent: SentJob) -> None:
     shutil.rmtree(sent.job.folder.parent)
     with tarfile.open(fileobj=io.BytesIO(packed(sent.job))) as archive:
