@@ -12,7 +12,6 @@ where it is unknown whether an epoch ends, or where it was not measured to be fa
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_lazy_model
+from ignite_hooks.system.host import usable_cores
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -312,9 +312,3 @@ def why_not_by_itself(model: Any, optimizer: Any) -> str | None:
     if sum(parameter.numel() for parameter in model.parameters()) < LEAST:
         return "the model is small"
     return None
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ignite_hooks.system.host import usable_cores
 from ignite_hooks.trainer.search_section import SearchSection
 
 PATIENCE: Final = 30.0
@@ -140,7 +141,7 @@ def threads_of(section: SearchSection) -> int:
     """Return the number of threads of a trial; of other machines it is not known how many cores they have."""
     if section.cpus is not None or section.engine_name != "local":
         return section.cpus or 1
-    return max(1, (os.cpu_count() or 1) // section.jobs)
+    return max(1, usable_cores() // section.jobs)
 
 
 def environment_of_threads(threads: int) -> dict[str, str]:

@@ -180,6 +180,12 @@ def after_fork_in_child(function: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use, of which a container or a job may have a part."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+
+
 def yield_to_other_threads() -> None:
     """Make this thread wait for its turn when it wakes; if all cores are busy, it would preempt the training."""
     if hasattr(os, "sched_setscheduler"):

@@ -308,3 +308,11 @@ def test_an_open_file_has_a_path_that_outlives_its_name(tmp_path: Path) -> None:
         (tmp_path / "file").unlink()
         assert Path(held).read_bytes() == b"content"
     assert host.path_of_open(10_000, tmp_path / "file") == str(tmp_path / "file")
+
+
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert host.usable_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert host.usable_cores() == 1
