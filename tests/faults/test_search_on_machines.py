@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import json
 import os
@@ -19,6 +20,7 @@ import pytest
 
 from ignite_hooks.search.from_config import ConfigSearch
 from tests.faults.tools import until
+from tests.search.searched import searched
 
 pytest.importorskip("optuna", reason="the extra 'search' is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(900)]
@@ -75,25 +77,7 @@ def _there(module: str) -> bool:
     return True
 
 
-def written(folder: Path, **search: Any) -> str:
-    (folder / "table.csv").write_text("a,b,kind\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(300)))
-    config = {
-        "model": {"type": "mlp", "hidden": [4]},
-        "dataset": {"type": "csv", "path": str(folder / "table.csv"), "target": "kind"},
-        "training": {"epochs": 6, "batch_size": 64, "optimizer": {"type": "AdamW", "lr": 0.003}},
-        "default_hooks": {"checkpoint": {"save_best": True, "best_metric": "val_loss"}, "logger": None},
-        "search": {
-            "space": {"training.optimizer.lr": {"log": [0.001, 0.1]}, "model.hidden": [[4], [8]]},
-            "sampler": "random",
-            "trials": 4,
-            "cpus": 1,
-            "seed": 5,
-            **search,
-        },
-    }
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    return str(path)
+written = functools.partial(searched, epochs=6)
 
 
 def test_machines_that_share_a_database_find_what_one_finds_though_one_is_lost(

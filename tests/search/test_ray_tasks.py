@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from ignite_hooks.search.study import SearchResult
 from ignite_hooks.trainer.search_section import SearchSection
 from tests.faults.tools import until
 from tests.hooks.training.test_pruning_hook import CHECKPOINT, evaluating_trainer, result
+from tests.search.searched import searched
 
 # Before it is imported: clusters stay on the loopback, and nothing is told or kept at home.
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
@@ -51,26 +53,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made.shutdown()
 
 
-def written(folder: Path, epochs: int = 2, **search: Any) -> str:
-    (folder / "table.csv").write_text("a,b,kind\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(300)))
-    config = {
-        "model": {"type": "mlp", "hidden": [4]},
-        "dataset": {"type": "csv", "path": str(folder / "table.csv"), "target": "kind"},
-        "training": {"epochs": epochs, "batch_size": 64, "optimizer": {"type": "AdamW", "lr": 0.003}},
-        "default_hooks": {"checkpoint": {"save_best": True, "best_metric": "val_loss"}, "logger": None},
-        "search": {
-            "space": {"training.optimizer.lr": {"log": [0.001, 0.1]}, "model.hidden": [[4], [8]]},
-            "sampler": "random",
-            "trials": 4,
-            "cpus": 1,
-            "keep": 1,
-            "seed": 5,
-            **search,
-        },
-    }
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    return str(path)
+written = functools.partial(searched, epochs=2, keep=1)
 
 
 def tried(found: SearchResult) -> list[Any]:

@@ -31,7 +31,7 @@ from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Spool
 from tests import warm
 from tests.faults.tools import LONG, until
-from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, train
+from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, tested_offline, train
 from tests.tools import trackers_at
 from tests.writers.results import write_all, write_media
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
@@ -591,36 +591,17 @@ def test_sounds_and_videos_are_samples_of_clearml(tmp_path: Path) -> None:
     assert kept == {".wav": b"RIFF", ".gif": b"GIF8"}
 
 
-TESTED_OFFLINE = """
-import sys
-from pathlib import Path
-import torch
-from ignite_hooks.run.late_test import LateTest
-from ignite_hooks.writers.trackers.clearml import ClearMLWriter as Writer
-from tests.hooks.trackers.tracked import train
-
-folder = Path(sys.argv[1])
-if sys.argv[2] == "train":
-    train(folder, {"type": "ClearMLHook", "mode": "offline"})
-else:
-    writer = Writer(work_dir=folder, deadline=240.0)
-    assert writer.go_on("finished", 1.8e9)
-    assert writer.follows_later == (sys.argv[2] == "before")
-    LateTest("test", "best.pth", sys.argv[2], True, 16, {"accuracy": 0.25}).write(writer)
-    writer.close()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(server: ClearMLServer, tmp_path: Path) -> None:
-    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "train")
-    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "before")
+    script = tested_offline("ClearMLHook", "clearml.ClearMLWriter")
+    in_a_process("-c", script, str(tmp_path), "train")
+    in_a_process("-c", script, str(tmp_path), "before")
     assert len([*tmp_path.glob("clearml-offline-*.zip")]) == 1, "no second task beside it"
     assert not server.tasks
     said = in_a_process("-m", "ignite_hooks", "send", str(tmp_path))
     assert said.index("sent to ClearML as task") < said.index("sent to ClearML\n")
-    in_a_process("-c", TESTED_OFFLINE, str(tmp_path), "after")
+    in_a_process("-c", script, str(tmp_path), "after")
     [task] = server.tasks.values()
     assert task["status"] == "completed"
     found = told(server)

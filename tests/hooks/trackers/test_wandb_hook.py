@@ -20,7 +20,7 @@ from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.wandb import WandbWriter
 from tests import warm
 from tests.faults.tools import LONG
-from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, train
+from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, tested_offline, train
 from tests.tools import trackers_at
 from tests.writers.results import write_all, write_media
 from tests.writers.trackers.servers import FAULTS, faulty
@@ -426,25 +426,6 @@ def test_sounds_and_videos_are_media_of_wandb(tmp_path: Path) -> None:
     assert types == {"val/tone": "audio-file", "val/film": "video-file"}
 
 
-TESTED_OFFLINE = """
-import sys
-from pathlib import Path
-from ignite_hooks.run.late_test import LateTest
-from ignite_hooks.writers.trackers.wandb import WandbWriter as Writer
-from tests.hooks.trackers.tracked import train
-
-folder = Path(sys.argv[1])
-if sys.argv[2] == "train":
-    train(folder, {"type": "WandbHook", "mode": "offline"})
-else:
-    writer = Writer(work_dir=folder, deadline=240.0)
-    assert writer.go_on("finished", 1.8e9)
-    assert writer.follows_later == (sys.argv[2] == "before")
-    LateTest("test", "best.pth", sys.argv[2], True, 16, {"accuracy": 0.25}).write(writer)
-    writer.close()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(tmp_path: Path) -> None:
@@ -456,13 +437,14 @@ def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(tmp_path: Pat
 
     environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
     environment |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    life("-c", TESTED_OFFLINE, str(tmp_path), "train")
-    life("-c", TESTED_OFFLINE, str(tmp_path), "before")
+    script = tested_offline("WandbHook", "wandb.WandbWriter")
+    life("-c", script, str(tmp_path), "train")
+    life("-c", script, str(tmp_path), "before")
     assert len([*tmp_path.glob("wandb/offline-run-*")]) == 1, "no second run beside it"
     with wandb_server() as server:
         environment["WANDB_BASE_URL"] = server.url
         life("-m", "ignite_hooks", "send", str(tmp_path))
-        life("-c", TESTED_OFFLINE, str(tmp_path), "after")
+        life("-c", script, str(tmp_path), "after")
     runs = {name: rows for name, rows in server.runs.items() if rows}
     assert len(runs) == 1
     found = {name: value for rows in runs.values() for row in rows for name, value in row.items()}

@@ -90,3 +90,34 @@ def holding_the_canary(folder: Path) -> list[Path]:
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files
     return [path for path in files if CANARY.encode() in path.read_bytes()]
+
+
+TESTED_OFFLINE = """
+import sys
+from pathlib import Path
+import torch
+from ignite_hooks.run.late_test import LateTest
+from ignite_hooks.writers.trackers.MODULE import WRITER as Writer
+from tests.hooks.trackers.tracked import train
+
+folder = Path(sys.argv[1])
+if sys.argv[2] == "train":
+    train(folder, {"type": "HOOK", "mode": "offline"})
+else:
+    writer = Writer(work_dir=folder, deadline=240.0)
+    assert writer.go_on("finished", 1.8e9)
+    assert writer.follows_later == (sys.argv[2] == "before")
+    LateTest("test", "best.pth", sys.argv[2], True, 16, {"accuracy": 0.25}).write(writer)
+    writer.close()
+"""
+
+
+def tested_offline(hook: str, writer: str) -> str:
+    """Return a script that trains offline in a folder, or gives its run a later test before or after it is sent.
+
+    Args:
+        hook: The class of the hook.
+        writer: Its writer, as ``clearml.ClearMLWriter``.
+    """
+    module, name = writer.split(".")
+    return TESTED_OFFLINE.replace("MODULE", module).replace("WRITER", name).replace("HOOK", hook)
