@@ -31,7 +31,15 @@ from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Spool
 from tests import warm
 from tests.faults.tools import LONG, until
-from tests.hooks.trackers.tracked import CANARY, PICTURE, Series, as_written, holding_the_canary, tested_offline, train
+from tests.hooks.trackers.tracked import (
+    CANARY,
+    PICTURE,
+    Series,
+    as_written,
+    holding_the_canary,
+    later_test_script,
+    train,
+)
 from tests.tools import trackers_at
 from tests.writers.results import write_all, write_media
 from tests.writers.trackers.clearml_server import ClearMLServer, clearml_server
@@ -334,7 +342,8 @@ class Looks(BaseHook):
     def after_train_iter(self, runner):
         folder = runner.work_dir
         if runner.global_step == 5:
-            until(lambda: '"best_' in (folder / "manifest.json").read_text())
+            listed = folder / "manifest.json"
+            until(lambda: listed.exists() and '"best_' in listed.read_text())
             [self.best] = [path.read_bytes() for path in folder.glob("best*.pth")]
         if runner.global_step == 8:
             until(lambda: (folder / ".clearml.run").exists() and self.is_there(folder))
@@ -594,7 +603,7 @@ def test_sounds_and_videos_are_samples_of_clearml(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(server: ClearMLServer, tmp_path: Path) -> None:
-    script = tested_offline("ClearMLHook", "clearml.ClearMLWriter")
+    script = later_test_script("ClearMLHook", "clearml.ClearMLWriter")
     in_a_process("-c", script, str(tmp_path), "train")
     in_a_process("-c", script, str(tmp_path), "before")
     assert len([*tmp_path.glob("clearml-offline-*.zip")]) == 1, "no second task beside it"

@@ -20,7 +20,15 @@ from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.wandb import WandbWriter
 from tests import warm
 from tests.faults.tools import LONG
-from tests.hooks.trackers.tracked import PICTURE, Series, as_written, holding_the_canary, size_of, tested_offline, train
+from tests.hooks.trackers.tracked import (
+    PICTURE,
+    Series,
+    as_written,
+    holding_the_canary,
+    later_test_script,
+    size_of,
+    train,
+)
 from tests.tools import trackers_at
 from tests.writers.results import write_all, write_media
 from tests.writers.trackers.servers import FAULTS, faulty
@@ -437,7 +445,7 @@ def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(tmp_path: Pat
 
     environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
     environment |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    script = tested_offline("WandbHook", "wandb.WandbWriter")
+    script = later_test_script("WandbHook", "wandb.WandbWriter")
     life("-c", script, str(tmp_path), "train")
     life("-c", script, str(tmp_path), "before")
     assert len([*tmp_path.glob("wandb/offline-run-*")]) == 1, "no second run beside it"

@@ -112,7 +112,7 @@ else:
 """
 
 
-def tested_offline(hook: str, writer: str) -> str:
+def later_test_script(hook: str, writer: str) -> str:
     """Return a script that trains offline in a folder, or gives its run a later test before or after it is sent.
 
     Args:
