@@ -201,11 +201,13 @@ def kill_session(process: subprocess.Popen[Any]) -> None:
         return
     import psutil
 
+    children: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-    process.kill()
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()  # first: it must not go on, or end well, because a child of it has ended
+    for child in children:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
 
 
 def die_with(parent: int) -> None:
