@@ -1,3 +1,3 @@
 """The version of this package; a module that nothing has to be imported for."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
