@@ -44,26 +44,55 @@ class Spread:
 
 
 class Rounds:
-    """The measured values of every case, round by round."""
+    """The measured values of every case, round by round.
 
-    def __init__(self, values: Mapping[str, Sequence[float]]) -> None:
-        self.values = values
+    Args:
+        values: Those of each case.
+        turns: In which rounds a case was measured that was not in all of them.
+    """
+
+    def __init__(self, values: Mapping[str, Sequence[float]], turns: Mapping[str, Sequence[int]] | None = None) -> None:
+        self.values, self._turns = values, turns or {}
+
+    def _by_turn(self, case: str) -> dict[int, float]:
+        values = self.values[case]
+        return dict(zip(self._turns.get(case, range(1, len(values) + 1)), values, strict=True))
+
+    def add(self, name: str, values: Sequence[float], case: str) -> None:
+        """Add a second number that a case has measured each time it ran; its last values count."""
+        self.values = {**self.values, name: values[len(values) - len(self.values[case]) :]}
+        if case in self._turns:
+            self._turns = {**self._turns, name: self._turns[case]}
 
     def spread(self, case: str) -> Spread:
         """Return the spread of one case."""
         return Spread.of(self.values[case])
 
     def combined(self, combine: Callable[..., float], *cases: str) -> Spread:
-        """Return the spread of a number made from several cases of the same round: a ratio, a slope."""
-        return Spread.of([combine(*row) for row in zip(*(self.values[case] for case in cases), strict=True)])
+        """Return the spread of a number made from several cases of the same round: a ratio, a slope.
+
+        Rounds in which one of the cases was not measured are left out.
+        """
+        found = [self._by_turn(case) for case in cases]
+        shared = [turn for turn in found[0] if all(turn in each for each in found)]
+        return Spread.of([combine(*(each[turn] for each in found)) for turn in shared])
 
 
-def interleaved(cases: Mapping[str, Callable[[], float]], rounds: int) -> Rounds:
+def interleaved(
+    cases: Mapping[str, Callable[[], float]], rounds: int, every: Mapping[str, int] | None = None
+) -> Rounds:
     """Run every case once per round, in a new order each round, after one round that does not count.
 
     Garbage is collected between rounds and not in them.
+
+    Args:
+        cases: What to measure.
+        rounds: How many rounds count.
+        every: In each how many rounds a case runs that takes long; it counts from its first time on.
     """
     values: dict[str, list[float]] = {name: [] for name in cases}
+    turns: dict[str, list[int]] = {name: [] for name in cases}
+    pace = every or {}
     order = list(cases)
     shuffle = random.Random(0).shuffle
     gc.disable()
@@ -73,12 +102,15 @@ def interleaved(cases: Mapping[str, Callable[[], float]], rounds: int) -> Rounds
             if turn % 50 == 0:
                 gc.collect()
             for name in order:
+                if (turn + 1) % pace.get(name, 1):
+                    continue
                 value = cases[name]()
                 if turn:
                     values[name].append(value)
+                    turns[name].append(turn)
     finally:
         gc.enable()
-    return Rounds(values)
+    return Rounds(values, turns)
 
 
 class Lane:

@@ -376,11 +376,12 @@ def method() -> Iterator[str]:
     yield "## How it is measured"
     yield ""
     yield (
-        "Every case takes its turn in each round, in a new order each time, and a ratio or a difference is the median "
-        "of those within the rounds: a machine that is slow for a second is slow for all. Quartiles are those of the "
-        "rounds. Iterations are timed in the middle of runs, 200 at a time; only the default set is timed as whole "
-        "runs. Peers are set up as their documentation shows and do as much as we do. `benchmarks/README.md` tells how "
-        "to run one script alone, and `tests/test_costs.py` holds what does not depend on a clock."
+        "Every case takes its turn in each round, or in each second to fifth if it takes seconds, in a new order each "
+        "time, and a ratio or a difference is the median of those within the rounds: a machine that is slow for a "
+        "second is slow for all. Quartiles are those of the rounds. Iterations are timed in the middle of runs, 200 at "
+        "a time; only the default set is timed as whole runs. Peers are set up as their documentation shows and do as "
+        "much as we do. `benchmarks/README.md` tells how to run one script alone, and `tests/test_costs.py` holds what "
+        "does not depend on a clock."
     )
 
 
