@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import signal
 import sys
 import weakref
@@ -14,10 +16,15 @@ from ignite_hooks.model.worker_generators import note_seeded
 from ignite_hooks.system.host import shield_from_group
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ignite_hooks.run.runner import Runner
 
 _ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """The loaders of the scripts, by the copies that replace them."""
+
+_OPEN_RUNS: weakref.WeakKeyDictionary[Any, Tensor] = weakref.WeakKeyDictionary()
+"""The number of open runs of each shielded loader, in memory that its workers see."""
 
 KEPT = (
     "dataset",
@@ -151,7 +158,8 @@ class ShieldedWorkers:
     """Make data loader workers ignore SIGINT, SIGTERM and what else the run handles, for the duration of the run.
 
     A signal to the whole process group would end the workers first, and the run would fail for want of data
-    instead of finishing its iteration and saving.
+    instead of finishing its iteration and saving. Workers that outlive the run obey again: Python ends them by SIGTERM
+    when the script ends, and waits for them.
 
     Args:
         loaders: The loaders; objects of other types are ignored.
@@ -166,27 +174,59 @@ class ShieldedWorkers:
     def __enter__(self) -> Self:
         self._before = [loader.worker_init_fn for loader in self._loaders]
         for loader, before in zip(self._loaders, self._before, strict=True):
-            loader.worker_init_fn = ShieldedInit(before, self._signals)
+            loader.worker_init_fn = ShieldedInit(before, self._signals, _note_run(loader, 1))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for loader, before in zip(self._loaders, self._before, strict=True):
+            _note_run(loader, -1)
             if isinstance(loader.worker_init_fn, ShieldedInit):
                 loader.worker_init_fn = before
 
 
-class ShieldedInit:
-    """The ``worker_init_fn`` of a shielded worker; it can be sent to a spawned process."""
+def _note_run(loader: Any, change: int) -> Tensor:
+    """Count the open runs of a loader; a worker of an earlier run sees those of later ones."""
+    import torch
 
-    def __init__(self, before: Callable[[int], None] | None, signals: tuple[int, ...] = ()) -> None:
-        self.before, self.signals = before, signals
+    if loader not in _OPEN_RUNS:
+        _OPEN_RUNS[loader] = torch.zeros(1, dtype=torch.int32).share_memory_()  # type: ignore[no-untyped-call]
+        _release_at_exit()
+    _OPEN_RUNS[loader] += change
+    return _OPEN_RUNS[loader]
+
+
+@functools.cache
+def _release_at_exit() -> None:
+    """Release the workers of a run in a thread that the script does not wait for, before Python waits for them."""
+    atexit.register(lambda: [count.zero_() for count in list(_OPEN_RUNS.values())])
+
+
+class ShieldedInit:
+    """The ``worker_init_fn`` of a shielded worker; it can be sent to a spawned process.
+
+    Args:
+        before: The function of the script.
+        signals: What the worker ignores, besides SIGINT and SIGTERM.
+        open_runs: The number of runs that need the worker, in shared memory; without it one is open for ever.
+    """
+
+    def __init__(
+        self, before: Callable[[int], None] | None, signals: tuple[int, ...] = (), open_runs: Tensor | None = None
+    ) -> None:
+        self.before, self.signals, self.open_runs = before, signals, open_runs
 
     def __call__(self, worker: int) -> None:
         # What torch sets before it ends its workers.
         ending = sys._getframe(1).f_locals.get("done_event")
-        shield_from_group({signal.SIGINT, *self.signals}, getattr(ending, "is_set", None))
+
+        def is_ending() -> bool:
+            return (ending is not None and ending.is_set()) or (
+                self.open_runs is not None and not self.open_runs.item()
+            )
+
+        shield_from_group({signal.SIGINT, *self.signals}, is_ending)
         if self.before is not None:
             self.before(worker)
         note_seeded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ from ignite_hooks.model.loader_workers import (
     has_workers,
     is_loader,
 )
+from tests import warm
 
 DATA = TensorDataset(torch.arange(7))
 
@@ -112,6 +114,48 @@ def test_worker_init_is_shielded_during_a_run_only() -> None:
         assert inside.before == begun.append
         assert isinstance(pickle.loads(pickle.dumps(ShieldedInit(None))), ShieldedInit)
     assert two.worker_init_fn == begun.append
+
+
+def test_the_open_runs_of_a_loader_are_counted() -> None:
+    loader = DataLoader([1, 2], num_workers=1)
+    with ShieldedWorkers([loader]):
+        first: Any = loader.worker_init_fn
+        with ShieldedWorkers([loader]):
+            assert first.open_runs.item() == 2
+        assert first.open_runs.item() == 1
+    assert first.open_runs.item() == 0
+    with ShieldedWorkers([loader]):
+        assert first.open_runs.item() == 1, "a worker of the first run is needed again"
+
+
+LEFT = """
+import sys, threading, torch
+from torch.utils.data import DataLoader
+from ignite_hooks.model.loader_workers import ShieldedWorkers
+
+def run():
+    with ShieldedWorkers([loader]):
+        list(loader)
+        ready.set()
+        if sys.argv[1] == "open":
+            threading.Event().wait()
+
+torch.set_num_threads(2)  # a forked worker then has a thread before it is shielded, and does not know who ends it
+loader = DataLoader([1, 2], num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+ready = threading.Event()
+thread = threading.Thread(target=run, daemon=True)
+thread.start()
+ready.wait()
+if sys.argv[1] == "over":
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("run", ["over", "open"])
+def test_a_script_ends_while_it_holds_a_loader_with_persistent_workers(run: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", LEFT, run]
+    done = warm.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 class ByName(DataLoader[int]):
