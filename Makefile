@@ -43,8 +43,8 @@ load: $(VENV)/.installed-test  ## all tests beside busy loops and with slow file
 	$(RUN) -m tests.under_load $(ROUNDS)
 
 .PHONY: faults
-faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files
-	IGNITE_HOOKS_LONG=1 $(RUN) -m pytest -q -s -m faults $(ARGS)
+faults: $(VENV)/.installed-test  ## the long forms of the fault tests: thousands of kills, damaged and malicious files, any input
+	IGNITE_HOOKS_LONG=1 $(RUN) -m pytest -q -s -m 'faults or hypothesis' $(ARGS)
 
 .PHONY: machines
 machines: $(VENV)/.installed-test  ## as root: runs on three machines of namespaces that die and lose cables; writes docs/machines.md; ten minutes

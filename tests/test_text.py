@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks.errors import CheckpointError, ConfigError
 from ignite_hooks.text import (
@@ -18,10 +20,12 @@ from ignite_hooks.text import (
     number,
     one_line,
     out_of,
+    shortened,
     shown,
     size,
     table,
 )
+from tests.properties import ANY_TEXT, tried
 
 
 @pytest.mark.parametrize(
@@ -127,6 +131,29 @@ def test_nearest(word: object, found: str | None) -> None:
     assert did_you_mean(word, ["monitor", "patience", 3]) == (f", did you mean {found!r}?" if found else "")
 
 
+DIFFERENT_LETTERS = st.permutations("abcdefghij").map("".join)
+
+
+@tried(200)
+@given(known=st.lists(DIFFERENT_LETTERS, min_size=1, max_size=6), at=st.integers(0, 9), data=st.data())
+def test_a_slip_of_one_letter_finds_a_word(known: list[str], at: int, data: st.DataObject) -> None:
+    meant = data.draw(st.sampled_from(known))
+    slips = [meant, meant.upper(), meant[:at] + meant[at + 1 :], f"{meant[:at]}X{meant[at:]}"]
+    found = [nearest(slip, known) for slip in slips]
+    assert found[:2] == [meant, meant]
+    assert set(found) <= set(known)
+
+
+@tried(200)
+@given(word=ANY_TEXT, known=st.lists(ANY_TEXT, max_size=4))
+def test_a_suggestion_is_always_a_word_that_is_known(word: str, known: list[str]) -> None:
+    found = nearest(word, known)
+    assert found is None or found in known
+    if word and word in known:
+        assert found is not None
+        assert found.lower() == word.lower()
+
+
 class Rude:
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -178,3 +205,20 @@ def test_a_place_names_any_key(key: object, place: str) -> None:
 )
 def test_the_error_of_someone_else_is_one_line(error: Exception, text: str) -> None:
     assert one_line(error) == text
+
+
+@tried(200)
+@given(ANY_TEXT, st.integers(3, 30))
+def test_any_text_is_cut_to_one_line(text: str, longest: int) -> None:
+    found = shortened(text, longest)
+    assert len(found) <= longest
+    assert len(found.splitlines()) <= 1
+    assert found == text or found.endswith("...") or found == " ".join(text.split())
+
+
+@tried(200)
+@given(st.floats(-1e300, 1e300) | st.sampled_from([float("inf"), float("nan")]))
+def test_any_number_is_read_again_to_four_digits(value: float) -> None:
+    found = number(value)
+    assert len(found) <= 10
+    assert float(found) == pytest.approx(value, rel=5e-3, abs=5e-5, nan_ok=True)

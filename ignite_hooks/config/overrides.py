@@ -35,9 +35,11 @@ def with_overrides(
         return changed
     for override in overrides:
         path, equals, text = override.partition("=")
-        place = f"{said} {path}"
+        place = f"{said} {_on_one_line(path)}"
         if not equals or not all(path.split(".")):
-            problems.append(Problem(f"{said} {override}", f"KEY=VALUE is needed, as in {said} training.epochs=3"))
+            problems.append(
+                Problem(f"{said} {_on_one_line(override)}", f"KEY=VALUE is needed, as in {said} training.epochs=3")
+            )
             continue
         try:
             # An empty value is null, as in a file.
@@ -45,9 +47,13 @@ def with_overrides(
         except ConfigError as error:
             problems.append(Problem(place, f"{shown(text)} is no value: {error.problems[0].message}"))
             continue
-        message = _put(changed, path.split("."), value)
+        # What cannot be put in changes nothing, not even on the way to its place.
+        tried: dict[str, Any] = copy_tree(changed)
+        message = _put(tried, path.split("."), value)
         if message:
             problems.append(Problem(place, message))
+        else:
+            changed = tried
     return changed
 
 
@@ -55,7 +61,7 @@ def _put(content: dict[str, Any], path: list[str], value: Any) -> str:
     """Set the value at a path; return a message if that is impossible, else an empty text."""
     at: Any = content
     for i, key in enumerate(path):
-        last, walked = i == len(path) - 1, ".".join(path[:i])
+        last, walked = i == len(path) - 1, _on_one_line(".".join(path[:i]))
         if isinstance(at, list):
             if not key.isdecimal() or int(key) >= len(at):
                 return _no_entry(walked, key, at)
@@ -88,4 +94,8 @@ def _no_entry(walked: str, key: str, entries: list[Any]) -> str:
         return f"{walked} is empty"
     names = [str(entry.get("type", "?")) if isinstance(entry, dict) else shown(entry, 20) for entry in entries]
     numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names[:10]))
-    return f"{walked} has no entry {key}: it has {numbered}"
+    return f"{walked} has no entry {_on_one_line(key)}: it has {numbered}"
+
+
+def _on_one_line(text: str) -> str:
+    return text if text.isprintable() else shown(text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks.checkpoint.retention import DropFailures, KeepBest, KeepLast, Replace, retired_by, to_delete
 from ignite_hooks.store import Entry, Kind
+from tests.properties import tried
 
 
 def entry(iteration: int, kind: Kind = "periodic") -> Entry:
@@ -53,21 +54,23 @@ def test_less_than_minus_one_is_an_error() -> None:
         KeepLast(-2)
 
 
-def test_any_mixture_keeps_the_rules() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    for _ in range(300):
-        kinds: list[Kind] = ["periodic", "periodic", "best", "last", "manual", "exception"]
-        entries = [entry(iteration, draw.choice(kinds)) for iteration in draw.sample(range(99), 12)]
-        keep = draw.randrange(8)
-        protected = {each.name for each in draw.sample(entries, draw.randrange(4))}
-        gone = to_delete(entries, [KeepLast(keep)], protected)
-        stays = [each for each in entries if each not in gone and each.kind == "periodic"]
-        newest = sorted((each.iteration for each in entries if each.kind == "periodic"), reverse=True)[:keep]
-        assert all(each.kind == "periodic" and each.name not in protected for each in gone)
-        assert {each.iteration for each in stays if each.name not in protected} <= set(newest)
-        assert set(newest) <= {each.iteration for each in stays}
+MIXTURES = st.lists(
+    st.builds(entry, st.integers(0, 99), st.sampled_from(["periodic", "best", "last", "manual", "exception"])),
+    max_size=12,
+    unique_by=lambda each: each.iteration,
+)
+
+
+@tried(300)
+@given(entries=MIXTURES, keep=st.integers(0, 7), chosen=st.sets(st.integers(0, 11), max_size=3))
+def test_any_mixture_keeps_the_rules(entries: list[Entry], keep: int, chosen: set[int]) -> None:
+    protected = {each.name for number, each in enumerate(entries) if number in chosen}
+    gone = to_delete(entries, [KeepLast(keep)], protected)
+    stays = [each for each in entries if each not in gone and each.kind == "periodic"]
+    newest = sorted((each.iteration for each in entries if each.kind == "periodic"), reverse=True)[:keep]
+    assert all(each.kind == "periodic" and each.name not in protected for each in gone)
+    assert {each.iteration for each in stays if each.name not in protected} <= set(newest)
+    assert set(newest) <= {each.iteration for each in stays}
 
 
 def test_only_names_of_the_template_count() -> None:

@@ -6,19 +6,23 @@ import ast
 import datetime
 import json
 import math
-import random
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks.config import files, python_file, tree
 from ignite_hooks.config.files import load_config, parse_json, parse_python, parse_toml, parse_yaml
 from ignite_hooks.errors import ConfigError
+from tests.properties import PLAIN, WORDS, damaged, tried
 
 PARSERS = {"yaml": parse_yaml, "json": parse_json, "toml": parse_toml, "py": parse_python}
 
@@ -326,18 +330,6 @@ PIECES += [
 PIECES += ["2024-01-31", "'''", '"""', "\\U99999999", "a = ", "- ", ": ", "import os\n", "_base_", "lambda: "]
 
 
-def mutated(text: str, dice: random.Random) -> bytes:
-    for _ in range(dice.randint(1, 4)):
-        start = dice.randrange(len(text) + 1)
-        stop = min(len(text), start + dice.randint(0, 6))
-        middle = dice.choice([dice.choice(PIECES), "", text[start:stop] * dice.randint(2, 40)])
-        text = text[:start] + middle + text[stop:]
-    content = bytearray(text.encode())
-    if content and dice.random() < 0.1:
-        content[dice.randrange(len(content))] = dice.randrange(256)
-    return bytes(content)
-
-
 def is_plain(value: Any) -> bool:
     if type(value) is dict:
         return all(type(key) is str and is_plain(item) for key, item in value.items())
@@ -346,38 +338,52 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (str, int, float, bool)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.filterwarnings("ignore:invalid:DeprecationWarning")
 @pytest.mark.parametrize("language", SEEDS)
 def test_mutated_texts_give_plain_data_or_a_config_error(language: str) -> None:
-    seed = random.SystemRandom().randrange(10**9)
-    print(f"seed {seed}")
-    dice = random.Random(seed)
     outcomes = {"data": 0, "error": 0}
-    for _ in range(1000):
-        content = mutated(SEEDS[language], dice)
+
+    @tried(300)
+    @given(damaged(SEEDS[language], PIECES))
+    def check(content: bytes) -> None:
         try:
             value = PARSERS[language](content.decode("utf-8", "surrogateescape"), f"c.{language}")
         except ConfigError as error:
             outcomes["error"] += 1
             str(error).encode()
-        except BaseException as error:
-            pytest.fail(f"seed {seed}: {error!r} for {content!r}")
         else:
             outcomes["data"] += 1
-            assert is_plain(value), content
+            assert is_plain(value)
             json.dumps(value).encode()
-    assert min(outcomes.values()) > 20
+
+    check()
+    assert min(outcomes.values()) > 20, outcomes
 
 
-def test_random_bytes_give_plain_data_or_a_config_error(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(10**9)
-    print(f"seed {seed}")
-    dice = random.Random(seed)
-    for number in range(100):
-        path = tmp_path / f"{number}.{dice.choice([*SEEDS])}"
-        path.write_bytes(dice.randbytes(dice.randint(1, 400)))
-        with pytest.raises(ConfigError):
-            load_config(path)
+@pytest.mark.filterwarnings("ignore:invalid:DeprecationWarning")
+@tried(100)
+@given(language=st.sampled_from([*SEEDS]), content=st.binary(min_size=1, max_size=400))
+def test_any_bytes_give_plain_data_or_a_config_error(language: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"c.{language}"
+        path.write_bytes(content)
+        try:
+            assert is_plain(load_config(path))
+        except ConfigError as error:
+            str(error).encode()
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize(("language", "write"), [("json", json.dumps), ("yaml", json.dumps), ("py", "c = {!r}".format)])
+def test_plain_data_is_read_as_it_was_written(language: str, write: Callable[[Any], str]) -> None:
+    @tried(100)
+    @given(st.dictionaries(WORDS, PLAIN, max_size=4))
+    def check(content: dict[str, Any]) -> None:
+        found = PARSERS[language](write(content), f"c.{language}")
+        assert repr(found) == repr({"c": content} if language == "py" else content), "JSON is YAML"
+
+    check()
 
 
 @pytest.mark.parametrize("module", [files, python_file, tree], ids=lambda module: module.__name__)

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks import HOOKS, BaseHook, ConfigError, attach_hooks, build_hook
 from ignite_hooks.config.describe import describe
-from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, WITHOUT_EFFECT
+from ignite_hooks.config.mmengine import DEFAULTS, OTHER_HOOKS, OTHERWISE, SAME, WITHOUT_EFFECT, translated
 from ignite_hooks.config.read import default_set, read_config
 from ignite_hooks.registry import SCOPES
 from ignite_hooks.testing import tiny_run
+from tests.properties import PLAIN, WORDS, tried
 
 CONFIG = """
 default_hooks = dict(
@@ -183,3 +186,30 @@ def test_tables_name_what_exists_and_hide_nothing_of_ours() -> None:
             assert (set(words) <= own) if table is DEFAULTS else not set(words) & own, name
             assert table is not SAME or set(words.values()) <= own
     assert all(other in HOOKS and name not in HOOKS for name, other in OTHER_HOOKS.items())
+
+
+THEIR_WORDS = sorted(
+    {word for table in (SAME, WITHOUT_EFFECT, OTHERWISE, DEFAULTS) for words in table.values() for word in words}
+)
+
+
+@tried(200)
+@given(
+    scope=st.sampled_from(["", *(f"{scope}." for scope in SCOPES)]),
+    name=st.sampled_from(sorted({*SAME, *WITHOUT_EFFECT, *OTHERWISE, *DEFAULTS, "SyncBuffersHook"})),
+    given_=st.dictionaries(
+        st.sampled_from(THEIR_WORDS) | WORDS, PLAIN | st.sampled_from([-1, "auto", True]), max_size=4
+    ),
+    own=st.sets(st.sampled_from([*THEIR_WORDS, "start", "mode"]), max_size=4),
+)
+def test_no_setting_is_lost_on_the_way(scope: str, name: str, given_: dict[str, Any], own: set[str]) -> None:
+    before = dict(given_)
+    found, wrong = translated(scope + name, given_, dict.fromkeys(own))
+    assert given_ == before
+    assert not set(found) & set(wrong)
+    for word, value in given_.items():
+        new = SAME.get(name, {}).get(word, word)
+        told = word in wrong or new in wrong
+        kept = any(key in found and found[key] is value for key in (word, new))
+        without_effect = value in [*WITHOUT_EFFECT.get(name, {}).get(word, ())] and word not in own
+        assert told or kept or without_effect, word

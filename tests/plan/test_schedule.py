@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ignite_hooks.errors import SettingError
 from ignite_hooks.plan.schedule import NEVER, Clock, When, is_scheduled, parse_every, read_when, scheduled
+from tests.properties import ANY_TEXT, tried
 
 
 @pytest.mark.parametrize(
@@ -28,15 +29,11 @@ def test_it_fires_from_start_on_in_steps_of_the_interval(interval: int, start: i
     assert [n for n in range(1, 12) if when.due(n)] == fires
 
 
-def test_following_is_the_next_number_that_is_due() -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    chance = random.Random(seed)
-    for _ in range(2000):
-        when = When(chance.randint(1, 60), "iter", chance.randint(0, 80))
-        n = chance.randint(0, 200)
-        expected = next(m for m in range(n + 1, n + 400) if when.due(m))
-        assert when.following(n) == expected, (when, n)
+@tried(300)
+@given(interval=st.integers(1, 60), start=st.integers(0, 80), n=st.integers(0, 200))
+def test_following_is_the_next_number_that_is_due(interval: int, start: int, n: int) -> None:
+    when = When(interval, "iter", start)
+    assert when.following(n) == next(m for m in range(n + 1, n + 400) if when.due(m))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +63,35 @@ def test_every_reads_iterations_epochs_and_time(text: str, meaning: tuple[float,
 def test_every_refuses_the_rest_and_shows_how(text: object) -> None:
     with pytest.raises(ValueError, match="write '50 iter', '2 epoch' or '10 min'"):
         parse_every(text)  # type: ignore[arg-type]
+
+
+UNITS = {"iter": 1, "epochs": 1, "s": 1, "Seconds": 1, "min": 60, "hours": 3600, "d": 86400}
+
+
+@tried(150)
+@given(
+    number=st.integers(1, 10**6),
+    word=st.sampled_from([*UNITS]),
+    spaces=st.lists(st.sampled_from(["", " ", "  "]), min_size=3, max_size=3),
+)
+def test_every_number_with_a_unit_is_read(number: int, word: str, spaces: list[str]) -> None:
+    before, between, after = spaces
+    amount, unit = parse_every(f"{before}{number}{between}{word}{after}")
+    assert (amount, type(amount)) == (number * UNITS[word], int)
+    assert unit == {"iter": "iter", "epochs": "epoch"}.get(word, "second")
+
+
+@tried(300)
+@given(ANY_TEXT | st.builds("{}{} {}".format, st.integers(), ANY_TEXT, st.sampled_from(["iter", "h", "ss"])))
+@example("9" * 400 + " h")
+@example("9" * 400 + " iter")
+def test_any_text_is_how_often_or_a_value_error(text: str) -> None:
+    try:
+        number, unit = parse_every(text)
+    except ValueError:
+        return
+    assert number > 0
+    assert unit in ("iter", "epoch", "second")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import math
-import random
-import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ignite_hooks.results.better import GREATER, LESS, UNDECIDED, WEAKLY_GREATER, Rule, is_better, rule_for
+from ignite_hooks.results.better import (
+    GREATER,
+    LESS,
+    UNDECIDED,
+    WEAKLY_GREATER,
+    Rule,
+    among_best,
+    is_better,
+    rule_for,
+)
+from tests.properties import tried
 
 NAN, INF = math.nan, math.inf
 
@@ -161,38 +172,58 @@ def test_the_message_names_the_setting_of_the_hook() -> None:
         rule_for("foo", setting="rule")
 
 
+NAME_PARTS = st.one_of(
+    st.sampled_from([*sorted(GREATER | LESS | UNDECIDED | WEAKLY_GREATER), "val", "IoU", "50", "mAP"]).flatmap(
+        lambda word: st.sampled_from([word, word.upper(), word.title()])
+    ),
+    st.sampled_from(["", "_", "/", "-", ".", " ", "@", "\n", "\0", "(", "\uff11", "\ud800", "é", "²", "准"]),
+    st.characters(),
+)
+
+
+def answer(name: str) -> str:
+    try:
+        return rule_for(name)
+    except ValueError as error:
+        return str(error)[: len("cannot tell")]
+
+
+@pytest.mark.hypothesis
 def test_no_name_raises_anything_but_a_value_error() -> None:
-    seed = time.time_ns()
-    print(f"seed {seed}")
-    generator = random.Random(seed)
-    words = [
-        *GREATER,
-        *LESS,
-        *UNDECIDED,
-        *WEAKLY_GREATER,
-        "val",
-        "IoU",
-        "50",
-        "mAP",
-        "é",
-        "²",
-        "\ud800",
-        "准",
-    ]
-    separators = ["", "_", "/", "-", ".", " ", "@", "\n", "\0", "(", "\uff11"]
-    decided = 0
-    for _ in range(20_000):
-        parts = []
-        for _ in range(generator.randrange(5)):
-            word = generator.choice(words)
-            parts += [generator.choice([word, word.upper(), word.title()]), generator.choice(separators)]
-        parts.append("".join(chr(generator.randrange(0x11_0000)) for _ in range(generator.randrange(3))))
-        try:
-            assert rule_for("".join(parts)) in ("greater", "less")
-            decided += 1
-        except ValueError:
-            continue
-    assert 1_000 < decided < 19_000
+    found: collections.Counter[str] = collections.Counter()
+
+    @tried(300)
+    @given(st.lists(NAME_PARTS, max_size=9).map("".join))
+    def check(name: str) -> None:
+        found[answer(name)] += 1
+
+    check()
+    assert set(found) == {"greater", "less", "cannot tell"}
+    assert min(found.values()) > 20, found
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@tried(200)
+@given(score=FINITE, best=FINITE, min_delta=st.just(0.0) | st.floats(0, 1e300))
+def test_of_two_scores_at_most_one_is_better(score: float, best: float, min_delta: float) -> None:
+    rules: list[Rule] = ["greater", "less"]
+    found = [is_better(score, best, rule, min_delta) for rule in rules]
+    assert sum(found) <= (abs(score - best) > min_delta)
+    assert found == [is_better(-score, -best, rule, min_delta) for rule in reversed(rules)]
+    assert found == [is_better(best, score, rule, min_delta) for rule in reversed(rules)]
+    if min_delta == 0:
+        assert found == [score > best, score < best]
+
+
+@tried(200)
+@given(score=FINITE | st.sampled_from([NAN, INF]), others=st.lists(FINITE, max_size=6), keep=st.integers(1, 5))
+def test_a_score_is_among_the_best_if_fewer_others_are_as_good(score: float, others: list[float], keep: int) -> None:
+    as_good = sum(other >= score for other in others)
+    assert among_best(score, others, keep, "greater") == (math.isfinite(score) and as_good < keep)
+    less = [-other for other in others]
+    assert among_best(-score, less, keep, "less") == among_best(score, others, keep, "greater")
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store import Entry, FolderStore, Manifest
-from ignite_hooks.store.manifest import FILE_NAME, CheckpointFile, DamagedManifestError, _checksum, content_of
+from ignite_hooks.store.manifest import FILE_NAME, KINDS, CheckpointFile, DamagedManifestError, _checksum, content_of
+from tests.properties import ANY_TEXT, PLAIN, tried
 
 OUTSIDE = [
     "../victim",
@@ -163,23 +165,77 @@ def test_a_name_listed_twice_is_refused() -> None:
         Manifest((GOOD, GOOD))
 
 
-def test_any_damage_is_noticed_or_harmless(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    manifest = Manifest((GOOD, replace(GOOD, name="last.pth", kind="last")))
-    manifest.save(tmp_path)
-    data = (tmp_path / FILE_NAME).read_bytes()
-    noticed = 0
-    for _ in range(200):
+NAME_LETTERS = "abzAZ09_"
+NAMES = st.builds("{}{}.pth".format, st.sampled_from(NAME_LETTERS), st.text(f"{NAME_LETTERS}@=.+-", max_size=20))
+DIGITS = st.text("0123456789abcdef", min_size=64, max_size=64)
+ENTRIES = st.builds(
+    Entry,
+    name=NAMES,
+    size=st.integers(0, 2**60),
+    checksum=DIGITS.flatmap(lambda digits: st.sampled_from([f"xxh3_128:{digits[:32]}", f"sha256:{digits}"])),
+    epoch=st.integers(0, 2**40),
+    iteration=st.integers(0, 2**40),
+    metrics=st.dictionaries(ANY_TEXT, st.floats() | st.integers(-(2**53), 2**53), max_size=3),
+    kind=st.sampled_from(KINDS),
+    run=st.just("") | DIGITS,
+)
+
+
+@tried(100)
+@given(
+    entries=st.lists(ENTRIES, max_size=4, unique_by=lambda entry: entry.name),
+    pending=st.none() | ENTRIES,
+    deleting=st.lists(ENTRIES, max_size=2),
+)
+def test_any_manifest_is_read_as_it_was_written(
+    entries: list[Entry], pending: Entry | None, deleting: list[Entry]
+) -> None:
+    manifest = Manifest(tuple(entries), pending, tuple(deleting))
+    assert Manifest.decode(manifest.encode(), "here") == manifest
+
+
+WRITTEN = Manifest((GOOD, replace(GOOD, name="last.pth", kind="last")))
+
+
+@pytest.mark.hypothesis
+def test_any_damage_is_noticed_or_harmless() -> None:
+    data = WRITTEN.encode()
+    found = {"noticed": 0, "harmless": 0}
+
+    @tried(300)
+    @given(at=st.integers(0, len(data) - 1), bits=st.integers(1, 255))
+    def check(at: int, bits: int) -> None:
         damaged = bytearray(data)
-        damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        (tmp_path / FILE_NAME).write_bytes(damaged)
+        damaged[at] ^= bits
         try:
-            assert Manifest.load(tmp_path) == manifest
+            assert Manifest.decode(bytes(damaged), "here") == WRITTEN
+            found["harmless"] += 1
         except DamagedManifestError:
-            noticed += 1
-    assert noticed > 100  # the others hit white space
+            found["noticed"] += 1
+
+    check()
+    assert found["noticed"] > found["harmless"], "what is harmless is white space"
+
+
+PLACES: list[list[Any]] = [[], ["entries"], ["entries", 0], ["entries", 0, "metrics"]]
+
+
+@tried(300)
+@given(place=st.sampled_from(PLACES), data=st.data(), value=PLAIN | st.sampled_from(["../x", True, 1.0, "best", [{}]]))
+def test_any_other_value_is_damage_or_read_as_it_is(place: list[Any], data: st.DataObject, value: Any) -> None:
+    content: Any = signed_content(metrics={"loss": 0.5})
+    at = content
+    for key in place:
+        at = at[key]
+    value = value % 2**53 if type(value) is int else value  # larger metrics are rounded
+    at[data.draw(st.sampled_from([0] if isinstance(at, list) else [*at, "other"]))] = value
+    content["checksum"] = _checksum(content)
+    try:
+        manifest = Manifest.decode(json.dumps(content).encode(), "here")
+    except DamagedManifestError:
+        return
+    # Not the checksum, in which 1 and 1.0 differ.
+    assert json.loads(manifest.encode()) | {"checksum": content["checksum"]} == content
 
 
 # -- sharded checkpoints -----------------------------------------------------------------------------------------

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import pickle
 import pickletools
-import random
 from typing import Any
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ignite_hooks.store.pickling import pickle_state
+from tests.properties import ANY_TEXT, tried
+
+LEAVES = st.one_of(
+    st.sampled_from([None, True, False, 0, 255, 256, 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**900]),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.sampled_from(["text", "精度\ud800", "", b"ab"]),
+    ANY_TEXT,
+    st.sampled_from([{1, 2}, set()]),
+)
+KEYS = st.integers(0, 300) | ANY_TEXT | st.tuples(st.integers(0, 9), ANY_TEXT)
+STATES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple) | st.dictionaries(KEYS, inner, max_size=4)
+    ),
+    max_leaves=15,
+)
 
 
-def drawn(draw: random.Random, depth: int = 0) -> Any:
-    kind = draw.randrange(12 if depth < 4 else 8)
-    if kind < 8:
-        numbers = [draw.randrange(256), -draw.randrange(2**40), 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**900]
-        return draw.choice([None, True, False, *numbers, draw.random(), "text", "精度\ud800", "", {1, 2}, b"ab"])
-    items = [drawn(draw, depth + 1) for _ in range(draw.randrange(5))]
-    if kind == 8:
-        return tuple(items)
-    keys = [draw.choice([number, str(number), (number, "x")]) for number in range(len(items))]
-    return items if kind == 9 else dict(zip(keys, items, strict=True))
-
-
-def test_plain_types_come_back() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    for _ in range(200):
-        value = {"first": drawn(draw), "again": drawn(draw), "first too": "first"}
-        assert pickle.loads(pickle_state(value, lambda storage: ("0", 0))) == value
+@tried(200)
+@given(first=STATES, again=STATES)
+def test_plain_types_come_back(first: Any, again: Any) -> None:
+    value = {"first": first, "again": again, "both": [first, again], "first too": "first"}
+    found = pickle.loads(pickle_state(value, lambda storage: ("0", 0)))
+    assert repr(found) == repr(value), "of the same types too"
 
 
 def test_what_tensors_have_in_common_is_written_once() -> None:
