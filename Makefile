@@ -13,6 +13,8 @@ TRACKIO := .venv-trackio
 DIST := .venv-dist
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# The folder of the site: a version, or `dev` for what comes after it.
+DOCS ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' ignite_hooks/version.py)
 # Its schemas are part of it: nothing is fetched.
 SCHEMA := $(VENV)/bin/check-jsonschema --quiet --builtin-schema
 INPUTS := setup.cfg pyproject.toml constraints.txt
@@ -107,9 +109,13 @@ gallery: $(VENV)/.installed-demo  ## draw one picture of every kind into docs/ga
 	$(RUN) examples/gallery.py
 
 .PHONY: docs
-docs: $(VENV)/.installed-test  ## execute the notebooks and build the documentation into site/; open site/index.html
-	$(RUN) docs/executed.py
-	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
+docs: $(VENV)/.installed-test  ## execute the notebooks and examples, build the documentation into site/<version>, follow every link; open site/index.html
+	$(RUN) -m docs.generate.executed
+	$(RUN) -m docs.generate
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --site-dir site/$(DOCS)
+	$(RUN) -m docs.generate.releases
+	$(RUN) -m docs.generate.links
+	$(RUN) -m docs.generate.builders site/$(DOCS)
 
 .PHONY: dist
 dist: $(DIST)/.installed  ## build the sdist and from it the wheel, and use the wheel in an empty environment; about 1 GB

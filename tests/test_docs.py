@@ -1,13 +1,10 @@
-"""The documentation names what exists: links, functions, settings, figures; and it builds without a warning."""
+"""The documentation names what exists: links, functions, settings, figures."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 import tomllib
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,14 +15,11 @@ import yaml
 from ignite.engine import Events
 
 from ignite_hooks import build_hook
-from ignite_hooks.config.describe import describe
 from ignite_hooks.config.validate import validate_settings
 from ignite_hooks.plan.plan import Plan
 from ignite_hooks.plan.points import POINTS, point_named
 from ignite_hooks.registry import HOOKS
-from ignite_hooks.trainer.registries import CRITERIA, DATASETS, METRICS, MODELS, OPTIMIZERS, SCHEDULERS
-from ignite_hooks.trainer.sections import Evaluation, Training
-from tests import warm
+from ignite_hooks.trainer.registries import DATASETS, MODELS, OPTIMIZERS, SCHEDULERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -199,57 +193,6 @@ def test_the_diagram_has_all_points_in_plan_order() -> None:
         assert order == found, point
 
 
-def site() -> Any:
-    """Return the module that makes pages of the site."""
-    pytest.importorskip("griffe")
-    spec = importlib.util.spec_from_file_location("ignite_hooks_site", ROOT / "docs" / "site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_site_has_every_section_with_every_setting() -> None:
-    text = site().sections()
-    for registry in (MODELS, DATASETS, OPTIMIZERS, SCHEDULERS, CRITERIA, METRICS):
-        for name in registry:
-            assert f"### {name}\n" in text or f"`{name}`" in text, name
-    for cls in (Training, Evaluation, *map(MODELS.get, MODELS), *map(DATASETS.get, DATASETS)):
-        for setting in describe(cls).settings:
-            assert f"| `{setting.name}` |" in text, (cls, setting.name)
-    assert "### CNN" in text
-    assert "Also: `cnn`." in text
-    assert "| `lr` |" in text
-    assert "`params`" not in text
-
-
-def test_the_site_has_every_hook_with_every_setting() -> None:
-    text = site().hooks()
-    names = [name for name in HOOKS if HOOKS.get(name).__module__.startswith("ignite_hooks.")]
-    missing = [name for name in names if HOOKS.get(name).__name__ == name and f"\n## {name}\n" not in f"\n{text}"]
-    assert missing == []
-    assert "| `patience` | `10` |" in text
-    assert r"best\_&lt;metric>\_epoch\_&lt;N>.pth" in text, "no word of it is set in italics"
-    assert "`configs/early_stopping_hook.yaml`:\n\n```yaml\n" in text
-
-
-@pytest.mark.parametrize(
-    ("source", "text", "shown"),
-    [
-        ("README.md", "[a](docs/points.md#order)", "[a](points.md#order)"),
-        ("README.md", "[b](benchmarks/README.md) [`c`](setup.cfg)", "`benchmarks/README.md` `c`"),
-        ("README.md", "![d](docs/gallery/curves.png)\n```\n[e](f)\n```", "![d](gallery/curves.png)\n```\n[e](f)\n```"),
-        ("README.md", "[`EMAHook`](ignite_hooks/hooks/ema_hook.py)", "[`EMAHook`](hooks.md#emahook)"),
-        ("docs/pictures.md", "[g](gallery/README.md) [b](benchmarks/)", "[g](gallery.md) [b](benchmarks/)"),
-        ("docs/limits.md", "[`f`](../ignite_hooks/text.py#table) [c](../configs/README.md)", "`f` `configs/README.md`"),
-        ("docs/decisions/0006-exact-resume.md", "[a](../points.md) [b](README.md)", "[a](../points.md) [b](README.md)"),
-    ],
-)
-def test_links_out_of_the_site_become_plain_names(source: str, text: str, shown: str) -> None:
-    assert site().for_the_site(text, source) == shown
-
-
 def test_the_reference_names_members_that_are_there() -> None:
     griffe = pytest.importorskip("griffe")
     package = griffe.load("ignite_hooks", search_paths=[ROOT], allow_inspection=False)
@@ -264,65 +207,3 @@ def test_the_reference_names_members_that_are_there() -> None:
             assert [name for name in names if name not in known] == []
             listed += len(names)
     assert listed > 40
-
-
-class Loaded(HTMLParser):
-    """What a page loads by itself."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        loads = given.get("src") if tag in ("script", "img", "iframe") else None
-        if tag == "link" and given.get("rel") in ("stylesheet", "preload", "icon", "preconnect"):
-            loads = given.get("href")
-        self.found += [loads] if loads else []
-
-
-def test_an_executed_notebook_becomes_a_page() -> None:
-    panel = '<div>run <a href="./work/report.html">report</a> <a href="https://tracker">page</a></div>'
-    outputs = [
-        {"output_type": "stream", "text": ["one\n"]},
-        {"output_type": "stream", "text": ["\x1b[31mtwo\x1b[0m\n"]},
-        {"output_type": "display_data", "data": {"text/html": [panel], "text/plain": ["run"]}},
-        {"output_type": "execute_result", "data": {"image/png": "QUJD\n", "text/plain": ["<Figure>"]}},
-    ]
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
-        {"cell_type": "code", "source": ["train()"], "outputs": outputs},
-    ]
-    assert site().notebook_page({"cells": cells}).split("\n\n") == [
-        "# Title\ntext",
-        "```python\ntrain()\n```",
-        "```text\none\ntwo\n```",
-        '<div class="output"><div>run report <a href="https://tracker">page</a></div></div>',
-        '<img src="data:image/png;base64,QUJD" alt="output">\n',
-    ]
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("mkdocstrings")
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--site-dir",
-        str(tmp_path / "site"),
-    ]
-    done = warm.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    pages = sorted((tmp_path / "site").rglob("*.html"))
-    assert {"index.html", "hooks.html", "coming-from.html", "points.html"} <= {page.name for page in pages}
-    loaded = {url for page in pages for url in Loaded(page.read_text("utf-8")).found if not url.startswith("data:")}
-    outside = {url for url in loaded if "//" in url}
-    assert outside == set()
-    assert "attach_hooks" in (tmp_path / "site" / "api" / "attaching.html").read_text("utf-8")

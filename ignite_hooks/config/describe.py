@@ -249,7 +249,8 @@ def type_in_words(annotation: Any) -> str:
     if annotation in _WORDS or origin is Callable:
         return _WORDS[Callable if origin is Callable else annotation]
     if origin is Annotated:
-        return " ".join([type_in_words(arguments[0]), *(_bound(note) for note in arguments[1:] if _bound(note))])
+        bounds = " and ".join(_bound(note) for note in arguments[1:] if _bound(note))
+        return f"{type_in_words(arguments[0])} {bounds}".replace(" and of ", " and ").rstrip()
     if origin is Literal:
         return _or([repr(argument) for argument in arguments])
     if origin in (Union, types.UnionType):

@@ -23,7 +23,7 @@ from tests.config.styles import Config, Data, Fields, None_, Own, Plain, WithMor
         (list[int] | None, "a list of whole numbers or null"),
         (torch.Tensor, "Tensor"),
         (Any, "anything"),
-        (Annotated[float, Ge(0), Le(1)], "a number of at least 0 of at most 1"),
+        (Annotated[float, Ge(0), Le(1)], "a number of at least 0 and at most 1"),
         (dict[str, bool], "a mapping of names to true or false"),
     ],
 )

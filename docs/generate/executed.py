@@ -10,7 +10,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COPIES = ROOT / ".cache" / "notebooks"
 
 

@@ -1,0 +1,1 @@
+"""The documentation, and the package that makes its pages."""
