@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import StatisticsError, correlation, linear_regression
 
 
 class Trend:
@@ -56,11 +57,8 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
         >>> line_through([(0, 1.0), (1, 3.0), (2, 5.0)])
         (2.0, 1.0)
     """
-    x_mean = sum(x for x, _ in points) / len(points)
-    y_mean = sum(y for _, y in points) / len(points)
-    xx = sum((x - x_mean) ** 2 for x, _ in points)
-    yy = sum((y - y_mean) ** 2 for _, y in points)
-    xy = sum((x - x_mean) * (y - y_mean) for x, y in points)
-    if xx == 0 or yy == 0:
+    x, y = zip(*points, strict=True)
+    try:
+        return linear_regression(x, y).slope, correlation(x, y) ** 2
+    except StatisticsError:  # all of them at one place, or of one height
         return 0.0, 0.0
-    return xy / xx, xy * xy / (xx * yy)

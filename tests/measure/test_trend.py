@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ignite_hooks.measure.trend import Trend
+from ignite_hooks.measure.trend import Trend, line_through
+from tests.properties import tried
 
 
 @pytest.mark.parametrize(
@@ -53,3 +57,24 @@ def test_a_long_run_keeps_few_points() -> None:
     assert Trend.MOST / 2 <= len(trend.points) <= Trend.MOST
     assert trend.points[0] == (0, 0)
     assert trend.points[-1][0] > 99_000
+
+
+@tried(100)
+@given(
+    points=st.lists(st.tuples(st.integers(0, 10**6), st.integers(-(10**6), 10**6)), min_size=2, max_size=40),
+    start=st.sampled_from([0, 10**9]),
+)
+def test_the_line_is_the_one_of_least_squares(points: list[tuple[int, int]], start: int) -> None:
+    x, y = numpy.array(points, dtype=float).T
+    slope, explained = line_through([(start + step, value) for step, value in points])
+    if x.std() == 0 or y.std() == 0:
+        assert (slope, explained) == (0, 0)
+        return
+    best = numpy.polyfit(x - x.mean(), y - y.mean(), 1)[0]
+    assert slope == pytest.approx(best, rel=1e-6, abs=1e-9)
+    assert explained == pytest.approx(numpy.corrcoef(x, y)[0, 1] ** 2, abs=1e-6)
+
+
+def test_points_of_one_place_or_height_have_no_line() -> None:
+    assert line_through([(3.0, 1.0), (3.0, 2.0)]) == (0, 0)
+    assert line_through([(1.0, 7.0), (2.0, 7.0)]) == (0, 0)
