@@ -118,12 +118,12 @@ docs: $(VENV)/.installed-test  ## execute the notebooks and examples, build the 
 	$(RUN) -m docs.generate.builders site/$(DOCS)
 
 .PHONY: dist
-dist: $(DIST)/.installed  ## build the sdist and from it the wheel, and use the wheel in an empty environment; about 1 GB
+dist: $(DIST)/.installed  ## build the sdist and from it the wheel, and use the wheel in an empty environment; about 1 GB; ARGS=--tests: the sdist's tests
 	rm -rf dist build
 	$(DIST)/bin/python -m build
 	$(DIST)/bin/python -m twine check --strict dist/*
 	$(DIST)/bin/python tests/conda_recipe.py
-	$(PYTHON) tests/distribution.py
+	$(PYTHON) tests/distribution.py $(ARGS)
 
 .PHONY: mlflow
 mlflow: $(VENV)/.installed-mlflow  ## an MLflow server on this machine, with SQLite in work_dirs/mlflow-server; PORT=5000

@@ -1,4 +1,7 @@
-"""Installs what is in dist/ into an empty environment, and uses it there as a stranger would: ``make dist``."""
+"""Installs what is in dist/ into an empty environment, and uses it there as a stranger would: ``make dist``.
+
+With ``--tests`` the quick tests of the core run there, too, from the unpacked sdist: ``make dist ARGS=--tests``.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,20 @@ def main() -> int:
         subprocess.run([*pip, wheel], check=True)
         for command in ([python, "-c", SCRIPT], [python, "-m", "ignite_hooks", "list"]):
             subprocess.run(command, cwd=folder, check=True)
-    print(f"{wheel.name} installs and trains")
-    return 0
+        subprocess.run([*pip, f"ignite-hooks[demo] @ {wheel.as_uri()}"], check=True)
+        subprocess.run([Path(folder, "bin", "ignite-hooks"), "demo"], cwd=folder, check=True)
+        print(f"{wheel.name} installs, trains and shows the demo")
+        return tested(sdist, Path(folder), pip) if "--tests" in sys.argv else 0
+
+
+def tested(sdist: Path, folder: Path, pip: list[str | Path]) -> int:
+    """Unpack an sdist and run the quick tests in it, with what the extra `test` brings; return their exit code."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "sdist", filter="data")
+    (source,) = (folder / "sdist").iterdir()
+    subprocess.run([*pip, "-e", f"{source}[test]"], check=True)
+    command = [folder / "bin" / "python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
+    return subprocess.run([*command, "-m", "not (slow or faults)"], cwd=source, check=False).returncode
 
 
 if __name__ == "__main__":
