@@ -19,7 +19,7 @@ import yaml
 from docs.generate import builders, hook_pages, links, releases
 from docs.generate.__main__ import guides_of, write
 from docs.generate.example_runs import EXAMPLES, TRACKERS, Shown, configuration, run_example
-from docs.generate.pages import PAGES, for_the_site, notebook_page
+from docs.generate.pages import PAGES, for_the_site, notebook_page, to_hooks
 from docs.generate.scenes import scene_of
 from docs.generate.sections import sections
 from ignite_hooks.config.describe import describe
@@ -189,6 +189,16 @@ def test_the_site_has_every_section_with_every_setting() -> None:
 )  # fmt: skip
 def test_links_out_of_the_site_become_plain_names(source: str, text: str, shown: str) -> None:
     assert for_the_site(text, source) == shown
+
+
+def test_the_first_mention_of_a_hook_leads_to_its_page() -> None:
+    text = (
+        "# `EMAHook`\n`EMAHook` and `EMAHook`, [`EvalHook`](a.md), `XHook`\n```\n`EvalHook`\n```\n`EvalHook` `evaluate`"
+    )
+    assert to_hooks(text, ["EMAHook", "EvalHook"]) == (
+        "# `EMAHook`\n[`EMAHook`](hooks/EMAHook.md) and `EMAHook`, [`EvalHook`](a.md), `XHook`\n```\n`EvalHook`\n```\n"
+        "[`EvalHook`](hooks/EvalHook.md) `evaluate`"
+    )
 
 
 def test_an_executed_notebook_becomes_a_page() -> None:

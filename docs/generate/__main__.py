@@ -11,11 +11,13 @@ from pathlib import Path
 
 from docs.generate.example_runs import Shown, run_example
 from docs.generate.hook_pages import index, names, page, picture_of
-from docs.generate.pages import EXECUTED, PAGES, ROOT, for_the_site, notebook_page
+from docs.generate.pages import EXECUTED, PAGES, ROOT, for_the_site, notebook_page, to_hooks
 from docs.generate.sections import sections
 
 FOLDER = ROOT / ".cache" / "docs"
 GUIDES = ROOT / "docs"
+BOOST = "---\nsearch:\n  boost: {}\n---\n\n"
+"""What makes a search find a page earlier or later than others."""
 NO_GUIDES = ("hooks.md", "benchmarks.md", "clients.md", "versions.md", "machines.md", "scale.md", "costs.md")
 """Pages that name many hooks and explain none."""
 
@@ -30,12 +32,12 @@ def write(folder: Path, run: Callable[[str], Shown | None]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(GUIDES, folder, ignore=shutil.ignore_patterns("*.py", "*.md", "*.json", "generate", "__pycache__"))
     for source, target in PAGES.items():
-        _put(folder / target, _page_of(source))
+        _put(folder / target, found_less(target, _page_of(source)))
     for path in sorted((GUIDES / "api").glob("*.md")):
         _put(folder / "api" / path.name, path.read_text(encoding="utf-8"))
     for name in names():
         shown = run(name)
-        _put(folder / "hooks" / f"{name}.md", page(name, shown, guides_of(name)))
+        _put(folder / "hooks" / f"{name}.md", BOOST.format(2) + page(name, shown, guides_of(name)))
         for path, picture in (shown.pictures if shown else {}).items():
             target = folder / "hooks" / picture_of(name, path)
             target.parent.mkdir(exist_ok=True)
@@ -47,6 +49,11 @@ def _put(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def found_less(target: str, text: str) -> str:
+    """Let a search find guides and hooks before the history: decisions and the changelog name everything."""
+    return (BOOST.format(0.3) if target.startswith(("decisions/", "changelog")) else "") + text
+
+
 def _page_of(source: str) -> str:
     """Return a file of the repository as a page."""
     text = (ROOT / source).read_text(encoding="utf-8")
@@ -55,7 +62,8 @@ def _page_of(source: str) -> str:
         text = notebook_page(json.loads(executed.read_text(encoding="utf-8") if executed.exists() else text))
     if source == "docs/sections.md":
         text = text.replace("<!-- sections -->", sections())
-    return for_the_site(text, source)
+    text = for_the_site(text, source)
+    return to_hooks(text, names()) if source.startswith("docs/") and source.count("/") == 1 else text
 
 
 def guides_of(name: str) -> dict[str, str]:

@@ -27,6 +27,8 @@ EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8")
 )
 """For each hook the text of its `hooks`, and what is shown of the run besides what it prints."""
+LONG = 76
+"""The length from which an entry is broken into lines."""
 TRACKERS = ("ClearMLHook", "MLflowHook", "TrackioHook", "WandbHook")
 """Import a tracker, which takes seconds."""
 HIDDEN = (".lock", "result.json")
@@ -56,9 +58,17 @@ class Shown:
 
 
 def configuration(hook: str) -> str:
-    """Return the example of a hook as the text of a file."""
-    lines = EXAMPLES[hook]["hooks"].splitlines()
-    return "hooks:\n" + "\n".join(f"  {line}" if line else line for line in lines) + "\n"
+    """Return the example of a hook as the text of a file; long entries have a line for each setting."""
+    lines: list[str] = []
+    for line in EXAMPLES[hook]["hooks"].splitlines():
+        lines += [line] if len(line) < LONG else _in_lines(yaml.safe_load(line)[0])
+    return "hooks:\n" + "\n".join(f"  {line}" for line in lines) + "\n"
+
+
+def _in_lines(entry: dict[str, Any]) -> list[str]:
+    """Return an entry with a line for each of its settings."""
+    values = [yaml.safe_dump([value], default_flow_style=True, width=200).strip()[1:-1] for value in entry.values()]
+    return [f"{'  ' if n else '- '}{key}: {value}" for n, (key, value) in enumerate(zip(entry, values, strict=True))]
 
 
 def run_example(hook: str) -> Shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ PAGES = {source: page for page, source in TAKEN.items()} | {
 }
 """The pages of the site, by their files in the repository."""
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+_MENTION = re.compile(r"^```.*?^```$|^#.*?$|\[[^\]]*\]\([^)]*\)|`(?P<name>\w+Hook)`", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -83,3 +84,17 @@ def _relinked(text: str, source: str) -> str:
     if source.startswith("docs/gallery"):
         return text.replace("](", "](gallery/")
     return text if folder else text.replace('src="docs/', 'src="').replace("](docs/", "](")
+
+
+def to_hooks(markdown: str, names: Collection[str]) -> str:
+    """Let the first mention of each hook in a guide lead to its page; headings, links and code are left alone."""
+    seen: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        name = found.group("name")
+        if name is None or name not in names or name in seen:
+            return found.group()
+        seen.add(name)
+        return f"[`{name}`](hooks/{name}.md)"
+
+    return _MENTION.sub(link, markdown)
