@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ignite_hooks.checkpoint.left_out import without_methods
-from ignite_hooks.checkpoint.script.objects import driven_by, script_objects, script_schedulers
+from ignite_hooks.checkpoint.script.objects import ScriptObject, driven_by, script_objects, script_schedulers
 from ignite_hooks.errors import CheckpointError
 from ignite_hooks.model.parts import by_part, each, is_several, parts_of, with_saved
 
@@ -56,13 +56,17 @@ PROGRESS = {"base_lrs", "last_epoch", "event_index", "lr", "best"}
 """What the state of a scheduler holds besides settings and what begins with an underscore."""
 
 
-def scheduler_settings(runner: Runner) -> dict[str, dict[str, Any]]:
+def scheduler_settings(runner: Runner, objects: Iterable[ScriptObject] | None = None) -> dict[str, dict[str, Any]]:
     """Return the kinds of the schedulers of a run and the numbers and text in their states, by name and place.
 
     At the first start of a run, this is what they were made with.
+
+    Args:
+        runner: The run.
+        objects: What `script_objects` has just returned, if anything.
     """
     found = {}
-    for name, scheduler in _schedulers(runner).items():
+    for name, scheduler in _schedulers(runner, objects).items():
         state, _ = runner.checkpoints.left_out.part(partial(_state_of, scheduler), name)
         found[name] = {"kind": type(scheduler).__name__, "values": dict(_leaves(state))}
     return found
@@ -72,10 +76,11 @@ def _state_of(scheduler: Any) -> Any:
     return without_methods(scheduler.state_dict())
 
 
-def _schedulers(runner: Runner) -> dict[str, Any]:
+def _schedulers(runner: Runner, objects: Iterable[ScriptObject] | None = None) -> dict[str, Any]:
     given = {f"scheduler.{name}" if name else "scheduler": one for name, one in parts_of(runner.scheduler).items()}
     found = {name: one for name, one in given.items() if has_state(one)}
-    return found | {one.key: one.thing for one in script_objects(runner) if driven_by(one.thing)}
+    objects = script_objects(runner) if objects is None else objects
+    return found | {one.key: one.thing for one in objects if driven_by(one.thing)}
 
 
 def has_state(thing: Any) -> bool:

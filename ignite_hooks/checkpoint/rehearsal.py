@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ignite_hooks.checkpoint.capture import capture
-from ignite_hooks.checkpoint.script.objects import script_optimizers
 from ignite_hooks.distributed.collectives import is_main_process
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.wrapping import is_sharded
@@ -72,10 +71,11 @@ def tell_size(runner: Runner, plain: Mapping[str, Any]) -> None:
 
     Args:
         runner: The run, before its first step.
-        plain: Its state in plain types.
+        plain: Its state in plain types, which has just been captured.
     """
     hooks = [hook for hook in runner.hooks.registered.values() if getattr(hook, "saves_checkpoints", False)]
-    optimizers = [one for one in each(runner.optimizer) if hasattr(one, "param_groups")] + script_optimizers(runner)
+    optimizers = [one for one in each(runner.optimizer) if hasattr(one, "param_groups")]
+    optimizers += runner.checkpoints.script.optimizers
     to_come = sum(map(state_to_come, optimizers))
     saves_optimizer = any(getattr(hook, "save_optimizer", True) for hook in hooks)
     later = [size for one in optimizers for size in tensors_to_come(one)] if saves_optimizer else []

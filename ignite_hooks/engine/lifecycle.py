@@ -12,6 +12,7 @@ from ignite.engine import Engine, Events
 from ignite_hooks.checkpoint.changed_settings import optimizer_settings, scheduler_settings
 from ignite_hooks.checkpoint.environment import environment
 from ignite_hooks.checkpoint.rehearsal import rehearse
+from ignite_hooks.checkpoint.script.objects import script_objects
 from ignite_hooks.distributed.collectives import all_reduce_max, world_size
 from ignite_hooks.distributed.watchdog import Watchdog, is_of_another_rank
 from ignite_hooks.engine.budget import BudgetController
@@ -162,15 +163,17 @@ class Lifecycle:
             state.length_offset = 0
             state.run_id = ""
             state.first_settings = optimizer_settings(runner.optimizer)
-            state.first_schedulers = scheduler_settings(runner)
             if not state.resume_from:
                 runner.writer.began_anew()
         state.idle_limit, state.completed, state.began = None, False, time.time()
         self.position.run_started()
         import_for_writers(runner)
         self._begun.append("before_run")
+        objects = script_objects(runner)
+        if not self.trainer.state.iteration:
+            state.first_schedulers = scheduler_settings(runner, objects)
         if not self.position.resuming:
-            self.checkpoints.script.begin()
+            self.checkpoints.script.begin(objects)
         pass_on_config(runner)
         self.dispatcher.run("before_run")
         log_notes(runner)

@@ -6,7 +6,7 @@ import gc
 import itertools
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -38,6 +38,9 @@ IGNITE_ATTRIBUTES |= {"metrics", "output", "scaler", "seed", "times"}
 VARIABLES: Final = f"{STEP}.variables"
 """The key of what the script keeps in variables."""
 
+_NO_STATE = frozenset((types.FunctionType, types.MethodType, dict, list, tuple))
+"""The most frequent types of what handlers hold."""
+
 LOCAL: tuple[Kind, ...] = ("metric", "generator", "loader", "variables")
 """What differs between ranks."""
 
@@ -68,14 +71,23 @@ def in_words(key: str) -> str:
     return f"{kind} ({variable}; {engine}, {event})" if variable else f"{kind} ({engine}, {event})"
 
 
+Held = tuple[str, str, Any]
+"""What a handler holds: the place of the handler, the name of the object there, the object."""
+
+
 class _Handler(NamedTuple):
     place: str
     function: Any
     others: tuple[Any, ...]
 
 
-def script_objects(runner: Runner) -> list[ScriptObject]:
-    """Return what the script has attached that keeps a state and is not saved in another way, each once."""
+def script_objects(runner: Runner, held: Iterable[Held] | None = None) -> list[ScriptObject]:
+    """Return what the script has attached that keeps a state and is not saved in another way, each once.
+
+    Args:
+        runner: The run.
+        held: What `held_by_handlers` has just returned, if anything.
+    """
     from ignite.handlers import EMAHandler
 
     found: list[ScriptObject] = []
@@ -96,11 +108,12 @@ def script_objects(runner: Runner) -> list[ScriptObject]:
             add(handler.place, "EMAHandler", owner.ema_model, "stateful")
         elif not isinstance(owner, type(runner)) and (kind := _kind_of_handler(owner, handler.place)) is not None:
             add(handler.place, type(owner).__name__, owner, kind)
-    for place, variable, thing in _held_by(handlers):
-        if (held := _kind_of_held(thing, runner)) is not None:
-            add(place, f"{type(thing).__name__}:{variable}", thing, held)
-    for variable, thing, held in _trained_in_step(runner, [each_object.thing for each_object in found]):
-        add(STEP, f"{_type_name(thing)}:{variable}", thing, held)
+    mine = list(each(runner.optimizer))
+    for place, variable, thing in _held_by(handlers) if held is None else held:
+        if (kind_held := _kind_of_held(thing, mine)) is not None:
+            add(place, f"{type(thing).__name__}:{variable}", thing, kind_held)
+    for variable, thing, trained in _trained_in_step(runner, [each_object.thing for each_object in found]):
+        add(STEP, f"{_type_name(thing)}:{variable}", thing, trained)
     for name, module in _modules(runner):
         for attribute, thing in list(vars(module).items()):
             if is_generator(thing):
@@ -213,12 +226,8 @@ def _trained_in_step(runner: Runner, found: list[Any]) -> list[tuple[str, Any, K
     """
     import torch
 
-    step = {"handler": runner.trainer._process_function}
-    held = [(_variable(place), thing) for place, thing in reach(step, _worth_entering_in_step)]
-    mine, more = [one for _, one in _optimizers(runner)], dict[str, Any]()
-    for name, thing in held:
-        if is_optimizer(thing) and not drives_the_same(thing, [*mine, *more.values()]):
-            more[name] = thing
+    held, optimizers, more = _in_step(runner)
+    mine = [one for _, one in optimizers]
     given = [thing for service in runner.services.values() for thing in each(service)]
     modules = [thing for thing in given if isinstance(thing, torch.nn.Module)]
     # A service that is frozen is not saved with the others.
@@ -232,12 +241,24 @@ def _trained_in_step(runner: Runner, found: list[Any]) -> list[tuple[str, Any, K
             if not other.is_empty:
                 known |= tensors_of([thing])
                 result.append((name, other, "module"))
-    for name, one in [*_optimizers(runner), *more.items()]:
+    for name, one in [*optimizers, *more.items()]:
         loose = LooseWeights(one, known)
         if loose.weights:
             known |= {id(weight) for weight in loose.weights.values()}
             result.append((name, loose, "stateful"))
     return result
+
+
+def _in_step(runner: Runner) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]], dict[str, Any]]:
+    """Return what the step holds, the optimizers that the script has passed, and those that only the step has."""
+    step = {"handler": runner.trainer._process_function}
+    held = [(_variable(place), thing) for place, thing in reach(step, _worth_entering_in_step)]
+    optimizers = _optimizers(runner, runner.services)
+    mine, more = [one for _, one in optimizers], dict[str, Any]()
+    for name, thing in held:
+        if is_optimizer(thing) and not drives_the_same(thing, [*mine, *more.values()]):
+            more[name] = thing
+    return held, optimizers, more
 
 
 def _worth_entering_in_step(thing: object) -> bool:
@@ -248,10 +269,10 @@ def _worth_entering_in_step(thing: object) -> bool:
     return is_script or worth_entering_in_script(thing)
 
 
-def _optimizers(runner: Runner) -> list[tuple[str, Any]]:
+def _optimizers(runner: Runner, services: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the optimizers that the script has passed, by name."""
     given = {"optimizer": runner.optimizer} | {
-        name: thing for name, thing in runner.services.items() if any(map(is_optimizer, each(thing)))
+        name: thing for name, thing in services.items() if any(map(is_optimizer, each(thing)))
     }
     return [
         (f"{service}.{part}" if part else service, one)
@@ -269,7 +290,11 @@ def _type_name(thing: Any) -> str:
 
 def script_optimizers(runner: Runner) -> list[Any]:
     """Return the optimizers that the trainer's step uses and the script has not passed."""
-    return [found.thing for found in script_objects(runner) if is_optimizer(found.thing)]
+    known = _saved_otherwise(runner)
+    handlers = [_owner(handler.function) for handler in _handlers(runner)]
+    _, _, others = _in_step(runner)
+    found = {id(one): one for one in (*filter(is_optimizer, handlers), *others.values()) if id(one) not in known}
+    return list(found.values())
 
 
 def _modules(runner: Runner) -> Iterator[tuple[str, Any]]:
@@ -282,8 +307,12 @@ def _modules(runner: Runner) -> Iterator[tuple[str, Any]]:
                 yield ".".join([*filter(None, (part, name)), ""]), module
 
 
-def _held_by(handlers: Iterable[_Handler]) -> Iterator[tuple[str, str, Any]]:
-    """Yield what handlers hold, each object once: the place of its handler, its name there, the object."""
+def held_by_handlers(runner: Runner) -> list[Held]:
+    """Return what the handlers of the script hold, each object once."""
+    return list(_held_by(_handlers(runner)))
+
+
+def _held_by(handlers: Iterable[_Handler]) -> Iterator[Held]:
     seen: set[int] = set()
     for handler in handlers:
         roots = {"handler": handler.function, **{f"argument {i}": thing for i, thing in enumerate(handler.others)}}
@@ -298,12 +327,17 @@ def script_schedulers(runner: Runner) -> list[Any]:
     return list({id(thing): thing for thing in inner}.values())
 
 
-def hand_iterated(runner: Runner) -> list[str]:
-    """Return the iterators over data loaders that the script draws from itself, in words."""
+def hand_iterated(runner: Runner, held: Iterable[Held]) -> list[str]:
+    """Return the iterators over data loaders that the script draws from itself, in words.
+
+    Args:
+        runner: The run.
+        held: What `held_by_handlers` returns.
+    """
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     found = []
-    for place, variable, thing in _held_by(_handlers(runner)):
+    for place, variable, thing in held:
         iterates = isinstance(thing, _BaseDataLoaderIter) or _is_generator_over_data(thing)
         if iterates and thing is not runner.trainer._dataloader_iter:
             engine, event = place.split(".", 1)
@@ -389,19 +423,22 @@ def _is_engine(thing: Any) -> bool:
 def _saved_otherwise(runner: Runner) -> set[int]:
     import torch
 
-    services = [thing for given in runner.services.values() for thing in each(given)]
-    given = [*runner.services.values(), *services, *runner.hooks.registered.values(), *runner.evaluators.values()]
+    named = list(runner.services.values())
+    services = [thing for given in named for thing in each(given)]
+    given = [*named, *services, *runner.hooks.registered.values(), *runner.evaluators.values()]
     given += [getattr(runner.trainer.state, "scaler", None), runner.trainer.state.dataloader]
     given += [held for thing in given for held in _schedulers_in(thing)]
     modules = [part for thing in given if isinstance(thing, torch.nn.Module) for part in unwrapped(thing).modules()]
-    return {id(thing) for thing in [*given, *modules] if not isinstance(thing, torch.utils.data.DataLoader)} | {
-        id(runner.trainer.state.dataloader)
-    }
+    saved = {id(thing) for thing in given if not isinstance(thing, torch.utils.data.DataLoader)}
+    return saved | {*map(id, modules), id(runner.trainer.state.dataloader)}
+
+
+_SCHEDULERS = ("scheduler", "schedulers", "lr_scheduler")
 
 
 def _schedulers_in(thing: Any) -> list[Any]:
     """Return what a hook or scheduler has as its own: it saves the state of these with that of its own."""
-    given = [getattr(thing, name, None) for name in ("scheduler", "schedulers", "lr_scheduler")]
+    given = [getattr(thing, name, None) for name in _SCHEDULERS]
     return [scheduler for one in given if one is not None for scheduler in each(one)]
 
 
@@ -420,8 +457,10 @@ def _kind_of_handler(owner: Any, place: str) -> Kind | None:
     return "stateful" if stateful and not isinstance(owner, Engine) else None
 
 
-def _kind_of_held(thing: Any, runner: Runner) -> Kind | None:
+def _kind_of_held(thing: Any, optimizers: list[Any]) -> Kind | None:
     """Return what kind of object with a state a handler holds: a scheduler, scaler, average, generator or loader."""
+    if type(thing) in _NO_STATE:
+        return None
     kinds = _kinds()
     if is_generator(thing):
         return "generator"
@@ -433,8 +472,8 @@ def _kind_of_held(thing: Any, runner: Runner) -> Kind | None:
         return "stateful" if thing.is_enabled() else None
     if not (theirs := driven_by(thing)):
         return None
-    mine = list(each(runner.optimizer))
-    return "stateful" if not mine or any(one is other for one in theirs for other in mine) else None
+    is_mine = any(one is other for one in theirs for other in optimizers)
+    return "stateful" if is_mine or not optimizers else None
 
 
 def driven_by(thing: Any) -> list[Any]:

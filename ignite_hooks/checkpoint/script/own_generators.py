@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from ignite_hooks.errors import CheckpointError
 
 ARRAY_TYPES = ("uint32", "uint64")
 """The element types of the arrays in the states of numpy's generators."""
+
+_NO_GENERATORS = frozenset((type(None), bool, int, float, str, list, tuple, dict, set, types.FunctionType))
+"""The most frequent types of what is looked at."""
 
 
 def is_generator(thing: object) -> bool:
@@ -57,6 +61,8 @@ def set_generator_state(generator: Any, state: Mapping[str, Any]) -> None:
 
 
 def _kind(thing: object) -> str | None:
+    if type(thing) in _NO_GENERATORS:
+        return None
     if isinstance(thing, random.Random):
         # A SystemRandom has no state.
         return None if isinstance(thing, random.SystemRandom) else "python"

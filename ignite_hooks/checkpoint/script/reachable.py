@@ -26,6 +26,8 @@ _PLAIN = frozenset((type(None), bool, int, float, str, bytes, types.ModuleType))
 _OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_ALWAYS_ENTERED = frozenset((*_FUNCTIONS, dict, list, tuple))
+"""The most frequent types of what is saved nowhere else."""
 
 
 class Reached(NamedTuple):
@@ -76,10 +78,12 @@ def holds(thing: Any) -> Iterator[tuple[str, Any]]:
         attributes = getattr(thing, "__dict__", None)
         if type(attributes) is dict:
             yield from ((name_of(name), held) for name, held in list(attributes.items()))
-        yield from ((name, getattr(thing, name)) for name in slots_of(thing))
-        for kind in type(thing).__mro__:
-            yield from class_attributes(kind)
-            yield from _named_by_methods(kind)
+        # Most objects are of a library, whose classes hold nothing of the script.
+        if kinds := [kind for kind in type(thing).__mro__ if not _is_library(kind.__module__)]:
+            yield from ((name, getattr(thing, name)) for name in slots_of(thing))
+            for kind in kinds:
+                yield from class_attributes(kind)
+                yield from _named_by_methods(kind)
 
 
 def _has_attributes(thing: Mapping[Any, Any]) -> bool:
@@ -181,6 +185,7 @@ def _loaded_globals(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *inner]))
 
 
+@lru_cache(maxsize=4096)
 def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
@@ -228,6 +233,8 @@ _LIBRARIES = _THIRD_PARTY | sys.stdlib_module_names
 
 def worth_entering(thing: object) -> bool:
     """Return whether an object may hold state of the script: models, engines and the like are saved elsewhere."""
+    if type(thing) in _ALWAYS_ENTERED:
+        return True
     module, saved_elsewhere = _saved_elsewhere()
     if isinstance(thing, module):
         # Random transforms of torchvision are modules too.
@@ -250,6 +257,8 @@ def _saved_elsewhere() -> tuple[Any, tuple[type, ...]]:
 
 def worth_entering_in_script(thing: object) -> bool:
     """Return whether an object that a handler holds may hold state of the script: nothing of large libraries does."""
+    if type(thing) in _ALWAYS_ENTERED:
+        return True
     module = type(thing).__module__
     foreign = module.partition(".")[0] in _THIRD_PARTY and not module.startswith(("ignite.handlers", "ignite.contrib"))
     return worth_entering(thing) and not foreign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from ignite_hooks.checkpoint.script.objects import (
     ScriptObject,
     hand_iterated,
     has_unknown_scheduler,
+    held_by_handlers,
     in_words,
     is_reset_each_epoch,
     known_memory,
@@ -31,6 +32,7 @@ from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.checkpoint.script.progress import Progress, named
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
+from ignite_hooks.model.trained import is_optimizer
 
 if TYPE_CHECKING:
     from ignite_hooks.checkpoint.left_out import LeftOut
@@ -71,6 +73,8 @@ class ScriptState:
         self._user: dict[str, Any] = {}
         self._variables: Mapping[str, Any] = {}
         self._told: set[str] = set()
+        self.optimizers: list[Any] = []
+        """The optimizers among what was last captured, which the script has not passed."""
 
     @property
     def _runner(self) -> Runner:
@@ -87,7 +91,9 @@ class ScriptState:
             in_mid_epoch: Whether the epoch goes on: else metrics that begin anew with the next one are left out.
         """
         runner, found, missing = self._runner, dict[str, Any](), list[str]()
-        objects = script_objects(runner)
+        held = held_by_handlers(runner)
+        objects = script_objects(runner, held)
+        self.optimizers = [one.thing for one in objects if is_optimizer(one.thing)]
         if values := self._values.state(script_variables(runner, objects), known_memory(runner, objects)):
             found[VARIABLES] = {"kind": "variables", "state": values}
         for each_object in objects:
@@ -102,7 +108,7 @@ class ScriptState:
             missing += parts
             if plain is not None:
                 found[key] = {"kind": kind, "state": plain}
-        iterated = hand_iterated(runner)
+        iterated = hand_iterated(runner, held)
         for name in iterated:
             self._tell(
                 f"checkpoints do not hold how far the script is in {name}, which it draws from itself: resuming will "
@@ -148,12 +154,16 @@ class ScriptState:
 
     # -- resuming ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Note at the start of a run what changes from here on."""
+    def begin(self, objects: Iterable[ScriptObject]) -> None:
+        """Note at the start of a run what changes from here on.
+
+        Args:
+            objects: What `script_objects` returns now.
+        """
         self._saved, self._path, self._in_mid_epoch, self._is_starting = {}, None, False, True
         self._variables = {}
         self._unfit.clear()
-        for found in script_objects(self._runner):
+        for found in objects:
             if found.kind == "loader":
                 self._own_of(found)
             elif found.kind == "module":
