@@ -193,17 +193,18 @@ def _references(value: Any) -> Iterator[str]:
 
 def _required_services(hooks: Mapping[str, Any]) -> Iterator[str]:
     """Yield the services without which a method cannot be called."""
-    from ignite_hooks.plan.arguments import parameters_of
+    from ignite_hooks.plan.arguments import KINDS
     from ignite_hooks.plan.plan import Plan
     from ignite_hooks.run.services import ALWAYS_THERE, KNOWN_SERVICES, LIVE
+    from ignite_hooks.system.python import parameters_of
 
     for slot in Plan(hooks):
         given = {*ALWAYS_THERE, *LIVE, *slot.point.payload, "config"}
         for index, parameter in enumerate(parameters_of(slot.bound_method)):
-            is_named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            is_named = parameter.kind not in (KINDS.VAR_POSITIONAL, KINDS.VAR_KEYWORD)
             # A first parameter that is no known service gets the runner.
             is_service = parameter.name in KNOWN_SERVICES or index > 0
-            if is_named and is_service and parameter.default is parameter.empty and parameter.name not in given:
+            if is_named and is_service and parameter.default is KINDS.empty and parameter.name not in given:
                 yield parameter.name
 
 

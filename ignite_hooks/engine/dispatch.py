@@ -123,9 +123,9 @@ class Dispatcher:
         """Read every signature of a plan; raise one error for all parameters that nothing supplies."""
         self._plan = plan
         problems: list[Problem] = []
-        ready = {}
+        ready, services = {}, self.runner.services
         for point in POINTS.values():
-            ready[point.name] = self._make_ready(plan.at(point.name), point.payload, problems)
+            ready[point.name] = self._make_ready(plan.at(point.name), point.payload, problems, services)
         if problems:
             raise ConfigError(problems)
         self._ready = ready
@@ -148,9 +148,13 @@ class Dispatcher:
         return self._ready.get(point) or ([], ArgumentSets(self.look_up))
 
     def _make_ready(
-        self, slots: Iterable[Slot], payload: Collection[str], problems: list[Problem]
+        self,
+        slots: Iterable[Slot],
+        payload: Collection[str],
+        problems: list[Problem],
+        services: Mapping[str, Any] | None = None,
     ) -> tuple[list[Call], ArgumentSets]:
-        services = self.runner.services
+        services = self.runner.services if services is None else services
         withheld = [service for service in KNOWN_SERVICES if service not in services]
         available = Available(self.runner, services, LIVE, payload, withheld)
         sets = ArgumentSets(self.look_up)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ignite_hooks.system.python import signature_of
+from ignite_hooks.system.python import parameters_of
 from ignite_hooks.text import did_you_mean, nearest
 
 KINDS = inspect.Parameter
@@ -49,11 +49,6 @@ class Available:
 
 class CannotSupply(TypeError):
     """A parameter that nobody can supply."""
-
-
-def parameters_of(method: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Return the parameters of a bound method, without ``self``."""
-    return tuple(signature_of(method).parameters.values())
 
 
 def match_arguments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ignite_hooks.plan.priority import Priority
 from ignite_hooks.text import did_you_mean, nearest, shown
 
 Problems = Iterator[tuple[str, str]]
+_IN_PARTS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
 
 
 def problems_of(hook: object) -> list[tuple[str, str]]:
@@ -69,13 +71,17 @@ def _custom_points(hook: object) -> tuple[str, ...]:
 def _uncalled(hook: object) -> Problems:
     """Yield the methods that a call would only prepare to run."""
     names = {one.method for one in answers_of(hook)} | set(_custom_points(hook))
+    given = given_methods(hook) or {}
     for name in sorted(names):
-        if message := never_runs(answer(hook, name) or getattr(hook, name, None)):
+        if message := never_runs(given.get(name) or getattr(hook, name, None)):
             yield name, message
 
 
 def never_runs(function: object) -> str | None:
     """Return what is wrong with a function that does nothing when it is called, or None."""
+    inner = getattr(function, "__func__", function)
+    if type(inner) is types.FunctionType and not inner.__code__.co_flags & _IN_PARTS and not vars(inner):
+        return None
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "'async def' never runs, as nothing awaits it: write 'def'"
     if inspect.isgeneratorfunction(function):

@@ -74,6 +74,7 @@ class Priorities(NamedTuple):
 
     given: object
     at_points: Mapping[str, object]
+    """By the names that were given, and by those of the points that these mean."""
     of_class: object
 
     @classmethod
@@ -82,7 +83,9 @@ class Priorities(NamedTuple):
         given = getattr(hook, "priority", Priority.NORMAL)
         of_class = getattr(type(hook), "priority", Priority.NORMAL)
         given = of_class if given is None else given
-        return cls(dict(given) if isinstance(given, Mapping) else given, priorities_at_points(hook), of_class)
+        at_points = priorities_at_points(hook)
+        at_points = {**_by_point(at_points), **at_points}
+        return cls(dict(given) if isinstance(given, Mapping) else given, at_points, of_class)
 
     def at(self, point: str, method: str = "", order: int | None = None) -> int:
         """Return the priority of a method at a point."""
@@ -92,7 +95,7 @@ class Priorities(NamedTuple):
             chosen, given = _by_point(given), self.of_class
         if order is not None and (method or point) not in chosen:
             return order
-        at_points = {**_by_point(self.at_points), **self.at_points, **chosen}
+        at_points = {**self.at_points, **chosen} if chosen else self.at_points
         return Priority.value_of(at_points.get(method, at_points.get(point, given)))
 
 

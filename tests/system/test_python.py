@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -128,3 +129,42 @@ def test_python_itself_evaluates_them_late(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
     done = warm.run([sys.executable, str(tmp_path / "late.py")], capture_output=True, text=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("epoch")] == ["epoch 0", "epoch 1"], done
+
+
+class Several:
+    """Methods of all kinds of parameters."""
+
+    def plain(self, runner: Any, loss: float = 0.5) -> None: ...
+    def apart(self, runner: Any, /, *more: Any, every: int = 1, needed: Any, **others: Any) -> None: ...
+    def alone(self) -> None: ...
+    def gathered(*everything: Any) -> None: ...  # type: ignore[misc]
+    @classmethod
+    def of_class(cls, runner: Any = None) -> None: ...
+    @staticmethod
+    def of_none(runner: Any, *, late: Any = None) -> None: ...
+    @functools.wraps(plain)
+    def wrapped(self, *given: Any) -> None: ...
+    def __call__(self, batch: Any) -> None: ...
+
+
+def signed(first: Any, *more: Any) -> None: ...
+
+
+signed.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
+METHODS = {name: getattr(Several(), name) for name in vars(Several) if not name.startswith("__")}
+FUNCTIONS = {
+    **METHODS,
+    **{f"Several.{name}": getattr(Several, name) for name in METHODS},
+    "signed": signed,
+    "an object": Several(),
+    "a class": Fields,
+    "a part": functools.partial(Several().plain, loss=1.0),
+    "by C": len,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parameters_are_those_that_inspect_finds(name: str) -> None:
+    expected = inspect.signature(FUNCTIONS[name]).parameters.values()
+    found = python.parameters_of(FUNCTIONS[name])
+    assert found == tuple((one.name, one.kind, one.default) for one in expected)
