@@ -137,22 +137,22 @@ def convert_value(value: Any, setting: Setting) -> Any:
     return value if adapter is None else adapter.validate_python(value)
 
 
-@functools.cache
-def _adapter_cached(annotation: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
-
-
 def type_adapter(annotation: Any) -> Any:
     """Return the pydantic adapter that checks plain data against an annotation, or None if anything fits."""
-    annotation = _checkable(annotation)
-    if annotation is Any:
-        return None
     try:
         return _adapter_cached(annotation)
     except TypeError:  # an annotation that cannot be hashed
         return _adapter_cached.__wrapped__(annotation)
+
+
+# By the annotation of the setting: what is made of it to be checked is another object each time.
+@functools.cache
+def _adapter_cached(annotation: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    checked = _checkable(annotation)
+    config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    return None if checked is Any else TypeAdapter(checked, config=config)
 
 
 _PLAIN = (int, float, str, bool, type(None), dict, list, Mapping, Sequence)

@@ -14,7 +14,13 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ignite_hooks import Priority
 from ignite_hooks.config.describe import Setting, describe
-from ignite_hooks.config.validate import convert_value, is_reference, validate_settings, validate_value
+from ignite_hooks.config.validate import (
+    convert_value,
+    is_reference,
+    type_adapter,
+    validate_settings,
+    validate_value,
+)
 from ignite_hooks.registry import HOOKS
 from tests.config.styles import Config, Fields, None_, Own, Plain
 
@@ -266,3 +272,10 @@ def test_every_default_of_every_hook_fits_its_own_type() -> None:
         for setting in describe(HOOKS.get(name)).settings:
             if not setting.required:
                 assert validate_value(setting.default, setting) == "", f"{name}.{setting.name}"
+
+
+@pytest.mark.parametrize(
+    "annotation", [Literal["greater", "less"], Path | None, list[Literal[1, 2]], Callable[..., Any]]
+)
+def test_the_check_of_a_type_is_made_once(annotation: Any) -> None:
+    assert type_adapter(annotation) is type_adapter(annotation)
