@@ -206,7 +206,7 @@ def attach_hooks(
     try:
         for name, engine in engines.items():
             installation.add_evaluator(name, engine)
-        installation.register_all(hooks.items())
+        installation.register_all(hooks.items(), are_checked=True)
     except BaseException:
         installation.detach()
         raise

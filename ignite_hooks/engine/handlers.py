@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -170,7 +171,8 @@ def tracking_new_handlers(engines: Iterable[Engine], on_detach: list[Callable[[]
     """
     watched = list(engines)
     before = [{event: _functions(entries) for event, entries in e._event_handlers.items()} for e in watched]
-    allowed = [list(e._allowed_events) for e in watched]
+    # By identity: an engine allows a score of events, and comparing them takes Python.
+    allowed = [{id(event): event for event in e._allowed_events} for e in watched]
     try:
         yield
     finally:
@@ -179,7 +181,7 @@ def tracking_new_handlers(engines: Iterable[Engine], on_detach: list[Callable[[]
                 event: [f for f in _functions(entries) if not any(f is old for old in seen.get(event, []))]
                 for event, entries in engine._event_handlers.items()
             }
-            registered = [event for event in engine._allowed_events if event not in events]
+            registered = [event for event in engine._allowed_events if id(event) not in events]
             on_detach.append(partial(_take_back, weakref.ref(engine), new, registered))
 
 
@@ -227,4 +229,13 @@ def guarded(run: Any, method: Callable[..., None]) -> Callable[..., None]:
             with run.runner.installation.handling():
                 method(*args, **kwargs)
 
+    # Ignite asks for it, twice for each handler.
+    handle.__signature__ = _signature(method.__func__)  # type: ignore[attr-defined]
     return handle
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a method of ours without its first parameter."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])

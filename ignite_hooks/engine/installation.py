@@ -124,14 +124,22 @@ class Installation:
         """Check that a hook, or what one can be made of, can run here, and add it."""
         self.register_all([(name, self._accept(hook))], priority)
 
-    def register_all(self, hooks: Iterable[tuple[str | None, Any]], priority: object = None) -> None:
-        """Check that hooks can run here and add them, with one new plan for all of them."""
+    def register_all(
+        self, hooks: Iterable[tuple[str | None, Any]], priority: object = None, *, are_checked: bool = False
+    ) -> None:
+        """Check that hooks can run here and add them, with one new plan for all of them.
+
+        Args:
+            hooks: The hooks, with their names.
+            priority: Their priority.
+            are_checked: Whether each has just been built, and checked by itself.
+        """
         self._must_be_attached()
         others = self.runner.hooks.registered
         added: list[Any] = []
         try:
             for name, hook in hooks:
-                add_hook(self.runner, hook, name, priority, self._on_detach)
+                add_hook(self.runner, hook, name, priority, self._on_detach, is_checked=are_checked)
                 added.append(hook)
             self.refresh()
             if self._run is not None:
@@ -186,6 +194,11 @@ class Installation:
         budget = None if self._run is None else self._run.budget
         slowed = None if budget is None else budget.factors
         return Plan(self.runner.hooks.registered, progress, slowed, self.runner.plan)
+
+    def service_added(self) -> None:
+        """Give a new service to the hooks of a run that has begun; one that begins later gives it to them then."""
+        if self._run is not None:
+            self.refresh()
 
     def refresh(self) -> None:
         """Make a new plan; the point that is being handled continues with the old one."""

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def add_hook(
-    runner: Runner, hook: Any, name: str | None, priority: object, on_detach: list[Callable[[], None]]
+    runner: Runner,
+    hook: Any,
+    name: str | None,
+    priority: object,
+    on_detach: list[Callable[[], None]],
+    *,
+    is_checked: bool = False,
 ) -> None:
     """Check that a hook can run here, and add it to the hooks of a runner, which still needs a new plan.
 
@@ -32,6 +38,7 @@ def add_hook(
         name: Its name; by default what it says itself.
         priority: Its priority; by default what it says itself.
         on_detach: Receives functions that remove the handlers it adds to the engines.
+        is_checked: Whether nothing is wrong with its points, priorities and schedule, as was found just now.
     """
     name = name or getattr(hook, "name", None) or default_name(hook)
     if name in runner.hooks.registered:
@@ -44,7 +51,7 @@ def add_hook(
             give(hook, "priority", priority)
         except SettingError as error:
             raise ConfigError([Problem(setting_place(name, error.setting), error.message)]) from error
-    problems = problems_of(hook)
+    problems = [] if is_checked else problems_of(hook)
     if runner.state.running and getattr(type(hook), "begins_with_run", False):
         problems.append(("", "must be there when the run begins: register it before, or give it to attach_hooks()"))
     if problems:

@@ -249,7 +249,7 @@ class Runner:
         self._services.register(name, thing)
         if name == "logger" and isinstance(thing, logging.Logger):
             self.logger = RunLogger(thing, self.writer)
-        self.installation.refresh()
+        self.installation.service_added()
 
     @property
     def model(self) -> Any:
