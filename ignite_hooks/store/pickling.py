@@ -16,6 +16,8 @@ RecordOf = Callable[["UntypedStorage"], tuple[str, int]]
 """Return the name and the size of the record of a storage."""
 
 PROTOCOL: Final = 2
+MANY: Final = 16
+"""So many numbers are written at once: the states of random generators are hundreds, and in every checkpoint."""
 # The types that have a class of storages; torch itself pickles tensors of others.
 STORAGES: Final = {
     "float32": "FloatStorage",
@@ -74,6 +76,8 @@ class _State:
                 out.append(self._text(key)) if type(key) is str else self._add(key)
                 self._add(item)
             out.append(pickle.SETITEMS)
+        elif (kind is list or kind is tuple) and len(value) >= MANY and set(map(type, value)) == {int}:
+            out.append(_numbers(value))
         elif kind is list:
             out += pickle.EMPTY_LIST, pickle.MARK
             self._add_items(value)
@@ -95,7 +99,6 @@ class _State:
     def _add_items(self, items: Iterable[Any]) -> None:
         out = self._out
         for item in items:
-            # The states of random generators are long lists of numbers, and in every checkpoint.
             out.append(self._number(item)) if type(item) is int else self._add(item)
 
     def _text(self, text: str) -> bytes:
@@ -209,6 +212,15 @@ _CONSTANTS: Final = {None: pickle.NONE, True: pickle.NEWTRUE, False: pickle.NEWF
 _OF_ONE_BYTE: Final = tuple(pickle.BININT1 + bytes([number]) for number in range(0x100))
 _of_four_bytes: Final = struct.Struct("<ci").pack
 _of_five_bytes: Final = struct.Struct("<cBIx").pack
+
+
+def _numbers(values: object) -> bytes:
+    """Return what is written for a list or tuple of numbers, by C."""
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, PROTOCOL)
+    pickler.fast = True
+    pickler.dump(values)
+    return data.getvalue()[2:-1]
 
 
 def _small(value: object) -> bytes | None:
