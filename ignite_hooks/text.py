@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 # -- numbers, times and sizes -----------------------------------------------------------------------------------
@@ -279,6 +281,42 @@ def nearest(word: object, words: Iterable[object], cutoff: float = 0.6) -> str |
     by_lower = {str(known).lower(): str(known) for known in words}
     found = get_close_matches(str(word).lower()[:100], by_lower, n=1, cutoff=cutoff) if isinstance(word, str) else []
     return by_lower[found[0]] if found else None
+
+
+def indented_json(value: object, *, ensure_ascii: bool = True, allow_nan: bool = True) -> str:
+    """Return JSON with an indent of one, as `json.dumps` does, which takes half as long again.
+
+    Args:
+        value: Plain types.
+        ensure_ascii: Whether other characters are escaped.
+        allow_nan: Whether NaN and infinities may be among them; if not, they raise a ``ValueError``.
+
+    Example:
+        >>> print(indented_json({"seeds": [1, 2], "none": {}}))
+        {
+         "seeds": [
+          1,
+          2
+         ],
+         "none": {}
+        }
+    """
+    text = encode_basestring_ascii if ensure_ascii else encode_basestring
+    encode = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=allow_nan).encode
+
+    def written(value: Any, outer: str) -> str:
+        kind, inner = type(value), f"{outer} "
+        if kind is str:
+            return text(value)
+        if kind is dict and value:
+            keys = [text(key) if type(key) is str else encode({key: 0})[1:-4] for key in value]
+            items = [f"{key}: {written(item, inner)}" for key, item in zip(keys, value.values(), strict=True)]
+            return f"{{{inner}{f',{inner}'.join(items)}{outer}}}"
+        if (kind is list or kind is tuple) and value:
+            return f"[{inner}{f',{inner}'.join([written(item, inner) for item in value])}{outer}]"
+        return repr(value) if kind is int else encode(value)
+
+    return written(value, "\n")
 
 
 def did_you_mean(word: object, words: Iterable[object]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from ignite_hooks.text import (
     duration,
     escaped,
     html_table,
+    indented_json,
     nearest,
     number,
     one_line,
@@ -222,3 +226,22 @@ def test_any_number_is_read_again_to_four_digits(value: float) -> None:
     found = number(value)
     assert len(found) <= 10
     assert float(found) == pytest.approx(value, rel=5e-3, abs=5e-5, nan_ok=True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+)
+
+
+@tried(200)
+@given(JSON, st.booleans())
+def test_indented_json_is_that_of_python(value: Any, ensure_ascii: bool) -> None:
+    expected = json.dumps(value, ensure_ascii=ensure_ascii, indent=1)
+    assert indented_json(value, ensure_ascii=ensure_ascii) == expected
+
+
+def test_numbers_that_json_has_not_can_be_refused() -> None:
+    assert indented_json([float("inf"), [float("nan")]]) == "[\n Infinity,\n [\n  NaN\n ]\n]"
+    with pytest.raises(ValueError, match="Out of range float values"):
+        indented_json({"deep": [float("nan")]}, allow_nan=False)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ignite_hooks.errors import ResultError
 from ignite_hooks.store.files import open_regular, write_whole
+from ignite_hooks.text import indented_json
 
 FILE_NAME: Final = "result.json"
 FORMAT: Final = 1
@@ -89,7 +90,7 @@ class RunResult:
 
     def write(self, folder: Path) -> None:
         """Write the file, whole or not at all."""
-        text = json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False, indent=1)
+        text = indented_json(self.to_json(), ensure_ascii=False, allow_nan=False)
         write_whole(folder / FILE_NAME, text.encode("utf-8", "backslashreplace"))
 
 
@@ -103,7 +104,7 @@ def add_test(folder: Path, name: str, tested: RecordedTest) -> None:
     if content is None:
         raise ResultError(f"{folder / FILE_NAME}: there is no result, so the run has not ended")
     content["tests"] = {**(content.get("tests") or {}), name: _plain(tested)}
-    text = json.dumps(content, ensure_ascii=False, indent=1)
+    text = indented_json(content, ensure_ascii=False)
     write_whole(folder / FILE_NAME, text.encode("utf-8", "backslashreplace"))
 
 

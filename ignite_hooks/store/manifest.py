@@ -15,6 +15,7 @@ from ignite_hooks.errors import CheckpointError
 from ignite_hooks.store.checksums import FAST, algorithm_of, checksum_of_bytes, digits_of, is_checksum, marked
 from ignite_hooks.store.files import open_regular, write_whole
 from ignite_hooks.store.names import MANIFEST, check_name
+from ignite_hooks.text import indented_json
 
 Kind = Literal["periodic", "best", "last", "manual", "exception", "published", "found", "delivered"]
 
@@ -193,7 +194,7 @@ class Manifest:
             "deleting": [_to_json(entry) for entry in self.deleting],
         }
         content["checksum"] = _checksum(content)
-        return json.dumps(content, indent=1, allow_nan=False).encode()
+        return indented_json(content, allow_nan=False).encode()
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
