@@ -40,6 +40,13 @@ demo: $(VENV)/.installed-demo  ## install what the demo needs, train a small mod
 test: $(VENV)/.installed-test  ## install what the tests need and run them on all cores; ARGS="-k name" to choose
 	$(RUN) $(if $(ARGS),-m pytest -q $(ARGS),-m tests)
 
+.PHONY: coverage
+coverage: $(VENV)/.installed-test  ## run all tests and show which lines and branches no process of them has run; ARGS="-m 'not slow'" for some
+	$(RUN) -m coverage erase
+	$(RUN) -m coverage run -m tests $(ARGS)
+	$(RUN) -m coverage combine --quiet
+	$(RUN) -m coverage report
+
 .PHONY: load
 load: $(VENV)/.installed-test  ## all tests beside busy loops and with slow files, ROUNDS=3 times; needs a C compiler; an hour
 	$(RUN) -m tests.under_load $(ROUNDS)

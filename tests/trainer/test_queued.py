@@ -50,6 +50,7 @@ def test_the_task_has_the_configuration_with_what_set_says(asked: list[Asked], f
 
 
 def test_no_task_is_made_of_a_wrong_configuration(asked: list[Asked], file: str) -> None:
+    pytest.importorskip("clearml")
     with pytest.raises(ConfigError) as caught:
         enqueue(file, ["hooks.1.momentum=lots", "training.epochs=-1"], "gpu")
     assert {problem.place for problem in caught.value.problems} == {"hooks[1].momentum", "training.epochs"}
@@ -61,6 +62,7 @@ def test_no_task_is_made_of_a_wrong_configuration(asked: list[Asked], file: str)
 def test_an_agent_trains_and_queues_nothing(
     asked: list[Asked], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
+    pytest.importorskip("clearml")
     monkeypatch.setattr(commands, "_train", lambda *_: print("trained"))
     given: dict[str, Any] = {"resume": None, "overrides": (), "work_dir": None, "dry_run": False, "queue": "gpu"}
     assert commands.train(file, **given) == 0
