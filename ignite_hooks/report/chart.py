@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ignite_hooks.report.curves import Mark, Series
 from ignite_hooks.report.markup import Markup, joined, tag
-from ignite_hooks.report.style import COLOURS
+from ignite_hooks.report.style import COLOURS, look
 
 WIDTH, HEIGHT = 420, 236
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
@@ -31,7 +31,7 @@ def chart(
         last_step: End of the axis, the same for all charts of a page.
         best: Value to mark for each line, or None.
         label: Text for a reader who cannot see the chart.
-        colours: Number of the colour of each line; by default their order.
+        colours: Number of the look of each line; by default colours in their order.
     """
     chosen = colours or [number % COLOURS for number in range(len(series))]
     drawn = [one for one in series if one.points]
@@ -60,13 +60,13 @@ def chart(
         tag("text", "iteration", x=WIDTH - RIGHT, y=HEIGHT - 4, text_anchor="end", class_="axis"),
     ]
     for number, one in enumerate(series):
-        colour = f"s{chosen[number]}"
+        colour = look(chosen[number])
         if any(point.high > point.low for point in one.points):
             above = [f"{x(p.step):.1f},{y(p.high):.1f}" for p in one.points]
             below = [f"{x(p.step):.1f},{y(p.low):.1f}" for p in reversed(one.points)]
             parts.append(tag("polygon", points=" ".join(above + below), class_=f"band {colour}"))
     for number, one in enumerate(series):
-        colour = f"s{chosen[number]}"
+        colour = look(chosen[number])
         line = " ".join(f"{x(p.step):.1f},{y(p.value):.1f}" for p in one.points)
         if len(one.points) > 1:
             parts.append(tag("polyline", points=line, class_=f"line {colour}"))
@@ -82,12 +82,12 @@ def chart(
         if mark is not None and series[number].points:
             hint = tag("title", f"best {series[number].name}: {value(mark.value)} at iteration {mark.step}")
             place = f"translate({x(mark.step):.1f} {y(mark.value):.1f})"
-            parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star s{chosen[number]}"))
+            parts.append(tag("path", hint, d=STAR, transform=place, class_=f"star {look(chosen[number])}"))
     for number, one in enumerate(series):
         if len(one.points) == 1:
             # A ring, so that a star or a line at the same place is still seen.
             at = {"cx": f"{x(one.points[0].step):.1f}", "cy": f"{y(one.points[0].value):.1f}"}
-            parts.append(tag("circle", **at, r="5", class_=f"ring s{chosen[number]}"))
+            parts.append(tag("circle", **at, r="5", class_=f"ring {look(chosen[number])}"))
     if scale.logarithmic:
         parts.append(tag("text", "log scale", x=LEFT + 4, y=HEIGHT - BOTTOM - 5, class_="axis"))
     return tag("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)

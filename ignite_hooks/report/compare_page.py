@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ignite_hooks.report.chart import chart
 from ignite_hooks.report.curves import CurveSet, Series
 from ignite_hooks.report.markup import Markup, document, joined, table, tag
-from ignite_hooks.report.style import COLOURS
+from ignite_hooks.report.style import look
 from ignite_hooks.results.comparison import Comparison
 from ignite_hooks.results.history import FILE_NAME
 from ignite_hooks.store.files import write_whole
@@ -79,10 +80,18 @@ def render_comparison(
         title: The heading; by default the number of runs.
     """
     order = list(range(len(comparison.runs))) if sort is None else comparison.order(sort)
+    learnt = [{one.name: one for group in each.learning().values() for one in group} for each in curves]
+    # Evaluations first; a number of one run alone says nothing about another.
+    names = [name for name in dict.fromkeys(chain(*learnt)) if sum(name in each for each in learnt) > 1]
+    names.sort(key=lambda name: "/" not in name)
+    drawn = {name: _drawn(name, learnt, order) for name in names[:MAX_CHARTS]}
+    # The runs of the first chart all look different, and a run looks the same everywhere.
+    looks = {index: number for number, index in enumerate(dict.fromkeys([*chain(*drawn.values()), *order]))}
+    figures = [_chart(name, comparison, learnt, drawn[name], looks) for name in drawn]
     parts = [
         *above,
-        ("runs", "Runs", _runs(comparison, order, sort)),
-        ("curves", "Curves", _charts(comparison, curves, order)),
+        ("runs", "Runs", _runs(comparison, order, sort, looks)),
+        ("curves", "Curves", _charts(figures, len(names) - len(figures))),
         *((name, title, _differences(comparison, name, order, leave_out)) for name, title in PARTS),
     ]
     shown = [(name, title, content) for name, title, content in parts if content]
@@ -93,10 +102,10 @@ def render_comparison(
     return document(words, [header, tag("main", *sections)], script=SORT)
 
 
-def _runs(comparison: Comparison, order: Sequence[int], sort: str | None) -> Markup:
+def _runs(comparison: Comparison, order: Sequence[int], sort: str | None, looks: Mapping[int, int]) -> Markup:
     rows: list[dict[str, Any]] = [dict(row) for row in comparison.rows(sort)]
     for row, index in zip(rows, order, strict=True):
-        key = tag("i", class_=f"key s{index % COLOURS}")
+        key = tag("i", class_=f"key {look(looks[index])}")
         row["run"] = tag("span", key, tag("span", row["run"]), class_="named")
         result = comparison.runs[index].result
         row["took"] = tag("data", row["took"], value="" if result is None else f"{result.seconds:.3f}")
@@ -105,40 +114,42 @@ def _runs(comparison: Comparison, order: Sequence[int], sort: str | None) -> Mar
     return table(rows, kind="runs", numbers=numbers)
 
 
-def _charts(comparison: Comparison, curves: Sequence[CurveSet], order: Sequence[int]) -> Markup | str:
-    learnt = [{one.name: one for group in each.learning().values() for one in group} for each in curves]
-    names = list(dict.fromkeys(name for each in learnt for name in each))
-    # Evaluations first; a number of one run alone says nothing about another.
-    names = [name for name in names if sum(name in each for each in learnt) > 1]
-    names.sort(key=lambda name: "/" not in name)
-    figures = [_chart(name, comparison, learnt, order) for name in names[:MAX_CHARTS]]
+def _charts(figures: Sequence[Markup], left_out: int) -> Markup | str:
     if not figures:
         return ""
-    left_out = len(names) - len(figures)
     more = tag("p", f"{left_out} more numbers are in metrics.jsonl of the runs.", class_="faint") if left_out else ""
     return joined([tag("div", *figures, class_="charts"), more])
 
 
-def _chart(name: str, comparison: Comparison, learnt: Sequence[dict[str, Series]], order: Sequence[int]) -> Markup:
+def _drawn(name: str, learnt: Sequence[dict[str, Series]], order: Sequence[int]) -> list[int]:
+    """Return the best runs that have a number, in their order."""
     have = [index for index in order if name in learnt[index]]
     greater = next((learnt[index][name].rule for index in have), None) == "greater"
-    best = [(learnt[index][name].best, index) for index in have]
-    ranked = sorted(
-        have,
-        key=lambda index: next(
-            (-mark.value if greater else mark.value for mark, at in best if at == index and mark), float("inf")
-        ),
-    )
-    drawn = sorted(ranked[:MAX_LINES], key=order.index)
+
+    def rank(index: int) -> float:
+        mark = learnt[index][name].best
+        return float("inf") if mark is None else -mark.value if greater else mark.value
+
+    return sorted(sorted(have, key=rank)[:MAX_LINES], key=order.index)
+
+
+def _chart(
+    name: str,
+    comparison: Comparison,
+    learnt: Sequence[dict[str, Series]],
+    drawn: Sequence[int],
+    looks: Mapping[int, int],
+) -> Markup:
     lines = [_named(learnt[index][name], comparison.names[index]) for index in drawn]
-    colours = [index % COLOURS for index in drawn]
-    end = max(each.last.step for index in drawn if (each := learnt[index][name]).last)
+    colours = [looks[index] for index in drawn]
+    end = max((each.last.step for index in drawn if (each := learnt[index][name]).last), default=0)
     legend = [
-        tag("li", tag("i", class_=f"key s{colour}"), tag("span", line.name))
+        tag("li", tag("i", class_=f"key {look(colour)}"), tag("span", line.name))
         for line, colour in zip(lines, colours, strict=True)
     ]
-    if len(have) > len(drawn):
-        legend.append(tag("li", f"the best {len(drawn)} of {len(have)}"))
+    have = sum(name in each for each in learnt)
+    if have > len(drawn):
+        legend.append(tag("li", f"the best {len(drawn)} of {have}"))
     drawing = chart(lines, end, label=f"{name} of {len(lines)} runs over iterations", colours=colours)
     return tag("figure", tag("h3", name), drawing, tag("ul", *legend, class_="legend"))
 

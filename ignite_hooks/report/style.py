@@ -10,6 +10,16 @@ COLOURS = len(ON_LIGHT)
 """Number of colours of lines; further lines begin with the first colour again."""
 
 
+def look(number: int) -> str:
+    """Return the classes of a line: after all colours they come again, dashed, and then from the beginning.
+
+    Example:
+        >>> look(1), look(1 + COLOURS), look(1 + 2 * COLOURS)
+        ('s1', 's1 again', 's1')
+    """
+    return f"s{number % COLOURS}{' again' if number // COLOURS % 2 else ''}"
+
+
 def _variables(colours: Sequence[Colour]) -> str:
     return " ".join(f"--s{number}: {as_hex(colour)};" for number, colour in enumerate(colours))
 
@@ -71,13 +81,15 @@ svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
 svg .grid { stroke: var(--line); } svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .over { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 svg .band { opacity: .18; stroke: none; } svg .hover { fill: transparent; } svg .hover:hover { fill: var(--faint); }
-svg .ring { fill: none; stroke-width: 2; }
+svg .ring { fill: none; stroke-width: 2; } svg .line.again { stroke-dasharray: 6 4; }
+svg .ring.again { stroke-dasharray: 3 2; }
 svg .star { stroke: var(--card); stroke-width: 1; } svg.bar { height: 1.4rem; border-radius: 5px; }
 .legend { list-style: none; margin: .3rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: .1rem 1rem;
   font-size: .85rem; }
 .legend li { display: flex; align-items: baseline; min-width: 0; overflow-wrap: anywhere; }
 .legend span { min-width: 0; } .legend .odd { color: var(--bad); }
 .key { flex: none; width: .75rem; height: .75rem; border-radius: 3px; margin-right: .4rem; }
+.key.again { mask: linear-gradient(90deg, #000 38%, transparent 38% 62%, #000 62%); }
 .named { display: inline-flex; align-items: baseline; } .runs th { cursor: pointer; }
 .killed { color: var(--bad); background: var(--bad-bg); }
 /* An edge is shaded where there is more to scroll to. */

@@ -43,6 +43,17 @@ def test_a_chart_shows_the_best_of_many_runs(tmp_path: Path) -> None:
     assert "r00" not in figure
 
 
+def test_no_two_runs_of_a_chart_look_alike(tmp_path: Path) -> None:
+    # The best ten are every other one.
+    for number in range(2 * MAX_LINES):
+        write_run(tmp_path / f"r{number:02}", (1.0, 0.5 + 0.01 * number if number % 2 else 0.9))
+    page, _ = page_of(tmp_path)
+    figure = page[page.index("<h3>val/loss</h3>") : page.index("<h3>val/iou</h3>")]
+    legend = re.findall(r'<i class="key ([^"]+)"></i><span>(r\d\d)', figure)
+    assert len(legend) == len(dict(legend)) == MAX_LINES
+    assert all(f'<i class="key {its}"></i><span>{name}</span></span></td>' in page for its, name in legend)
+
+
 def test_only_our_script_may_run(tmp_path: Path) -> None:
     write_run(tmp_path / "<script>alert(1)")
     write_run(tmp_path / "b")
