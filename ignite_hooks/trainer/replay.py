@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ignite_hooks.results.parting import (
     DIGESTS,
     RUN,
     TENSORS,
+    Difference,
     Parting,
     check_runs,
     differences,
@@ -63,22 +64,38 @@ def part_with_replay(one: Path, other: Path) -> Parting:
     rough = part(one, other) if both else part_by_checkpoints(one, other)
     if rough.iteration is None or rough.iteration - (rough.equal_until or 0) <= 1:
         return rough
+    since = rough.equal_until or 0
     with tempfile.TemporaryDirectory(prefix="ignite-hooks-", ignore_cleanup_errors=True) as scratch:
-        folders = [Path(scratch) / name for name in ("one", "other")]
-        for folder, run in zip(folders, (one, other), strict=True):
-            again(run, rough.equal_until or 0, rough.iteration, folder)
-            if both:
-                _check(run, folder, rough.iteration)
+        folders = []
+        for name, run in (("one", one), ("other", other)):
+            folder = Path(scratch) / name
+            from_checkpoint = again(run, rough.equal_until or 0, rough.iteration, folder)
+            found = _unlike(run, folder, rough.iteration)
+            if found and from_checkpoint:
+                # Workers of data loaders that stay from epoch to epoch draw other random numbers after a resume.
+                since, folder = 0, Path(scratch) / f"{name}_from_its_beginning"
+                again(run, 0, rough.iteration, folder)
+                found = _unlike(run, folder, rough.iteration)
+            if found:
+                raise ResultError(
+                    f"{run}: run again to iteration {rough.iteration} it differs from what it was, first in: "
+                    f"{found[0]}; what it did does not follow from its configuration alone"
+                )
+            folders.append(folder)
         fine = part(*folders)
     if fine.iteration is None:
-        stretch = f"from iteration {rough.equal_until or 0} to {rough.iteration}"
+        stretch = f"from iteration {since} to {rough.iteration}"
         raise ResultError(
             f"run again {stretch} the two runs are equal: what made them part is not in their configurations"
         )
-    replayed = (rough.equal_until or 0, rough.iteration)
     equal = rough.equal_until if fine.equal_until is None else fine.equal_until
     return replace(
-        fine, compared=rough.compared, last=rough.last, equal_until=equal, settings=rough.settings, replayed=replayed
+        fine,
+        compared=rough.compared,
+        last=rough.last,
+        equal_until=equal,
+        settings=rough.settings,
+        replayed=(since, rough.iteration),
     )
 
 
@@ -99,12 +116,8 @@ def part_by_checkpoints(one: Path, other: Path) -> Parting:
             "add {type: DeterminismHook} to both runs"
         )
 
-    def differ(iteration: int) -> tuple[Any, ...]:
-        try:
-            states = [table.load(name[iteration]) for table, name in zip(tables, names, strict=True)]
-        except CheckpointError as error:
-            raise ResultError(str(error)) from error
-        return tuple(differences(*map(digests_of_state, states)))
+    def differ(iteration: int) -> tuple[Difference, ...]:
+        return tuple(differences(*_states(tables, (name[iteration] for name in names))))
 
     settings = settings_that_differ(one, other)
     equal, parted, found = -1, len(common) - 1, differ(common[-1])
@@ -136,8 +149,11 @@ def digests_of_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def again(run: Path, after: int, until: int, folder: Path) -> None:
+def again(run: Path, after: int, until: int, folder: Path) -> bool:
     """Run a part of a run again in a process of its own, from its newest checkpoint that is not after an iteration.
+
+    Returns:
+        Whether there was such a checkpoint; else the part is from the beginning.
 
     Raises:
         ResultError: If that cannot be done.
@@ -172,16 +188,29 @@ def again(run: Path, after: int, until: int, folder: Path) -> None:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ResultError(f"{run} cannot be run again: {lines[-1]}")
+    return wanted.resume is not None
 
 
-def _check(run: Path, folder: Path, iteration: int) -> None:
-    """Raise `ResultError` if the end of a part that was run again is not what the run has recorded."""
-    then, now = (read_lines(place / DIGESTS).get(iteration, {}) for place in (run, folder))
-    if found := list(differences(then, now)):
-        raise ResultError(
-            f"{run}: run again to iteration {iteration} it differs from what it was, first in: {found[0]}; what it did "
-            "does not follow from its configuration alone"
-        )
+def _unlike(run: Path, folder: Path, iteration: int) -> list[Difference]:
+    """Return how the end of a part that was run again differs from what the run has recorded, or else saved."""
+    then, now = (read_lines(place / DIGESTS).get(iteration) for place in (run, folder))
+    if then is not None and now is not None:
+        return list(differences(then, now))
+    tables = [CheckpointTable.of(place) for place in (run, folder)]
+    mine, theirs = ({entry.name for entry in table if entry.iteration == iteration} for table in tables)
+    # Those of one name are saved at the same point of the iteration.
+    for name in sorted(mine & theirs)[:1]:
+        return list(differences(*_states(tables, (name, name))))
+    return []
+
+
+def _states(tables: Iterable[CheckpointTable], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the digests of two checkpoints."""
+    try:
+        one, other = (digests_of_state(table.load(name)) for table, name in zip(tables, names, strict=True))
+    except CheckpointError as error:
+        raise ResultError(str(error)) from error
+    return one, other
 
 
 def train(wanted: Stretch) -> None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils.data import Dataset, get_worker_info
 
 from ignite_hooks import BaseHook, BaseTrainer
 from ignite_hooks.errors import ResultError
 from ignite_hooks.store.files import write_whole
+from ignite_hooks.trainer.datasets import digits
 from ignite_hooks.trainer.replay import again, config_of_replay, part_by_checkpoints, part_with_replay
 from tests import warm
 
-pytest.importorskip("sklearn")
+# Its first import draws a random number.
+pytest.importorskip("sklearn.datasets", reason="the extra 'demo' is not installed")
 pytestmark = pytest.mark.usefixtures("quick")
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Once(BaseHook):
@@ -51,7 +59,56 @@ class Draw(Once):
         torch.rand(1)
 
 
-def trained(folder: Path, *hooks: Any, interval: int = 5, **training: Any) -> Path:
+class Push(Once):
+    """Changes what the optimizer remembers, after its step."""
+
+    def before_train_iter(self, runner: Any) -> None:
+        pass
+
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.global_step == self.iteration:
+            next(iter(runner.optimizer.state.values()))["momentum_buffer"].view(-1)[3] += 1e-3
+
+
+class Noisy(Dataset[Any]):
+    """Images with noise of which each worker draws its own; the second may draw other noise from some sample on."""
+
+    def __init__(self, images: Any, other_from: int | None) -> None:
+        self.images, self.other_from, self.drawn = images, other_from, 0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        image, target = self.images[index]
+        worker = get_worker_info()
+        if worker is not None:
+            if worker.id == 1 and self.drawn == self.other_from:
+                torch.manual_seed(worker.seed + 1)
+            self.drawn += 1
+            image = image + torch.randn(image.shape) / 10
+        return image, target
+
+
+def noisy(other_from: int | None = None) -> Any:
+    """Digits with noise.
+
+    Args:
+        other_from: The sample from which on the second worker has another seed.
+    """
+    found = digits()
+    return replace(found, train=Noisy(found.train, other_from))
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(folder: Path, *hooks: Any, interval: int = 5, changed: Mapping[str, Any] = EMPTY, **training: Any) -> Path:
     """Train four epochs of five iterations, with a dropout that draws random numbers."""
     digests = [{"type": "DeterminismHook", "seed": 3, "deterministic": False, "interval": interval}] if interval else []
     config = {
@@ -61,7 +118,7 @@ def trained(folder: Path, *hooks: Any, interval: int = 5, **training: Any) -> Pa
         "training": {"epochs": 4, "epoch_length": 5, "batch_size": 16, "seed": 0, **training},
         "hooks": [{"type": "CheckpointHook", "save_best": False, "max_keep_ckpts": 9}, *digests, *hooks],
     }
-    BaseTrainer(config, work_dir=folder).train()
+    BaseTrainer({**config, **changed}, work_dir=folder).train()
     return folder
 
 
@@ -79,15 +136,63 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(subprocess, "run", partial(warm.run, also=warm.LEARNS))
 
 
+SGD = {"type": "SGD", "lr": 0.01, "momentum": 0.9}
+NOISY: dict[str, Any] = {"type": f"{__name__}:noisy"}
+
+
+class Case(NamedTuple):
+    """Two runs that differ in one thing."""
+
+    iteration: int
+    """The first that this changes."""
+    first: str
+    """What it changes first."""
+    says: str = ""
+    """What tells of the thing itself."""
+    hook: Mapping[str, Any] | None = None
+    training: Mapping[str, Any] = EMPTY
+    """How the other run is trained otherwise."""
+    both: Mapping[str, Any] = EMPTY
+    """How both are trained otherwise."""
+    changed: tuple[Mapping[str, Any], Mapping[str, Any]] = (EMPTY, EMPTY)
+    """Other sections of each."""
+    threads: tuple[int, int] = (1, 1)
+
+
 CASES = {
-    "one changed weight": ({"hooks": entry(Nudge, 12)}, 12, "weights of layers.1.weight"),
-    "a draw more": ({"hooks": entry(Draw, 7)}, 7, "random numbers"),
-    "another rate from the third epoch": (
-        {"scheduler": {"type": "StepLR", "step_size": 2, "gamma": 0.5}},
+    "one changed weight": Case(12, "weights of layers.1.weight", "Nudge", hook=entry(Nudge, 12)),
+    "a draw more": Case(7, "random numbers", "Draw", hook=entry(Draw, 7)),
+    "another state of the optimizer": Case(9, "optimizer state", "Push", hook=entry(Push, 9)),
+    "another rate from the third epoch": Case(
         11,
-        "learning",
+        "learning rate",
+        "training.scheduler",
+        training={"scheduler": {"type": "StepLR", "step_size": 2, "gamma": 0.5}},
     ),
-    "another rate from the start": ({"optimizer": {"type": "SGD", "lr": 0.02}}, 0, "learning rate"),
+    "another rate from the start": Case(
+        0, "learning rate", "training.optimizer.lr: 0.01 and 0.02", training={"optimizer": {**SGD, "lr": 0.02}}
+    ),
+    "another seed in a worker": Case(
+        2,
+        "data: the batch is another one",
+        "dataset.other_from: – and 0",
+        both={"num_workers": 2},
+        changed=({"dataset": NOISY}, {"dataset": {**NOISY, "other_from": 0}}),
+    ),
+    "another seed in a worker from its seventh batch": Case(
+        14,
+        "data: the batch is another one",
+        "dataset.other_from: – and 96",
+        both={"num_workers": 2},
+        changed=({"dataset": NOISY}, {"dataset": {**NOISY, "other_from": 96}}),
+    ),
+    "three threads": Case(
+        1,
+        "weights of",
+        "torch threads: 1 and 3",
+        changed=({"model": {"type": "cnn", "channels": [16, 32]}},) * 2,
+        threads=(1, 3),
+    ),
 }
 
 
@@ -95,22 +200,27 @@ CASES = {
 @pytest.mark.faults  # `make faults` tries all cases
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("interval", [5, 0] if LONG else [5], ids=lambda interval: f"interval {interval}")
-@pytest.mark.parametrize("case", CASES if LONG else ["one changed weight"])
-def test_the_iteration_between_two_digests_or_checkpoints_is_found(case: str, interval: int, tmp_path: Path) -> None:
-    given, iteration, first = CASES[case]
-    given = dict(given)
-    hooks = [given.pop("hooks")] if "hooks" in given else []
-    plain = {"optimizer": {"type": "SGD", "lr": 0.01}}
-    one = trained(tmp_path / "one", interval=interval, **plain)
-    other = trained(tmp_path / "other", *hooks, interval=interval, **{**plain, **given})
+@pytest.mark.parametrize("name", CASES if LONG else ["one changed weight"])
+def test_the_iteration_between_two_digests_or_checkpoints_is_found(name: str, interval: int, tmp_path: Path) -> None:
+    case = CASES[name]
+    training = {"optimizer": SGD, **case.both}
+    with threads(case.threads[0]):
+        one = trained(tmp_path / "one", interval=interval, changed=case.changed[0], **training)
+    hooks = [case.hook] if case.hook else []
+    with threads(case.threads[1]):
+        other = trained(
+            tmp_path / "other", *hooks, interval=interval, changed=case.changed[1], **{**training, **case.training}
+        )
     parting = part_with_replay(one, other)
-    assert parting.iteration == iteration
-    assert str(parting.differences[0]).startswith(first)
-    assert parting.equal_until == (iteration - 1 if iteration else None)
-    assert parting.replayed is not None
-    assert f"  iterations {parting.replayed[0]} to {parting.replayed[1]} of both were run again to find it" in list(
-        parting.lines()
-    )
+    assert parting.iteration == case.iteration
+    assert str(parting.differences[0]).startswith(case.first)
+    assert parting.equal_until == (case.iteration - 1 if case.iteration else None)
+    lines = list(parting.lines())
+    # The first digest is that of iteration 0.
+    assert (parting.replayed is None) == (case.iteration == 0 and interval > 0)
+    if parting.replayed is not None:
+        assert "  iterations {} to {} of both were run again to find it".format(*parting.replayed) in lines
+    assert any(case.says in line for line in lines), lines
 
 
 def test_checkpoints_say_between_which_of_them_two_runs_part(tmp_path: Path) -> None:
