@@ -190,7 +190,8 @@ def discs(count: int, seed: int, side: int = 64) -> tuple[Tensor, list[tuple[int
 
 def of_pictures(step: Callable[[Engine, Any], Any], batches: list[Any]) -> Scene:
     """Return a run whose step finds something in images; nothing is learnt, as only the pictures matter."""
-    return Scene(Engine(step), batches, {"device": torch.device("cpu")}, epochs=1, names=())
+    services = {"model": nn.Identity(), "device": torch.device("cpu")}
+    return Scene(Engine(step), batches, services, epochs=1, names=("model",))
 
 
 def detector() -> Scene:
