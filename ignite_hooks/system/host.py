@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 SYSTEM: Final = sys.platform
 WINDOWS, MACOS, LINUX = (name == SYSTEM for name in ("win32", "darwin", "linux"))
@@ -70,6 +70,38 @@ def lock(descriptor: int) -> None:
             raise BlockingIOError(errno.EAGAIN, "is locked") from error
     else:
         raise OSError(errno.ENOSYS, "this Python cannot lock files")
+
+
+def lock_within(descriptor: int, seconds: float) -> bool:
+    """Lock an open file that others lock for moments; return whether that succeeded, which not every disk lets it."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            lock(descriptor)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.002)
+        except OSError:
+            return False
+        else:
+            return True
+
+
+def is_open_file(descriptor: int, path: Path) -> bool:
+    """Return whether the file that has this name is the one that is open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def remove_open(file: IO[bytes], path: Path) -> None:
+    """Remove a file that we have open, and locked, and close it; Windows removes none that is open."""
+    if WINDOWS:
+        file.close()
+    path.unlink(missing_ok=True)
+    file.close()
 
 
 def read_at(descriptor: int, size: int, offset: int) -> bytes:

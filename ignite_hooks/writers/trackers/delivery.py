@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ignite_hooks.text import duration
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Continued, Ending, Offline, Tracker
+from ignite_hooks.writers.trackers.turn import NotOurTurnError, Turn
 
 BATCH = 500
 GATHERED = 0.5
@@ -28,6 +30,8 @@ class Delivery:
 
     After a failure the thread retries after each of ``retries`` seconds. Then the circuit opens: records go to the
     spool, and the tracker is tried again every ``pause`` seconds. The spool is sent first, so the order is kept.
+
+    Only one process delivers at a time: while ``ignite-hooks send`` does, records wait in the spool, too.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class Delivery:
         spool: Spool,
         name: str,
         *,
+        turn: Turn | None = None,
         load: Callable[[], None] = lambda: None,
         limit: int = 10_000,
         gathered: float = GATHERED,
@@ -45,6 +50,8 @@ class Delivery:
     ) -> None:
         self.spool = spool
         self._connect, self._name, self._load, self._limit = connect, name, load, limit
+        self._turn = turn or Turn(spool.path, "run")
+        self._was_told_to_wait = False
         self._loaded = threading.Event()
         self._gathered, self._retries, self._pause, self._clock = gathered, retries, pause, clock
         self._queue: deque[TrackerRecord] = deque()
@@ -124,6 +131,15 @@ class Delivery:
 
     def _work(self) -> None:
         try:
+            # Before anything is there that waits to be sent.
+            with contextlib.suppress(NotOurTurnError):
+                self._turn.take()
+            self._load_and_deliver()
+        finally:
+            self._turn.release()
+
+    def _load_and_deliver(self) -> None:
+        try:
             self._load()
         except Exception as error:
             # Connecting fails with the same error, and is retried.
@@ -177,6 +193,7 @@ class Delivery:
 
     def _send(self, records: list[TrackerRecord]) -> None:
         if self._tracker is None:
+            self._wait_for_turn()
             self._tracker = self._connect()
         tracker = self._tracker
         if self._is_unsure:
@@ -184,6 +201,16 @@ class Delivery:
         self._is_unsure = True
         tracker.send(records)
         self._is_unsure = False
+
+    def _wait_for_turn(self) -> None:
+        try:
+            self._turn.take()
+        except NotOurTurnError as error:
+            if not self._was_told_to_wait:
+                words = "%s: %s; what this run writes meanwhile waits in %s, and is sent after it"
+                logger.info(words, self._name, error, self.spool.path)
+            self._was_told_to_wait = True
+            raise Offline(str(error)) from None
 
     def _keep_in_hand(self, *, taken: bool = False) -> None:
         with self._news:
@@ -230,7 +257,7 @@ class Delivery:
             arrived = False
             logger.warning("%s could not be closed: %s", self._name, f"{type(error).__name__}: {error}")
         if not self._tracker.vouches and arrived and not self._circuit_open and not self._given_up.is_set():
-            self.spool.remove()
+            self.spool.forget_taken()
 
     def _keep(self, records: list[TrackerRecord], *, taken: bool = False) -> None:
         """Put records into the spool; if the disk is full, they are lost."""

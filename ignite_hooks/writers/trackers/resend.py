@@ -18,12 +18,16 @@ from ignite_hooks.text import counted
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Continued
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
+from ignite_hooks.writers.trackers.turn import Turn, every_turn
 
+MEANWHILE = "has been delivered meanwhile"
 logger = logging.getLogger("ignite_hooks")
 
 
 def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Callable[[], str]]]:
     """Yield each file that waits in a folder, with a function that sends it and returns a message, or raises an error.
+
+    That of a run that still delivers is left to it: `NotOurTurnError`.
 
     Args:
         folder: The folder, which is searched with all folders in it.
@@ -35,13 +39,8 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
         yield path, lambda path=path: _send_spool(path, make)  # type: ignore[misc]
     for path in sorted(folder.rglob("clearml-offline-*.zip")):
         yield path, lambda path=path: _send_clearml(path)  # type: ignore[misc]
-    offline = [
-        path
-        for path in folder.rglob("wandb/offline-run-*/*.wandb")
-        if not path.with_name(f"{path.name}.synced").exists()
-    ]
-    ended_early = [path.with_suffix("") for path in folder.rglob(f"wandb/run-*/*.wandb{UNSENT}")]
-    for path in sorted([*offline, *ended_early]):
+    of_wandb = [*folder.rglob("wandb/offline-run-*/*.wandb"), *folder.rglob("wandb/run-*/*.wandb")]
+    for path in sorted(filter(_waits, of_wandb)):
         yield path, lambda path=path: _send_wandb(path)  # type: ignore[misc]
     for path in spools:
         if path not in first:
@@ -49,8 +48,17 @@ def waiting(folder: Path, make: Callable[..., Any]) -> Iterator[tuple[Path, Call
 
 
 def _send_spool(path: Path, make: Callable[..., Any]) -> str:
+    with Turn(path, "send").taken():
+        return _send_records(path, make) if path.exists() else MEANWHILE
+
+
+def _send_records(path: Path, make: Callable[..., Any]) -> str:
     spool = Spool(path)
     header = spool.read_header()
+    if not header and not len(spool):
+        # Its process was killed, or its disk full, before the first line.
+        path.unlink()
+        return "nothing was in it"
     kind = make(str(header.get("writer")))
     if not (isinstance(kind, type) and issubclass(kind, TrackerWriter)):
         raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
@@ -68,6 +76,7 @@ def _send_spool(path: Path, make: Callable[..., Any]) -> str:
         tracker = Continued(tracker, tracker.delivered() if header.get("resumed") is True else tracker.arrived())
     # Kept now, so that a second attempt begins no other run and asks what has arrived by the first.
     spool.say(run=writer.run_id)
+    writer.note_run(header.get("key"))
     sent = 0
     while batch := spool.next_batch():
         if tracker.vouches:
@@ -111,6 +120,11 @@ def at_home(record: TrackerRecord, written_in: str, folder: Path) -> TrackerReco
 
 
 def _send_clearml(path: Path) -> str:
+    with every_turn(path.parent, "clearml", "send"):
+        return _send_session(path) if path.exists() else MEANWHILE
+
+
+def _send_session(path: Path) -> str:
     from clearml import Task
 
     task = Task.import_offline_session(str(path))
@@ -134,6 +148,18 @@ def note_new_name(folder: Path, before: str, now: str) -> None:
 
 
 def _send_wandb(path: Path) -> str:
+    with every_turn(path.parents[2], "wandb", "send"):
+        return _sync(path) if _waits(path) else MEANWHILE
+
+
+def _waits(path: Path) -> bool:
+    """Return whether a file of W&B has not been sent."""
+    if path.parent.name.startswith("offline-"):
+        return not path.with_name(f"{path.name}.synced").exists()
+    return path.with_name(f"{path.name}{UNSENT}").exists()
+
+
+def _sync(path: Path) -> str:
     # Otherwise W&B leaves a folder in the current one.
     environment = {**os.environ, "WANDB_MODE": "online", "WANDB_DIR": str(path.parents[2].absolute())}
     command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(path.parent)]

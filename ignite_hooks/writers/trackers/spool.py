@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from ignite_hooks.system import host
 from ignite_hooks.writers.media import TYPES
 
 SUFFIX = ".spool"
@@ -21,6 +23,8 @@ KINDS = frozenset(
 )
 MOST_BYTES = 4_000_000
 """Bytes of the file after which a batch ends, as pictures take more room in memory."""
+HELD = 2.0
+"""Seconds for which another process may hold the file, which takes moments; a run does not wait for one that hangs."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ class Spool:
     """A file of records: a header that names the writer, then one line for each record, in order.
 
     Lines are only added, also those that say how far the records have arrived, so a process may be killed at any moment
-    and another may read meanwhile. What was read is not read again. Several threads may use it. The file exists only
-    while records wait in it.
+    and another may read meanwhile, or remove the file when all in it has arrived. What was read is not read again.
+    Several threads may use it. The file exists only while records wait in it.
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any] | None = None) -> None:
@@ -100,7 +104,7 @@ class Spool:
         if not records:
             return
         lines = [record.to_json() for record in records]
-        with self._lock:
+        with self._lock, self._held():
             self._learn()
             if not self._size:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +119,7 @@ class Spool:
     def say(self, **words: Any) -> None:
         """Add to the header of the file; later values replace earlier ones."""
         self.header |= words
-        with self._lock:
+        with self._lock, self._held():
             if self.path.exists():
                 self._learn()
                 self._write([json.dumps(words)])
@@ -145,11 +149,10 @@ class Spool:
 
     def forget_taken(self) -> bool:
         """Say that what was taken has arrived; return whether nothing is left, and remove the file then."""
-        with self._lock:
+        with self._lock, self._held() as file:
             self._learn()
             if self._is_all_taken:
-                self.path.unlink(missing_ok=True)
-                self._forget_file()
+                self._remove(file)
                 return True
             if self._taken != self._arrived:
                 self._write([json.dumps({"arrived": self._taken.offset, "records": self._taken.records})])
@@ -158,9 +161,9 @@ class Spool:
 
     def remove(self) -> None:
         """Remove the file, because all records have arrived."""
-        with self._lock:
-            self.path.unlink(missing_ok=True)
-            self._forget_file()
+        with self._lock, self._held() as file:
+            self._learn()
+            self._remove(file)
 
     def read_header(self) -> dict[str, Any]:
         """Return the header: the writer of the records and its settings."""
@@ -191,6 +194,27 @@ class Spool:
             return max(0, self._records - self._arrived.records)
 
     # -- the file -----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[IO[bytes] | None]:
+        """Hold the file, if there is one: no other process adds to it or removes it meanwhile."""
+        with contextlib.ExitStack() as stack:
+            file: IO[bytes] | None = None
+            with contextlib.suppress(OSError):
+                while file is None:
+                    found = stack.enter_context(self.path.open("rb+"))
+                    host.lock_within(found.fileno(), HELD)
+                    if host.is_open_file(found.fileno(), self.path):
+                        file = found
+                    else:
+                        found.close()  # another has removed it
+            yield file
+
+    def _remove(self, file: IO[bytes] | None) -> None:
+        # What another process is about to write its first line into is there, and empty.
+        if file is not None and self._size:
+            host.remove_open(file, self.path)
+        self._forget_file()
 
     def _forget_file(self) -> None:
         self._size = self._known = self._records = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import logging
 import re
@@ -19,6 +21,7 @@ from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.delivery import Delivery
 from ignite_hooks.writers.trackers.spool import SUFFIX, Spool, TrackerRecord
 from ignite_hooks.writers.trackers.tracker import Continued, Ending, Offline, Tracker
+from ignite_hooks.writers.trackers.turn import NotOurTurnError, Turn
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 OnResume = Literal["same", "new"]
@@ -243,13 +246,23 @@ class TrackerWriter(Writer):
         """The file with the name of the run, which a tracker may give after the first checkpoint."""
         return self.work_dir / f".{self.kind}.run"
 
-    def _noted_run(self, what: str = "run", *, any_key: bool = False) -> str | None:
+    def _noted(self) -> dict[str, Any]:
         try:
             noted = json.loads(self._note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return None
-        run = noted.get(what) if isinstance(noted, dict) else None
+            return {}
+        return noted if isinstance(noted, dict) else {}
+
+    def _noted_run(self, what: str = "run", *, any_key: bool = False) -> str | None:
+        noted = self._noted()
+        run = noted.get(what)
         return run if isinstance(run, str) and (any_key or noted.get("key") == self._key) else None
+
+    def note_run(self, key: object) -> None:
+        """Note the run of a spool that was sent, for whoever goes on with this key, unless another run was noted."""
+        if isinstance(key, str) and self._noted().get("key") in (None, key):
+            self._key = key
+            self._note_run()
 
     def _note_run(self) -> None:
         try:
@@ -294,20 +307,28 @@ class TrackerWriter(Writer):
 
     def _begin(self) -> Delivery:
         if self._spool is None:
+            path, turn = _unused(self.work_dir, self.kind)
             header = {
                 "writer": type(self).__name__,
                 "settings": self.settings(),
+                "key": self._key,
                 "run": (self.session or self.run_id) if self.follows_later else self.run_id,
                 "folder": str(self.work_dir),
                 **({"resumed": True} if self._continued else {}),
                 **({"follows": True} if self.follows_later else {}),
             }
-            self._spool = Spool(_unused_path(self.work_dir, self.kind), header)
+            self._spool = Spool(path, header)
+        else:
+            turn = Turn(self._spool.path, "run")
         spool = self._spool
 
         def connect() -> Tracker:
             if self.follows_later:
                 raise Offline("the run itself has not been sent")
+            if self.run_id is None:
+                # `send` may have begun it while we waited for our turn.
+                begun = spool.read_header().get("run") or self._noted_run()
+                self.run_id = self._continued = begun if isinstance(begun, str) else None
             tracker = self.connect()
             tracker.name = type(self).__name__
             if self.run_id is not None or self.session is not None:
@@ -321,7 +342,7 @@ class TrackerWriter(Writer):
                 self._there = tracker.delivered()
             return Continued(tracker, self._there)
 
-        return Delivery(connect, spool, type(self).__name__, load=self.load)
+        return Delivery(connect, spool, type(self).__name__, turn=turn, load=self.load)
 
     def offline_because(self, reason: str, where: object) -> None:
         """Log in one line why the tracker is not used, and how to send the records later."""
@@ -344,10 +365,13 @@ def _numbers_in(rows: object) -> list[TrackerRecord]:
     return found
 
 
-def _unused_path(folder: Path, kind: str) -> Path:
-    """Return the path for a new spool, since each run has its own."""
-    path, number = folder / f"{kind}{SUFFIX}", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{kind}-{number}{SUFFIX}"
-    return path
+def _unused(folder: Path, kind: str) -> tuple[Path, Turn]:
+    """Return the path for a new spool, and the turn on it, since each run has its own."""
+    for number in itertools.count(1):
+        path = folder / f"{kind}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+        turn = Turn(path, "run")
+        if not path.exists():
+            with contextlib.suppress(NotOurTurnError):
+                turn.take()
+                return path, turn
+    raise AssertionError

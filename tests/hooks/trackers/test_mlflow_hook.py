@@ -24,6 +24,7 @@ from ignite_hooks.run.late_test import LateTest
 from ignite_hooks.run.runner import Runner
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
 from ignite_hooks.writers.trackers.spool import Spool, TrackerRecord
+from tests.faults.tools import until
 from tests.hooks.trackers.tracked import PICTURE, as_written, holding_the_canary, size_of, train
 from tests.tools import trackers_at
 from tests.writers.results import every_kind, write_all, write_media
@@ -292,6 +293,26 @@ def test_everything_reaches_a_real_server_also_later(
     assert capsys.readouterr().out == f"{tmp_path / 'later'}: nothing waits to be sent\n"
     assert holding_the_canary(tmp_path) == holding_the_canary(server.folder) == []
     assert not [message for message in caplog.messages if "cannot be reached" in message]
+
+
+@pytest.mark.slow
+def test_send_beside_a_run_leaves_its_records_to_it(
+    server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Sends(BaseHook):
+        """Send what waits, in the middle of the run."""
+
+        def after_epoch(self, epoch: int) -> None:
+            if epoch == 1:
+                until(lambda: len(Spool(tmp_path / "mlflow.spool")) > 0)
+                assert main(["send", str(tmp_path)]) == 3
+
+    train(tmp_path, {**HOOK, "tracking_uri": server.url, "experiment": "beside", "mode": "offline"}, hooks=[Sends()])
+    assert "still delivers it: nothing to do" in capsys.readouterr().out
+    assert runs_at(server.url, "beside") == []
+    assert main(["send", str(tmp_path)]) == 0
+    [run] = runs_at(server.url, "beside")
+    assert run.data.metrics.keys() == as_written(tmp_path).keys()
 
 
 @pytest.mark.slow

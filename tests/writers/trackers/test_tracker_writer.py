@@ -100,6 +100,7 @@ def test_each_run_has_its_own_spool(tmp_path: Path) -> None:
     found = {path.name: [record.step for record in Spool(path)] for path in sorted(tmp_path.glob("*.spool"))}
     assert found == {"place-2.spool": [2], "place.spool": [1, 2]}
     header = Spool(tmp_path / "place.spool").read_header()
+    assert header.pop("key"), "of the checkpoints of this run"
     assert header == {"writer": "ToPlace", "settings": {}, "run": "run 1", "folder": str(tmp_path)}
 
 
