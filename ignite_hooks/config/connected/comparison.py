@@ -129,9 +129,8 @@ def _add(content: dict[Any, Any], name: str, value: Any, is_checked: Callable[[A
     for i, key in enumerate(keys):
         if not isinstance(at, dict) or (i < len(keys) - 1 and key not in at):
             # `default_hooks: {timer: null}`, `- LoggerHook` and `model: cnn` have no mapping here.
-            return (
-                f"names no setting: there is no {'/'.join(keys[: i + 1])!r} in the configuration {TEXT!r}; add it there"
-            )
+            hint = did_you_mean(name, parameters_of(content)) or "; add it there"
+            return f"names no setting: there is no {'/'.join(keys[: i + 1])!r} in the configuration {TEXT!r}{hint}"
         if i < len(keys) - 1:
             at = at[key]
     at[keys[-1]] = value

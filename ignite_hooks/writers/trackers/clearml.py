@@ -206,20 +206,12 @@ class ClearMLWriter(TrackerWriter):
 
         if self.mode == "offline" or (Task.is_offline() and not WE_WENT_OFFLINE):
             return True
-        if not has_credentials():
-            if self.mode == "auto":
-                self.offline_because("no credentials are configured (clearml-init)", self.work_dir)
-                return True
-            raise Unreachable("no credentials are configured (clearml-init)")
-        from clearml.backend_api import Session
-
-        server = Session.get_api_server_host()
-        if answers(f"{server}/debug.ping"):
-            return False
-        if self.mode == "auto":
-            self.offline_because(f"{server} does not answer", self.work_dir)
-            return True
-        raise Unreachable(f"{server} does not answer")
+        reason = why_unreachable()
+        if reason and self.mode != "auto":
+            raise Unreachable(reason)
+        if reason:
+            self.offline_because(reason, self.work_dir)
+        return bool(reason)
 
     def _warn_of_doubles(self) -> None:
         found = []
@@ -442,6 +434,16 @@ def titled(name: str) -> tuple[str, str]:
     """
     title, slash, series = name.partition("/")
     return (title, series) if slash and title and series else (name, name)
+
+
+def why_unreachable() -> str:
+    """Return why no server can be talked to; empty if one can."""
+    if not has_credentials():
+        return "no credentials are configured (clearml-init)"
+    from clearml.backend_api import Session
+
+    server = Session.get_api_server_host()
+    return "" if answers(f"{server}/debug.ping") else f"{server} does not answer"
 
 
 def has_credentials() -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ignite_hooks.text import counted
 from ignite_hooks.writers.trackers.spool import SUFFIX, UNSENT, Spool, TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Continued
+from ignite_hooks.writers.trackers.tracker import Continued, Unreachable
 from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 from ignite_hooks.writers.trackers.turn import Turn, every_turn
 
@@ -127,6 +127,11 @@ def _send_clearml(path: Path) -> str:
 def _send_session(path: Path) -> str:
     from clearml import Task
 
+    from ignite_hooks.writers.trackers.clearml import why_unreachable
+
+    # The SDK would ask for many minutes, and say nothing.
+    if reason := why_unreachable():
+        raise Unreachable(reason)
     task = Task.import_offline_session(str(path))
     if not task:
         raise ConnectionError("ClearML did not take it")
@@ -160,6 +165,11 @@ def _waits(path: Path) -> bool:
 
 
 def _sync(path: Path) -> str:
+    from ignite_hooks.writers.trackers.wandb import why_unreachable
+
+    # W&B would ask for minutes, and say nothing.
+    if reason := why_unreachable():
+        raise Unreachable(reason)
     # Otherwise W&B leaves a folder in the current one.
     environment = {**os.environ, "WANDB_MODE": "online", "WANDB_DIR": str(path.parents[2].absolute())}
     command = [sys.executable, "-m", "wandb", "sync", "--include-online", str(path.parent)]

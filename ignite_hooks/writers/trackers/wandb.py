@@ -142,16 +142,10 @@ class WandbWriter(TrackerWriter):
     def _online(self, wandb: Any) -> bool:
         if self.mode != "auto":
             return self.mode == "online"
-        # What W&B will use, which is not always what the environment says now.
-        settings = wandb.setup().settings
-        url, reason = settings.base_url, None
-        if not settings.api_key and not _has_netrc(url):
-            reason = "no key is configured (wandb login)"
-        elif not answers(url):
-            reason = f"{url} does not answer"
+        reason = why_unreachable()
         if reason:
             self.offline_because(reason, self.work_dir / "wandb")
-        return reason is None
+        return not reason
 
 
 class _Wandb(Tracker):
@@ -269,6 +263,17 @@ class _Wandb(Tracker):
         if self._unsent is not None:
             self._unsent.unlink(missing_ok=True)
         return True
+
+
+def why_unreachable() -> str:
+    """Return why no server can be talked to; empty if one can."""
+    import wandb
+
+    # What W&B will use, which is not always what the environment says now.
+    settings = wandb.setup().settings
+    if not settings.api_key and not _has_netrc(settings.base_url):
+        return "no key is configured (wandb login)"
+    return "" if answers(settings.base_url) else f"{settings.base_url} does not answer"
 
 
 def alias_of(file: str) -> str:

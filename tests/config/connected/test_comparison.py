@@ -84,7 +84,11 @@ def test_a_whole_entry_can_be_edited_in_the_text() -> None:
             {"Hooks__CheckpointHok__interval": "2"},
             "no hook is called 'CheckpointHok', did you mean 'CheckpointHook'?",
         ),
-        ((), {"Training__optimiser__lr": "2"}, "there is no 'optimiser' in the configuration 'ignite_hooks'"),
+        (
+            (),
+            {"Training__optimiser__lr": "2"},
+            "there is no 'optimiser' in the configuration 'ignite_hooks', did you mean 'Training/optimizer/lr'?",
+        ),
         ((), {"Of_the_script__width": "2"}, "Of_the_script/width: names no setting of the configuration"),
         (
             ("training.optimizer=SGD",),

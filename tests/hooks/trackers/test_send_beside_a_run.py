@@ -1,4 +1,4 @@
-"""``ignite-hooks send`` beside a run that still delivers: it keeps away, and everything arrives once."""
+"""``ignite-hooks send`` beside a run that still delivers, which it leaves alone, and beside a server that is away."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.faults.tools import until
 from tests.hooks.trackers.test_clearml_hook import told
 from tests.tools import trackers_at
 from tests.writers.trackers.clearml_server import clearml_server
+from tests.writers.trackers.servers import unreachable
 from tests.writers.trackers.wandb_server import wandb_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -120,3 +121,32 @@ def test_a_run_that_still_delivers_is_left_alone(writer: str, mode: str, ends: s
         assert place.repeats() == []
         assert [*folder.glob(".*.lock")] == []
         assert "nothing waits to be sent" in send(0)
+
+
+@pytest.mark.parametrize(
+    ("file", "variables", "reason"),
+    [
+        ("clearml-offline-1.zip", {"CLEARML_API_ACCESS_KEY": "a", "CLEARML_API_SECRET_KEY": "b"}, "does not answer"),
+        ("clearml-offline-1.zip", {}, "no credentials are configured (clearml-init)"),
+        ("wandb/offline-run-1-a/run-a.wandb", {"WANDB_API_KEY": "0" * 40}, "does not answer"),
+        ("wandb/offline-run-1-a/run-a.wandb", {}, "no key is configured (wandb login)"),
+    ],
+)
+def test_what_a_client_would_ask_for_in_vain_is_one_line(
+    file: str, variables: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    """The clients themselves ask for many minutes, and say nothing meanwhile."""
+    pytest.importorskip("clearml")
+    pytest.importorskip("wandb")
+    waits = tmp_path / "run" / file
+    waits.parent.mkdir(parents=True)
+    waits.touch()
+    url = unreachable()
+    with trackers_at(tmp_path):
+        environment = {**os.environ, "HOME": str(tmp_path), "CLEARML_API_HOST": url, "WANDB_BASE_URL": url, **variables}
+        command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path / "run")]
+        done = warm.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert (done.returncode, done.stdout) == (1, "")
+    server = f"{url} " if reason == "does not answer" else ""
+    assert f"{waits}: Unreachable: {server}{reason}\n" in done.stderr
+    assert waits.exists()
