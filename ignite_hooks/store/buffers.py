@@ -136,11 +136,13 @@ class Buffers:
                 self.waited += time.monotonic() - began
         try:
             buffer.reserve(size, pinned)
-        except (MemoryError, RuntimeError, OSError) as error:
-            # torch raises a RuntimeError when the system refuses memory, mmap an OSError.
+        except BaseException as error:
             with self._changed:
                 self.count -= 1
                 self._changed.notify()
+            # torch raises a RuntimeError when the system refuses memory, mmap an OSError.
+            if not isinstance(error, MemoryError | RuntimeError | OSError):
+                raise
             logger.warning("no memory for a copy of %s: training waits while this save is written", in_words(size))
             raise NoRoomError from error
         return buffer

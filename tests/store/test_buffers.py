@@ -97,6 +97,31 @@ def test_a_buffer_that_is_too_small_is_replaced_within_its_own_room() -> None:
     assert memory.buffers.count == 0
 
 
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (MemoryError, NoRoomError),
+        (RuntimeError, NoRoomError),
+        (OSError, NoRoomError),
+        (ValueError, ValueError),
+        (KeyboardInterrupt, KeyboardInterrupt),
+    ],
+)
+def test_memory_that_was_not_had_leaves_the_place_to_others(
+    error: type[BaseException], raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: Buffer, size: int, pinned: bool) -> None:
+        raise error
+
+    memory = Memory(10 * SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffer, "reserve", fail)
+        with pytest.raises(raised):
+            memory.buffers.acquire(SIZE)
+    assert memory.buffers.count == 0
+    assert memory.buffers.acquire(SIZE).memory is not None
+
+
 def test_a_prepared_buffer_is_the_one_of_the_first_save() -> None:
     memory = Memory(10 * SIZE)
     memory.buffers.prepare(SIZE + 100)
