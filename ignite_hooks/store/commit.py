@@ -10,6 +10,7 @@ from typing import Final
 
 from ignite_hooks.store.files import (
     discard,
+    keep_beside,
     make_folder,
     publish,
     remove_folder,
@@ -44,9 +45,12 @@ class CommitLog:
 
     def commit(self, temporary: Path, entry: Entry) -> None:
         """Give a temporary file or folder the name of its entry, and list it."""
-        path = self.folder / entry.name
-        if os.path.lexists(path) and not self.manifest.find(entry.name):
+        path, before = self.folder / entry.name, self.manifest.find(entry.name)
+        if os.path.lexists(path) and before is None:
             logger.warning("%s was not saved by us, renamed to %s", path, set_aside(path, "not-ours").name)
+        elif before is not None and before.kind == "found" and path.is_file():
+            kept = keep_beside(path, "found")
+            logger.info("%s was found here: it stays as %s, and the run has saved its own", path, kept.name)
         announced = self.manifest.announce(entry)
         # A rename cannot replace a folder that is not empty, nor a file by a folder: the old one moves away first.
         in_two_steps = os.path.lexists(path) and (bool(entry.files) or path.is_dir())

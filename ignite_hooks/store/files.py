@@ -248,12 +248,27 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
 
 def set_aside(path: Path, word: str) -> Path:
     """Rename a file that is not ours or not readable to ``name.word-1``, then ``-2``; return its new path."""
+    moved = _unused(path, word)
+    host.replace(path, moved)
+    return moved
+
+
+def keep_beside(path: Path, word: str) -> Path:
+    """Give a file that another will replace a second name as `set_aside` does; until then it has both, if it can."""
+    second = _unused(path, word)
+    try:
+        os.link(path, second)
+    except OSError:
+        # Not every file system has links.
+        host.replace(path, second)
+    return second
+
+
+def _unused(path: Path, word: str) -> Path:
     number = 1
     while os.path.lexists(path.with_name(f"{path.name}.{word}-{number}")):
         number += 1
-    moved = path.with_name(f"{path.name}.{word}-{number}")
-    host.replace(path, moved)
-    return moved
+    return path.with_name(f"{path.name}.{word}-{number}")
 
 
 def explain(error: BaseException, folder: Path, needed: int = 0) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ import pytest
 import torch
 
 from ignite_hooks import attach_hooks
-from ignite_hooks.store import FolderStore
+from ignite_hooks.errors import CheckpointError
+from ignite_hooks.store import FolderStore, commit
 from ignite_hooks.store.found import find_unlisted
 from ignite_hooks.testing import tiny_run
 
@@ -37,12 +41,41 @@ def copied(tmp_path: Path) -> Path:
 def test_files_copied_without_a_manifest_are_resumed_from_and_stay(
     copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    runner = trained(copied, 5, resume="auto")
+    before = (copied / "last.pth").read_bytes()
+    with caplog.at_level(logging.INFO):
+        runner = trained(copied, 5, resume="auto")
     assert runner.resumed_from is not None
     assert "no manifest lists epoch_2.pth, last.pth: verified, and listed as found" in caplog.text
-    assert {path.name for path in copied.glob("*.pth*")} == {"epoch_2.pth", "epoch_5.pth", "last.pth"}
+    names = {"epoch_2.pth", "epoch_5.pth", "last.pth", "last.pth.found-1"}
+    assert {path.name for path in copied.glob("*.pth*")} == names
+    assert (copied / "last.pth.found-1").read_bytes() == before
+    assert "last.pth was found here: it stays as last.pth.found-1, and the run has saved its own" in caplog.text
     kinds = {entry.name: entry.kind for entry in FolderStore(copied).entries()}
     assert kinds == {"epoch_2.pth": "found", "epoch_5.pth": "periodic", "last.pth": "last"}
+
+
+def test_a_found_file_that_cannot_be_linked_is_renamed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError("no links here")
+
+    before = (copied / "last.pth").read_bytes()
+    monkeypatch.setattr(os, "link", refuse)
+    trained(copied, 5, resume="auto")
+    assert (copied / "last.pth.found-1").read_bytes() == before
+
+
+def test_a_save_that_fails_leaves_a_found_file_in_its_place(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (copied / "last.pth").read_bytes()
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with FolderStore(copied) as store:
+        monkeypatch.setattr(commit, "publish", fail)
+        with pytest.raises(CheckpointError):
+            store.save("last.pth", {}, kind="last", epoch=9, iteration=9)
+    assert (copied / "last.pth").read_bytes() == before
+    assert {entry.name: entry.kind for entry in FolderStore(copied).entries()}["last.pth"] == "found"
 
 
 def test_a_new_run_moves_them_aside_with_its_own(copied: Path) -> None:
