@@ -17,6 +17,7 @@ from ignite_hooks.system.host import second_name
 from ignite_hooks.writers.convert import flattened, shown_cell
 from ignite_hooks.writers.interface import installed
 from ignite_hooks.writers.trackers.delivered import Delivered
+from ignite_hooks.writers.trackers.mlflow_database import make_database
 from ignite_hooks.writers.trackers.probe import answers
 from ignite_hooks.writers.trackers.spool import TrackerRecord, suffix_of
 from ignite_hooks.writers.trackers.tracker import Ending, Offline, Refused, Tracker, Unreachable
@@ -108,8 +109,8 @@ class MLflowWriter(TrackerWriter):
         if self.tracking_uri.startswith("sqlite:///") and self.mode != "disabled":
             import mlflow
 
-            Path(self.tracking_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            # The first call makes the tables, which takes seconds.
+            make_database(self.tracking_uri)
+            # The first call looks at all tables.
             mlflow.MlflowClient(self.tracking_uri).get_experiment_by_name(self.experiment)
 
     def connect(self) -> Tracker:
