@@ -26,7 +26,7 @@ BEHIND: Final = 3
 LARGEST_FILE: Final = 1024 * MEGABYTE
 """Files of the run beside its checkpoints are copied as a whole at each checkpoint: not beyond this size."""
 
-RUN_FILES: Final = ("config.yaml", "metrics.jsonl", "*.spool")
+RUN_FILES: Final = ("config.yaml", "metrics.jsonl", "*.spool", ".*.run")
 """Beside the checkpoints: what was trained, what was measured, and which runs trackers know."""
 
 

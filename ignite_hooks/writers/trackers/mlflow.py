@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -32,6 +33,8 @@ PICTURES = "mlflow.loggedImages"
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 # By default MLflow waits two minutes for an answer and asks seven times.
 SHORTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+
+logger = logging.getLogger("ignite_hooks")
 
 
 class MLflowWriter(TrackerWriter):
@@ -130,6 +133,8 @@ class MLflowWriter(TrackerWriter):
         client = mlflow.MlflowClient(self.tracking_uri)
         borrowed = {name: value for name, value in SHORTER.items() if remote and name not in os.environ}
         os.environ.update(borrowed)
+        if self.run_id is not None and not self._of_script and not self._is_there(client):
+            self.run_id = None
         if self.run_id is None:
             # MLflow would begin the run now, which is later than its first record, much later if it is sent again.
             began = None if self.began is None else int(self.began * 1000)
@@ -137,12 +142,27 @@ class MLflowWriter(TrackerWriter):
                 os.environ.get("MLFLOW_RUN_ID")
                 or client.create_run(self._experiment(client, remote), began, run_name=self.run_name).info.run_id
             )
-        elif not self._of_script:
-            client.update_run(self.run_id, status="RUNNING")
         if remote:
             experiment = client.get_run(self.run_id).info.experiment_id
             self.page = f"{self.settings()['tracking_uri'].rstrip('/')}/#/experiments/{experiment}/runs/{self.run_id}"
         return _MLflow(client, self.run_id, borrowed, ends=not self._of_script)
+
+    def _is_there(self, client: Any) -> bool:
+        """Let the run go on; return False if its database is another one, as on an emptied disk."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            client.update_run(self.run_id, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            logger.warning(
+                "MLflowWriter: run %s is not in %s: what comes goes to a new run; metrics.jsonl has the numbers before",
+                self.run_id,
+                masked(self.tracking_uri),
+            )
+            return False
+        return True
 
     def _experiment(self, client: Any, remote: bool) -> str:
         if self._experiment_id:

@@ -354,6 +354,22 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(tmp_path: Path) -
         assert sorted((metric.step, metric.value) for metric in history) == rows, name
 
 
+def test_a_run_whose_database_is_lost_goes_on_in_another_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As where the disk is emptied between two lives and the checkpoints come from a mirror."""
+    for name, epochs in (("lost", 3), ("found", 4)):
+        hook = {"type": "MLflowHook", "experiment": "lost", "tracking_uri": f"sqlite:///{tmp_path}/{name}.db"}
+        more = {"resume": "epoch_2.pth"} if name == "found" else {}
+        train(tmp_path / "run", hook, epochs=epochs, fail=name == "lost", **more)
+    (run,) = runs_at(hook["tracking_uri"], "lost")
+    history = mlflow.MlflowClient(hook["tracking_uri"]).get_metric_history(run.info.run_id, "loss")
+    steps = [metric.step for metric in history]
+    # A checkpoint may hold numbers that had not been sent when it was saved.
+    assert steps == list(range(steps[0], 17, 2))
+    assert steps[0] <= 10
+    assert caplog.text.count("what comes goes to a new run") == 1
+    assert list((tmp_path / "run").glob("*.spool")) == []
+
+
 def test_a_test_after_the_end_goes_to_the_run_which_stays_ended(tmp_path: Path) -> None:
     hook = {"type": "MLflowHook", "experiment": "tested"}
     train(tmp_path, hook, epochs=1)

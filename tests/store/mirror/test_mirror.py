@@ -51,7 +51,8 @@ def replica(there: Path) -> Replica:
 
 
 def test_what_is_committed_is_there_at_the_end(store: FolderStore, there: Path, tmp_path: Path) -> None:
-    (store.folder / "metrics.jsonl").write_text("{}\n")
+    for name in ("metrics.jsonl", "config.yaml", ".mlflow.run"):
+        (store.folder / name).write_text("{}\n")
     copied = mirror(store, there)
     copied.begin(RUN, [])
     entries = [save(store, number) for number in (1, 2, 3)]
@@ -60,6 +61,8 @@ def test_what_is_committed_is_there_at_the_end(store: FolderStore, there: Path, 
     copied.finish(30)
     assert Manifest.load(there).entries == tuple(entries[1:])
     assert sorted(path.name for path in there.iterdir()) == [
+        ".mlflow.run",
+        "config.yaml",
         "epoch_2.pth",
         "epoch_3.pth",
         FILE_NAME,
@@ -229,14 +232,13 @@ def test_a_store_that_cannot_keep_up_is_told(
 
 def test_files_that_this_machine_lacks_are_fetched(store: FolderStore, there: Path) -> None:
     there.mkdir()
-    for name in ("metrics.jsonl", "wandb.spool", "config.yaml", "other.txt"):
+    for name in ("metrics.jsonl", "wandb.spool", ".wandb.run", "config.yaml", "other.txt"):
         (there / name).write_text("there")
     (store.folder / "config.yaml").write_text("here")
     mirror(store, there).restore_files()
-    found = {
-        path.name: path.read_text() for path in store.folder.iterdir() if path.suffix != ".lock" and path.name[0] != "."
-    }
-    assert found == {"metrics.jsonl": "there", "wandb.spool": "there", "config.yaml": "here"}
+    found = {path.name: path.read_text() for path in store.folder.iterdir() if path.name != ".lock"}
+    expected = {"metrics.jsonl": "there", "wandb.spool": "there", ".wandb.run": "there", "config.yaml": "here"}
+    assert found == expected
 
 
 def test_a_manifest_there_reads_like_one_here(store: FolderStore, there: Path) -> None:
