@@ -30,7 +30,7 @@ def spirals(count: int, seed: int) -> TensorDataset:
     return TensorDataset(torch.stack((along * angle.cos(), along * angle.sin()), dim=1), arm)
 
 
-def train(epochs: int, work_dir: str, mirror: str | None = None) -> None:
+def train(epochs: int, work_dir: str, **checkpoint: str | None) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     rank, world_size = idist.get_rank(), idist.get_world_size()
@@ -55,7 +55,7 @@ def train(epochs: int, work_dir: str, mirror: str | None = None) -> None:
     def evaluate() -> None:
         evaluator.run(val_loader)
 
-    overrides = [] if mirror is None else [f"default_hooks.checkpoint.mirror={mirror}"]
+    overrides = [f"default_hooks.checkpoint.{name}={value}" for name, value in checkpoint.items() if value is not None]
     # The only added line. A process that torchrun has restarted resumes from the newest checkpoint.
     runner = attach_hooks(
         trainer,
@@ -82,12 +82,13 @@ def train(epochs: int, work_dir: str, mirror: str | None = None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--work-dir", default="work_dirs/cluster", help="on a disk that all hosts share")
+    parser.add_argument("--work-dir", default="work_dirs/cluster", help="a folder of each host, or one that all share")
+    parser.add_argument("--copies", help="per_machine: each host keeps the checkpoints, where they share no disk")
     parser.add_argument("--mirror", help="a second home, as s3://bucket/run, for machines whose disk is lost")
     parser.add_argument("--backend", default="nccl" if torch.cuda.is_available() else "gloo")
     parser.add_argument("--timeout", type=float, default=60, help="seconds after which a silent host is given up")
     arguments = parser.parse_args()
     # With the default timeout a process waits half an hour for a host that is cut off.
     idist.initialize(arguments.backend, timeout=timedelta(seconds=arguments.timeout))
-    train(arguments.epochs, arguments.work_dir, arguments.mirror)
+    train(arguments.epochs, arguments.work_dir, mirror=arguments.mirror, copies=arguments.copies)
     idist.finalize()
