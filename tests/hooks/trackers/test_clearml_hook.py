@@ -36,6 +36,7 @@ from tests.hooks.trackers.tracked import (
     PICTURE,
     Series,
     as_written,
+    clearml_name,
     holding_the_canary,
     later_test_script,
     train,
@@ -88,20 +89,13 @@ def series(session: zipfile.ZipFile) -> Series:
     found: Series = {}
     for event in events(session, "training_stats_scalar"):
         if event["metric"] != SINGLE:
-            name = named(event["metric"], event["variant"])
+            name = clearml_name(event["metric"], event["variant"])
             found.setdefault(name, []).append((event["iter"], event["value"]))
     return found
 
 
 SINGLE = "Summary"
 """Where ClearML keeps single values."""
-
-
-def named(title: str, variant: str) -> str:
-    """Return the name of a number in ``metrics.jsonl``."""
-    if variant == "train":
-        return title
-    return f"{variant}/{title}" if variant in ("val", "test") else f"{title}/{variant}"
 
 
 def task_of(session: zipfile.ZipFile) -> dict[str, Any]:
@@ -379,7 +373,7 @@ def told(server: ClearMLServer) -> Series:
     found: Series = {}
     for event in server.events:
         if event["type"] == "training_stats_scalar" and event["metric"] != SINGLE:
-            name = named(event["metric"], event["variant"])
+            name = clearml_name(event["metric"], event["variant"])
             found.setdefault(name, []).append((event["iter"], pytest.approx(event["value"])))
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
 

@@ -79,6 +79,13 @@ def as_written(folder: Path) -> Series:
     return found
 
 
+def clearml_name(title: str, variant: str) -> str:
+    """Return the name in ``metrics.jsonl`` of a number of ClearML."""
+    if variant == "train":
+        return title
+    return f"{variant}/{title}" if variant in ("val", "test") else f"{title}/{variant}"
+
+
 def size_of(path: Path) -> tuple[int, int]:
     """Return the width and height of a picture."""
     with Image.open(path) as picture:
