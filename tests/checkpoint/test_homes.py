@@ -8,6 +8,7 @@ import pytest
 
 from ignite_hooks import ConfigError, attach_hooks
 from ignite_hooks.checkpoint import homes
+from ignite_hooks.checkpoint.machines import Machines
 from ignite_hooks.store import Manifest
 from ignite_hooks.store.mirror.mirror import Mirror
 from ignite_hooks.testing import tiny_run, tiny_trainer
@@ -73,3 +74,17 @@ def test_a_work_directory_at_a_url_is_refused_with_the_remedy(url: str | Path) -
     words = "s3://bucket/run" if "s3" in str(url) else "gs://b"
     assert f"give a local folder here, and CheckpointHook mirror: {words}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_who_loses_a_rank_is_told_the_newest_checkpoint_and_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "command", lambda: "python train.py --lr 1")
+    runner = attach_hooks(tiny_run().trainer, [], work_dir=tmp_path)
+    places = homes.Homes(runner, runner.checkpoints.store)
+    how = "; to go on, on all machines, with resume: auto: python train.py --lr 1"
+    assert places.advice() == f"; nothing was saved yet{how}"
+    places.newest = tmp_path / "epoch_2.pth"
+    assert places.advice() == f"; the newest checkpoint is {places.newest}{how}"
+    places._machines = Machines(("a", "b"), (0, 1))
+    assert places.advice() == f"; the newest checkpoint is {places.newest} on a{how}"
