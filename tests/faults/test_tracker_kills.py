@@ -22,7 +22,7 @@ from tests.writers.trackers.clearml_server import clearml_server
 from tests.writers.trackers.clearml_state import SINGLE
 from tests.writers.trackers.wandb_server import wandb_server
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(times(300, 1200))]
 FIRST, LAST = 3, 40
 """The iteration of the first checkpoint, and the last iteration."""
 LIFE = """
@@ -52,7 +52,7 @@ attach_hooks(
 @run.trainer.on(Events.ITERATION_COMPLETED)
 def say():
     print(run.trainer.state.iteration, flush=True)
-    time.sleep(60 if run.trainer.state.iteration == int(sys.argv[4]) else float(sys.argv[3]))
+    time.sleep(240 if run.trainer.state.iteration == int(sys.argv[4]) else float(sys.argv[3]))
 
 run.trainer.run(run.data, max_epochs=10)
 """
@@ -94,7 +94,7 @@ class Job:
                 said += [int(line)] if line.strip().isdigit() else []
                 if moment is not None and said and said[-1] == moment:
                     if arrived is not None:
-                        until(arrived, 55)
+                        until(arrived, 230)
                     process.kill()
         assert process.returncode == (0 if moment is None else -signal.SIGKILL), errors.read_text()[-3000:]
         return said[0]
