@@ -433,8 +433,10 @@ def main() -> int:
     began = time.monotonic()
     # Imported before the first fork: a rank begins at once.
     import torch
+    import torch._dynamo
 
-    import ignite_hooks  # noqa: F401
+    import ignite_hooks.attach
+    import ignite_hooks.hooks.checkpoint_hook  # noqa: F401
 
     torch.set_num_threads(1)
     for variable in ("CUDA_VISIBLE_DEVICES",):
