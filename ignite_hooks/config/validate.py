@@ -140,14 +140,15 @@ def convert_value(value: Any, setting: Setting) -> Any:
 def type_adapter(annotation: Any) -> Any:
     """Return the pydantic adapter that checks plain data against an annotation, or None if anything fits."""
     try:
-        return _adapter_cached(annotation)
+        return _adapter_cached(annotation, get_args(annotation))
     except TypeError:  # an annotation that cannot be hashed
-        return _adapter_cached.__wrapped__(annotation)
+        return _adapter_cached.__wrapped__(annotation, ())
 
 
-# By the annotation of the setting: what is made of it to be checked is another object each time.
+# By the annotation of the setting: what is made of it to be checked is another object each time. And by its parts:
+# unions in another order are equal, and their schemas are not.
 @functools.cache
-def _adapter_cached(annotation: Any) -> Any:
+def _adapter_cached(annotation: Any, parts: tuple[Any, ...]) -> Any:  # noqa: ARG001
     from pydantic import ConfigDict, TypeAdapter
 
     checked = _checkable(annotation)

@@ -81,8 +81,8 @@ MISFITS: list[tuple[Any, str, list[Any]]] = [
     (Literal["min", "max"], "'min' or 'max'", ["mim", "MIN", None, 1, ["min"], {}]),
     (Literal[1, "all"], "1 or 'all'", [True, 1.0, "1"]),
     (Annotated[int, Ge(1)], "a whole number of at least 1", [0, -1, 1.0, True]),
-    (Annotated[float, Gt(0), Le(1)], "a number above 0 of at most 1", [0, 1.1, math.nan]),
-    (Annotated[float, Ge(0), Lt(1)], "a number of at least 0 below 1", [1, -0.1]),
+    (Annotated[float, Gt(0), Le(1)], "a number above 0 and at most 1", [0, 1.1, math.nan]),
+    (Annotated[float, Ge(0), Lt(1)], "a number of at least 0 and below 1", [1, -0.1]),
     (list[str], "a list of strings", ["ab", [1], [None], {}, {"a"}]),
     (Sequence[int], "a list of whole numbers", ["12", [True], [1.0], {1: 2}]),
     (tuple[int, int], "a list of 2 (a whole number, a whole number)", [[1], [1, 2, 3], [1, "2"], 1]),
@@ -279,3 +279,10 @@ def test_every_default_of_every_hook_fits_its_own_type() -> None:
 )
 def test_the_check_of_a_type_is_made_once(annotation: Any) -> None:
     assert type_adapter(annotation) is type_adapter(annotation)
+
+
+def test_each_order_of_a_union_has_a_schema_of_its_own() -> None:
+    orders = [float | list[float], list[float] | float]
+    assert orders[0] == orders[1]
+    kinds = [[part["type"] for part in type_adapter(one).json_schema()["anyOf"]] for one in orders]
+    assert kinds == [["number", "array"], ["array", "number"]]
