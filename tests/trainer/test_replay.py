@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,9 @@ from torch.utils.data import Dataset, get_worker_info
 
 from ignite_hooks import BaseHook, BaseTrainer
 from ignite_hooks.errors import ResultError
+from ignite_hooks.results.parting import DIGESTS
 from ignite_hooks.store.files import write_whole
+from ignite_hooks.trainer import replay
 from ignite_hooks.trainer.datasets import digits
 from ignite_hooks.trainer.replay import again, config_of_replay, part_by_checkpoints, part_with_replay
 from tests import warm
@@ -157,6 +160,8 @@ class Case(NamedTuple):
     changed: tuple[Mapping[str, Any], Mapping[str, Any]] = (EMPTY, EMPTY)
     """Other sections of each."""
     threads: tuple[int, int] = (1, 1)
+    since: int | None = None
+    """The iteration with which the part that is run again begins, where that says something."""
 
 
 CASES = {
@@ -185,6 +190,16 @@ CASES = {
         "dataset.other_from: – and 96",
         both={"num_workers": 2},
         changed=({"dataset": NOISY}, {"dataset": {**NOISY, "other_from": 96}}),
+    ),
+    # Workers that draw stay from epoch to epoch: a resumed run would draw other numbers.
+    "one changed weight in a later epoch of workers that draw": Case(
+        7,
+        "loss",
+        "Nudge",
+        hook=entry(Nudge, 7),
+        both={"num_workers": 2, "batch_size": 300, "epoch_length": None},
+        changed=({"dataset": NOISY},) * 2,
+        since=0,
     ),
     "three threads": Case(
         1,
@@ -220,7 +235,34 @@ def test_the_iteration_between_two_digests_or_checkpoints_is_found(name: str, in
     assert (parting.replayed is None) == (case.iteration == 0 and interval > 0)
     if parting.replayed is not None:
         assert "  iterations {} to {} of both were run again to find it".format(*parting.replayed) in lines
+        assert case.since in (None, parting.replayed[0])
     assert any(case.says in line for line in lines), lines
+
+
+def test_what_a_checkpoint_does_not_repeat_is_run_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(folder: Path, digests: Mapping[int, str]) -> Path:
+        folder.mkdir()
+        lines = [json.dumps({"iteration": n, "all": one, "head": one}) for n, one in digests.items()]
+        (folder / DIGESTS).write_text("\n".join(lines) + "\n")
+        return folder
+
+    def run_again(run: Path, after: int, until: int, folder: Path) -> bool:
+        assert until == 10
+        if after:
+            written(folder, dict.fromkeys(range(after + 1, until + 1), "drawn anew"))
+        else:
+            written(folder, {n: "a" if n < 7 else run.name for n in range(until + 1)})
+        return after > 0
+
+    monkeypatch.setattr(replay, "again", run_again)
+    one, other = (written(tmp_path / name, {0: "a", 5: "a", 10: name}) for name in ("one", "other"))
+    parting = part_with_replay(one, other)
+    assert (parting.iteration, parting.equal_until, parting.replayed) == (7, 6, (0, 10))
+    written(tmp_path / "third", {0: "a", 5: "a", 10: "by hand"})
+    with pytest.raises(ResultError, match="third: run again to iteration 10 it differs from what it was, first in"):
+        part_with_replay(one, tmp_path / "third")
 
 
 def test_checkpoints_say_between_which_of_them_two_runs_part(tmp_path: Path) -> None:
