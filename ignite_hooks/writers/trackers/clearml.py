@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,8 @@ SHOWN_STEPS = 4000
 """The length of a curve up to which a server shows every point; the limit of its interface is 5000 points."""
 WE_WENT_OFFLINE: list[bool] = []
 """Not empty if an earlier run of this process set ClearML offline, which holds for the whole process."""
+ONE_BEGINS = threading.Lock()
+"""The SDK has one task per process, and the next run would take one that begins too late for the script's."""
 
 
 class ClearMLWriter(TrackerWriter):
@@ -115,6 +118,8 @@ class ClearMLWriter(TrackerWriter):
         """Stops the run, and returns when it is saved and closed."""
         self.abort_timeout = 300.0
         self._has_begun_task = False
+        self._task_id = ""
+        self._closed_times = 0
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         views = {} if self.views is None else {"views": self.views.as_content()}
@@ -131,6 +136,7 @@ class ClearMLWriter(TrackerWriter):
 
     def close(self) -> None:
         super().close()
+        self._closed_times += 1
         if self._has_begun_task:
             # It is closed, or its server answers no more and everything waits here.
             abandon_task()
@@ -144,7 +150,13 @@ class ClearMLWriter(TrackerWriter):
         return {"project": self.project, "task_name": self.task_name, "tags": self.tags, "layout": self.layout}
 
     def connect(self) -> Tracker:
-        tracker = self._connected()
+        closed_times = self._closed_times
+        with ONE_BEGINS:
+            tracker = self._connected()
+            if self._closed_times > closed_times and tracker.is_ours:
+                # The task began when nobody waited for it any more; what it would hold lies in the spool.
+                abandon_task()
+                raise Unreachable("the run had ended before its task began")
         self.takes_more = tracker.takes_more
         if tracker.page not in ("", self.page):
             logger.info("ClearML: %s", tracker.page)
@@ -159,11 +171,9 @@ class ClearMLWriter(TrackerWriter):
 
         current = Task.current_task()
         if current is not None and current.id in OURS:
-            self._has_begun_task = True
-            if not current.output_uri:
-                current.output_uri = True
-            self.run_id = current.id
-            return _ClearML(current, self.layout, self.work_dir, offline=False, ours=True)
+            return self._as_tracker(current, offline=False)
+        if current is not None and current.id == self._task_id:  # begun before what failed then
+            return self._as_tracker(current, offline=bool(current.is_offline()))
         if current is not None:
             self._warn_of_doubles()
             if self.tags:
@@ -176,7 +186,7 @@ class ClearMLWriter(TrackerWriter):
             Task.set_offline(offline)
             WE_WENT_OFFLINE[:] = [True] if offline else []
         wanted = None if offline else self.run_id
-        self._has_begun_task = not offline
+        self._has_begun_task = True
         with contextlib.nullcontext() if offline else without_analysis():
             task = begun_task(
                 project_name=self.project or "ignite_hooks",
@@ -186,6 +196,7 @@ class ClearMLWriter(TrackerWriter):
                 # 0 is the first step: otherwise ClearML would add the last iteration to every step that follows.
                 continue_last_task=0 if wanted else False,
             )
+            self._task_id = task.id
             if not offline:
                 # Also of a task that goes on: the SDK has just replaced what it said.
                 write_script(task)
@@ -193,6 +204,10 @@ class ClearMLWriter(TrackerWriter):
             logger.warning(
                 "the ClearML task %s cannot be continued, so the run goes on in another: %s", wanted, task.id
             )
+        return self._as_tracker(task, offline=offline)
+
+    def _as_tracker(self, task: Any, *, offline: bool) -> _ClearML:
+        self._has_begun_task = True
         if not offline and not task.output_uri:
             # Where nothing is configured, ClearML registers a model by its path on this machine.
             task.output_uri = True
@@ -235,7 +250,7 @@ class _ClearML(Tracker):
     vouches = False
 
     def __init__(self, task: Any, layout: Layout, folder: Path, *, offline: bool, ours: bool) -> None:
-        self._task, self._layout, self._folder, self.offline, self._ours = task, layout, folder, offline, ours
+        self._task, self._layout, self._folder, self.offline, self.is_ours = task, layout, folder, offline, ours
         self._watch = contextlib.ExitStack()
         self._models = Models(task, offline=offline)
         self._logger = task.get_logger()
@@ -243,7 +258,7 @@ class _ClearML(Tracker):
     @property
     def takes_more(self) -> bool:
         """Whether the task can be opened again: an offline one of ours becomes an archive at its end."""
-        return not (self.offline and self._ours)
+        return not (self.offline and self.is_ours)
 
     @property
     def page(self) -> str:
@@ -362,7 +377,7 @@ class _ClearML(Tracker):
             return False
         self._upload_files()
         self._task.flush(wait_for_uploads=True)
-        if not self._ours:
+        if not self.is_ours:
             self._watch.close()
             return True
         if ended == "failed" and not self.offline:

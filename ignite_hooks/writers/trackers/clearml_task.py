@@ -178,6 +178,10 @@ def abandon_task() -> None:
     for name in ("_Task__main_task", "_Task__forked_proc_main_pid"):
         if hasattr(Task, name):
             setattr(Task, name, None)
+    # A variable of the process names the task: whoever asked for the current one would be given a new one.
+    forget = getattr(Task, "_Task__update_master_pid_task", None)
+    if forget is not None:
+        forget(task=None)
     # At the end of the process logging closes all handlers, and that of the SDK would wait for its thread.
     handlers = [reference() for reference in getattr(logging, "_handlerList", ())]
     for handler in handlers:

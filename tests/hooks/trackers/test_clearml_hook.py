@@ -26,6 +26,7 @@ from PIL import Image
 
 from ignite_hooks import attach_hooks
 from ignite_hooks.testing import tiny_run
+from ignite_hooks.writers.trackers import clearml as writers_clearml
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter, _ClearML
 from ignite_hooks.writers.trackers.resend import waiting
 from ignite_hooks.writers.trackers.spool import Spool
@@ -213,7 +214,7 @@ def forks() -> set[psutil.Process]:
 def test_closing_waits_for_no_process_of_clearml(tmp_path: Path) -> None:
     """The reporting process of ClearML starts with a task and takes 7 to 17 s to end."""
     before = forks()
-    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
     writer.write_scalar("loss", 1.0, 1)
     delivery = writer._delivery
     assert delivery is not None
@@ -226,7 +227,7 @@ def test_closing_waits_for_no_process_of_clearml(tmp_path: Path) -> None:
 def test_a_task_leaves_random_numbers_alone(tmp_path: Path) -> None:
     """ClearML seeds every generator when a task begins, which is in a thread, at any iteration."""
     before = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].tolist()
-    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
     writer.write_scalar("loss", 1.0, 1)
     writer.close()
     assert opened(tmp_path)
@@ -234,6 +235,29 @@ def test_a_task_leaves_random_numbers_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before[1])
     assert numpy.random.get_state()[1].tolist() == before[2]
     assert clearml.Task._random_seed == 1337, "a task of the script is seeded as ever"
+
+
+def test_a_task_that_begins_too_late_is_not_taken_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_begin = writers_clearml.begun_task, threading.Event()
+
+    def late(**options: Any) -> Any:
+        may_begin.wait(240)
+        return begun(**options)
+
+    monkeypatch.setattr(writers_clearml, "begun_task", late)
+    first = ClearMLWriter(mode="offline", work_dir=tmp_path / "first", deadline=0.05)
+    first.write_scalar("loss", 1.0, 1)
+    first.close()
+    second = ClearMLWriter(mode="offline", work_dir=tmp_path / "second", deadline=240.0)
+    second.write_scalar("loss", 2.0, 1)
+    may_begin.set()
+    second.close()
+    [event] = events(opened(tmp_path / "second"), "training_stats_scalar")
+    assert event["value"] == 2.0
+    assert clearml.Task.current_task() is None
+    assert len(Spool(tmp_path / "first" / "clearml.spool")) == 1, "nothing is lost: it can be sent"
 
 
 def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> None:
@@ -338,6 +362,7 @@ class Looks(BaseHook):
         if runner.global_step == 5:
             listed = folder / "manifest.json"
             until(lambda: listed.exists() and '"best_' in listed.read_text())
+            until(lambda: runner.checkpoints.ended == len(runner.checkpoints._pending))
             [self.best] = [path.read_bytes() for path in folder.glob("best*.pth")]
         if runner.global_step == 8:
             until(lambda: (folder / ".clearml.run").exists() and self.is_there(folder))
@@ -572,7 +597,7 @@ def test_offline_records_are_sent_later(server: ClearMLServer, folder: Path, tmp
 
 
 def test_results_are_plots_and_tables_of_clearml(tmp_path: Path) -> None:
-    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
     write_all(writer)
     writer.close()
     plots = {event["variant"]: json.loads(event["plot_str"]) for event in events(opened(tmp_path), "plot")}
@@ -584,7 +609,7 @@ def test_results_are_plots_and_tables_of_clearml(tmp_path: Path) -> None:
 
 
 def test_sounds_and_videos_are_samples_of_clearml(tmp_path: Path) -> None:
-    writer = ClearMLWriter(mode="offline", work_dir=tmp_path)
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
     write_media(writer)
     writer.close()
     found = {(event["metric"], event["variant"]): event for event in events(opened(tmp_path), "training_debug_image")}

@@ -105,7 +105,7 @@ def test_everything_is_in_the_database(tmp_path: Path) -> None:
 
 def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path) -> None:
     times = iter((1000.0, 1030.0, 1060.5))
-    writer = MLflowWriter(experiment="times", work_dir=tmp_path)
+    writer = MLflowWriter(experiment="times", work_dir=tmp_path, deadline=240.0)
     writer.clock = lambda: next(times)
     for step in (1, 2, 3):
         writer.write_scalar("loss", 1.0, step)
@@ -117,7 +117,7 @@ def test_a_run_lasts_from_its_first_record_to_its_last(tmp_path: Path) -> None:
 def test_a_model_has_the_numbers_of_its_own_step_and_is_made_once(tmp_path: Path) -> None:
     uri, file = os.environ["MLFLOW_TRACKING_URI"], tmp_path / "best.pth"
     file.write_bytes(b"weights")
-    writer = MLflowWriter(experiment="steps", work_dir=tmp_path)
+    writer = MLflowWriter(experiment="steps", work_dir=tmp_path, deadline=240.0)
     for step in (1, 2, 3):
         writer.write_scalar("loss", 1 / step, step)
     writer.write_scalar("early", 1.0, 1)
@@ -133,12 +133,12 @@ def test_a_model_has_the_numbers_of_its_own_step_and_is_made_once(tmp_path: Path
 
 
 def test_mlflow_tells_which_numbers_and_pictures_it_has(tmp_path: Path) -> None:
-    writer = MLflowWriter(experiment="told", work_dir=tmp_path)
+    writer = MLflowWriter(experiment="told", work_dir=tmp_path, deadline=240.0)
     writer.write_scalars({"loss": 1.0, "f1(macro)": 1.0}, 2, kind="val")
     for step in (1, 2):
         writer.write_image("val/cat (1)", PICTURE, step)
     writer.close()
-    again = MLflowWriter(experiment="told", work_dir=tmp_path)
+    again = MLflowWriter(experiment="told", work_dir=tmp_path, deadline=240.0)
     assert again.go_on("finished", 1.8e9)
     there = again.connect().arrived()
 

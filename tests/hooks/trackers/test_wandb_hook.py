@@ -218,7 +218,7 @@ def test_without_a_key_or_an_answer_it_works_offline(
 
 def test_records_of_earlier_steps_are_kept(tmp_path: Path) -> None:
     """W&B drops records that come after a later step, such as pictures drawn by a thread."""
-    writer = WandbWriter(mode="offline", work_dir=tmp_path)
+    writer = WandbWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
     writer.write_scalars({"loss": 1.0}, 6)
     writer.write_image("cat", PICTURE, 4)
     writer.write_scalars({"memory": 2.0}, 5, kind="system")

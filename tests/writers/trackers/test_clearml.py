@@ -111,6 +111,31 @@ def test_a_task_says_how_it_is_repeated_also_when_it_goes_on(
     assert said == ["begun", "script"]
 
 
+def test_a_task_that_began_before_a_failure_is_not_the_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clearml = pytest.importorskip("clearml")
+    tasks: list[Any] = []
+    module = "ignite_hooks.writers.trackers.clearml"
+    monkeypatch.setattr(clearml.Task, "current_task", lambda: tasks[-1] if tasks else None)
+
+    def begun(**settings: Any) -> Any:
+        task = types.SimpleNamespace(id="3f", output_uri="", get_logger=lambda: None, is_offline=lambda: False)
+        tasks.append(task)
+        return task
+
+    def fails(task: Any) -> None:
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr(f"{module}.begun_task", begun)
+    monkeypatch.setattr(f"{module}.write_script", fails)
+    monkeypatch.setattr(ClearMLWriter, "_is_offline", lambda self: False)
+    writer = ClearMLWriter(mode="online", work_dir=tmp_path)
+    with pytest.raises(ConnectionError):
+        writer._connected()
+    assert writer._connected().is_ours
+    assert [task.output_uri for task in tasks] == [True]
+    assert writer.run_id == "3f"
+
+
 class Stopped:
     """A task that somebody has aborted."""
 

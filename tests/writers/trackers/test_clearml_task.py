@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -71,6 +72,7 @@ def test_a_task_whose_server_has_died_is_forgotten(monkeypatch: pytest.MonkeyPat
     clearml: Any = pytest.importorskip("clearml")
     task = Task()
     monkeypatch.setattr(clearml.Task, "_Task__main_task", task)
+    monkeypatch.setenv("CLEARML_PROC_MASTER_ID", f"{os.getpid()}:3f")
     abandon_task()
     assert clearml.Task.current_task() is None, "a later run begins its own"
     assert vars(task)["_at_exit_called"] is True, "the end of the process does not wait for it"

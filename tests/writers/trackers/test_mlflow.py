@@ -81,7 +81,7 @@ def test_a_long_configuration_is_sent_in_parts_that_mlflow_takes(
         return log_batch(self, run_id, *given, **named)
 
     monkeypatch.setattr(mlflow.MlflowClient, "log_batch", counted)
-    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path)
+    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path, deadline=240.0)
     writer.write_config({"layers": [{"size": size} for size in range(250)]})
     writer.close()
     found = mlflow.MlflowClient(writer.tracking_uri).get_run(writer.run_id)
@@ -94,7 +94,7 @@ def test_no_name_blocks_later_records(tmp_path: Path, caplog: pytest.LogCaptureF
     """MLflow rejects a whole batch if one name is not a path, and pictures with names that are not ASCII."""
     import mlflow
 
-    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path)
+    writer = MLflowWriter(f"sqlite:///{tmp_path}/a.db", work_dir=tmp_path, deadline=240.0)
     names = ["损失", "a//b", "../x", "/y/", "f(1)", "", "."]
     writer.write_config({**dict.fromkeys(names, 1), "f)1)": 2, 3: 4})
     for name in names:
