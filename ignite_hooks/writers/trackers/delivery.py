@@ -112,6 +112,7 @@ class Delivery:
             with self._news:
                 self._given_up.set()
                 left = [*self._in_hand, *self._queue]
+                self._in_hand = []
                 self._queue.clear()
             self._keep(left)
             logger.warning("%s: no answer for %.0f s, not waited for any longer", self._name, deadline)
@@ -216,7 +217,8 @@ class Delivery:
         with self._news:
             # If `close` has given up, it has taken these records already.
             records, self._in_hand = self._in_hand, []
-        self._keep(records, taken=taken)
+        if records:
+            self._keep(records, taken=taken)
 
     def _open_circuit(self, error: Exception) -> None:
         self._try_again_at = self._clock() + self._pause

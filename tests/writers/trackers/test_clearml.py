@@ -116,6 +116,7 @@ def test_a_task_that_began_before_a_failure_is_not_the_scripts(tmp_path: Path, m
     tasks: list[Any] = []
     module = "ignite_hooks.writers.trackers.clearml"
     monkeypatch.setattr(clearml.Task, "current_task", lambda: tasks[-1] if tasks else None)
+    monkeypatch.setattr(clearml.Task, "is_offline", lambda: False)
 
     def begun(**settings: Any) -> Any:
         task = types.SimpleNamespace(id="3f", output_uri="", get_logger=lambda: None, is_offline=lambda: False)
