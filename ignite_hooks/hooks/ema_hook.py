@@ -229,7 +229,7 @@ class EMAHook(BaseHook):
         runner.checkpoints.wait_for_staging()
         if averages.swapped:
             raise RuntimeError("the averages are in the model: leave swap() before the training continues")
-        averages.refresh()
+        (averages if self._besides else averages.weights).refresh()
         passed = math.inf if state.warmed_up else (step - 1 - state.began_at) // self.accumulate
         momentum = momentum_at(passed, self.momentum, self.warm_up, self.power)
         if self._besides:

@@ -26,6 +26,8 @@ FEW = 32
 TOO_FEW = 16
 """At most this many small tensors beside large ones are not packed: the operations of a pack would cost more."""
 
+HALVED = 65_536
+"""So many numbers are summed up in two halves at a time."""
 LINE = 16
 """The elements of four bytes in a cache line."""
 
@@ -162,7 +164,7 @@ class Layout:
         else:
             self.cast.append((value, source))
         real = torch.view_as_real(source) if source.is_complex() else source
-        if real.dtype in HALF or not is_dense(real):
+        if real.dtype in HALF or not is_dense(real) or real.numel() < HALVED:
             self.whole.append(real)
         else:
             self.halves.append(_halves(_flat(real)))
@@ -371,8 +373,9 @@ def _halves(flat: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _all_finite(flat: Tensor) -> bool:
-    # A sum of squares is finite only if all terms are; one that is too large proves nothing.
-    return math.isfinite(torch.dot(flat, flat).item()) or bool(flat.isfinite().all())
+    # A sum is finite only if all terms are; one that is too large proves nothing. A dot product is divided among threads
+    # of MKL from some 8,192 numbers on, which waits for other processes, and costs ten to a thousand times as much.
+    return math.isfinite(_sum(flat).item()) or bool(flat.isfinite().all())
 
 
 def _sum(tensor: Tensor) -> Tensor:
