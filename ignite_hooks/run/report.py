@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,16 @@ from ignite_hooks.text import escaped, html_table, table
 
 STEPS_PER_DOUBLING = 8
 """The buckets of times per doubling: a percentile is at most a ninth too large."""
+SHORTEST, LONGEST = 2.0**-30, 2.0**18
+"""The seconds up to which the first bucket counts, a billionth, and from which the last does, three days."""
+_DOUBLINGS = round(math.log2(LONGEST / SHORTEST))
+_NO_CALLS = array("Q", [0] * (_DOUBLINGS * STEPS_PER_DOUBLING + 1))
+
+
+def _bucket(seconds: float) -> int:
+    """Return the number of the bucket of a duration."""
+    size = math.ceil(math.log2(max(seconds, SHORTEST) / SHORTEST) * STEPS_PER_DOUBLING)
+    return min(size, len(_NO_CALLS) - 1)
 
 
 @dataclass
@@ -24,18 +35,20 @@ class Tally:
     worst: float = 0.0
     first: float = 0.0
     """The first of the timed calls: it may load and allocate what no other has to."""
-    lengths: dict[int, int] = field(default_factory=dict)
-    """The number of calls of about the same duration, by the logarithm of that duration."""
+    lengths: array[int] = field(default_factory=lambda: array("Q"))
+    """The number of calls of about the same duration, by the logarithm of that duration; all of them are there from the
+    first call on, so that a long run takes no more memory than a short one.
+    """
 
     def time(self, seconds: float) -> None:
         """Record the duration of one call."""
         if self.timed == 0:
             self.first = seconds
+            self.lengths.extend(_NO_CALLS)
         self.timed += 1
         self.seconds += seconds
         self.worst = max(self.worst, seconds)
-        size = math.ceil(math.log2(max(seconds, 1e-9)) * STEPS_PER_DOUBLING)
-        self.lengths[size] = self.lengths.get(size, 0) + 1
+        self.lengths[_bucket(seconds)] += 1
 
     def percentile(self, share: float) -> float:
         """Return the seconds that this share of the timed calls did not exceed, at most a ninth too many.
@@ -48,16 +61,16 @@ class Tally:
             '0.053 0.100 0.100'
         """
         wanted, seen = share * self.timed, 0
-        for size in sorted(self.lengths):
-            seen += self.lengths[size]
-            if seen >= wanted:
-                return min(self.worst, float(2 ** (size / STEPS_PER_DOUBLING)))
+        for bucket, count in enumerate(self.lengths[:-1]):
+            seen += count
+            if count and seen >= wanted:
+                return min(self.worst, float(2 ** (bucket / STEPS_PER_DOUBLING)) * SHORTEST)
         return self.worst
 
     @classmethod
     def together(cls, tallies: Iterable[Tally]) -> Tally:
         """Return several tallies as one, whose total is the sum of theirs."""
-        whole = cls()
+        whole = cls(lengths=array("Q", _NO_CALLS))
         for tally in tallies:
             # Each timed call represents the untimed calls made for it.
             weight = tally.calls / tally.timed if tally.timed else 0.0
@@ -65,8 +78,8 @@ class Tally:
             whole.timed += tally.calls
             whole.seconds += tally.total
             whole.worst = max(whole.worst, tally.worst)
-            for size, count in tally.lengths.items():
-                whole.lengths[size] = whole.lengths.get(size, 0) + round(count * weight)
+            for bucket, count in enumerate(tally.lengths):
+                whole.lengths[bucket] += round(count * weight)
         return whole
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -102,3 +103,14 @@ def test_a_report_shows_itself_and_not_its_fields(monkeypatch: pytest.MonkeyPatc
     assert max(map(len, repr(report).splitlines()[:-1])) <= 40
     assert repr(report).endswith("print() shows all")
     assert "Tally(" not in repr(report)
+
+
+def test_a_tally_takes_as_much_memory_after_many_calls_as_after_one() -> None:
+    tally = Tally()
+    tally.time(0.001)
+    first = sys.getsizeof(tally.lengths)
+    for power in range(-120, 80):
+        tally.time(10 ** (power / 10))
+    assert sys.getsizeof(tally.lengths) == first
+    assert tally.percentile(1.0) == tally.worst
+    assert sys.getsizeof(Tally().lengths) < 100
