@@ -374,7 +374,7 @@ def _halves(flat: Tensor) -> tuple[Tensor, Tensor]:
 
 def _all_finite(flat: Tensor) -> bool:
     # A sum is finite only if all terms are; one that is too large proves nothing. MKL divides a dot product among
-    # threads from some 8,192 numbers on, waits for them, and takes ten to a thousand times as long where cores are busy.
+    # threads from some 8,192 numbers on, and waits for them: ten to a thousand times as long where cores are busy.
     return math.isfinite(_sum(flat).item()) or bool(flat.isfinite().all())
 
 
