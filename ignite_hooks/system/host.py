@@ -72,6 +72,13 @@ def lock(descriptor: int) -> None:
         raise OSError(errno.ENOSYS, "this Python cannot lock files")
 
 
+def unlock(descriptor: int) -> None:
+    """Unlock an open file, also where a forked child has it open too; elsewhere closing it is enough."""
+    if _fcntl is not None:
+        with contextlib.suppress(OSError):  # a disk without locks
+            _fcntl.flock(descriptor, _fcntl.LOCK_UN)
+
+
 def lock_within(descriptor: int, seconds: float) -> bool:
     """Lock an open file that others lock for moments; return whether that succeeded, which not every disk lets it."""
     until = time.monotonic() + seconds

@@ -203,7 +203,9 @@ class Spool:
             with contextlib.suppress(OSError):
                 while file is None:
                     found = stack.enter_context(self.path.open("rb+"))
-                    host.lock_within(found.fileno(), HELD)
+                    if host.lock_within(found.fileno(), HELD):
+                        # A worker that is forked meanwhile has the file open for as long as it lives.
+                        stack.callback(_unlock, found)
                     if host.is_open_file(found.fileno(), self.path):
                         file = found
                     else:
@@ -279,6 +281,11 @@ class Spool:
             while begin < end and (line := file.readline()):
                 begin += len(line)
                 yield line, begin
+
+
+def _unlock(file: IO[bytes]) -> None:
+    if not file.closed:
+        host.unlock(file.fileno())
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

@@ -84,6 +84,25 @@ def test_a_killed_process_has_no_turn_and_its_workers_neither(tmp_path: Path) ->
             os.kill(worker, signal.SIGKILL)
 
 
+def test_a_worker_that_is_forked_while_a_spool_is_held_holds_it_no_longer(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path, scalars(1))
+    with spool._held():
+        worker = os.fork()
+        if worker == 0:
+            signal.pause()
+    try:
+        with spool._held() as file:
+            assert file is not None
+            # Not after waiting in vain: we have it.
+            with spool.path.open("rb+") as other, pytest.raises(BlockingIOError):
+                host.lock(other.fileno())
+        with spool.path.open("rb+") as other:
+            host.lock(other.fileno())
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EACCES])
 def test_a_disk_that_takes_no_lock_keeps_nobody_out(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
