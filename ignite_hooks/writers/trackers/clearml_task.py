@@ -222,10 +222,16 @@ def stopping_on_abort(task: Any, stop: Callable[[], None], timeout: float) -> It
             theirs()
 
     task.register_abort_callback(stop_and_tell, timeout)
+    was_dropped = False
     try:
         yield
+    except GeneratorExit:
+        # It goes with a task that was abandoned, at the end of the process: the SDK would ask its server for minutes.
+        was_dropped = True
+        raise
     finally:
-        task.register_abort_callback(theirs, timeout)
+        if not was_dropped:
+            task.register_abort_callback(theirs, timeout)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +18,7 @@ from ignite_hooks.writers.trackers.clearml_task import (
     failing_task,
     record_in,
     recorded_in,
+    stopping_on_abort,
     under_agent,
 )
 
@@ -77,3 +81,15 @@ def test_a_task_whose_server_has_died_is_forgotten(monkeypatch: pytest.MonkeyPat
     assert clearml.Task.current_task() is None, "a later run begins its own"
     assert vars(task)["_at_exit_called"] is True, "the end of the process does not wait for it"
     abandon_task()
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_watch_that_is_dropped_asks_no_server(dropped: bool) -> None:
+    """It goes at the end of a process whose task was abandoned, because its server answers no more."""
+    task, stack = Mock(_dev_worker=None), contextlib.ExitStack()
+    stack.enter_context(stopping_on_abort(task, lambda: None, 1.0))
+    if not dropped:
+        stack.close()
+    del stack
+    gc.collect()
+    assert task.register_abort_callback.call_count == (1 if dropped else 2)
