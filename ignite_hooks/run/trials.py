@@ -79,6 +79,15 @@ def storage_of(url: str, beat: int | None = None, patience: int | None = None) -
     return optuna.storages.RDBStorage(url, settings, heartbeat_interval=beat, grace_period=patience)
 
 
+def close_storage(storage: Any) -> None:
+    """Close the connections of a storage to its database; a later question opens new ones."""
+    backend = getattr(storage, "_backend", storage)
+    if (session := getattr(backend, "scoped_session", None)) is not None:
+        session.remove()
+    if (engine := getattr(backend, "engine", None)) is not None:
+        engine.dispose()
+
+
 def make_pruner(wanted: str | Mapping[str, Any] | None) -> Any:
     """Return a pruner of Optuna; None prunes nothing.
 

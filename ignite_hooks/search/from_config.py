@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,16 +92,16 @@ class ConfigSearch:
         except CheckpointError as error:
             raise ConfigError([Problem("work_dir", str(error))], self._source) from None
         try:
-            self.study = self._open_study()
-            self.engine = self._make_engine()
-            if again := self.study.repeat_interrupted():
-                self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
-            try:
-                self._try_all()
-            finally:
-                self.engine.close()
-            self._thin_out()
-            return self._result()
+            with contextlib.closing(self._open_study()) as self.study:
+                self.engine = self._make_engine()
+                if again := self.study.repeat_interrupted():
+                    self._say(f"{counted(again, 'trial')} of a search that was killed will be repeated")
+                try:
+                    self._try_all()
+                finally:
+                    self.engine.close()
+                self._thin_out()
+                return self._result()
         finally:
             lock.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,26 +57,29 @@ def search(
     path = None if folder is None else Path(folder)
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
-    study = Study(section, path and path / "study.db", repr((sorted(space.items()), metric, sampler, seed)))
-    study.repeat_interrupted()
-    while study.has_next:
-        asked = study.ask()
-        assert asked is not None
-        trial, number, values = asked
-        failure: Exception | None = None
-        try:
-            with running_trial(trial):
-                made = build(dict(values))
-        except Exception as error:
-            failure = None if is_pruning(error) else error
-            study.end(number, None, pruned=failure is None, reason="" if failure is None else one_line(failure))
-        else:
-            pruned = isinstance(made, Runner) and made.state.stop_kind == "pruned"
-            study.end(number, value_of(made, metric), pruned=pruned)
-        result = study.result(folder=path)
-        if failure is not None and len(result.trials) == MOST_FAILURES_FIRST == result.count("failed"):
-            raise RuntimeError(f"the first {MOST_FAILURES_FIRST} trials have failed: {one_line(failure)}") from failure
-    return study.result(folder=path)
+    digest = repr((sorted(space.items()), metric, sampler, seed))
+    with contextlib.closing(Study(section, path and path / "study.db", digest)) as study:
+        study.repeat_interrupted()
+        while study.has_next:
+            asked = study.ask()
+            assert asked is not None
+            trial, number, values = asked
+            failure: Exception | None = None
+            try:
+                with running_trial(trial):
+                    made = build(dict(values))
+            except Exception as error:
+                failure = None if is_pruning(error) else error
+                study.end(number, None, pruned=failure is None, reason="" if failure is None else one_line(failure))
+            else:
+                pruned = isinstance(made, Runner) and made.state.stop_kind == "pruned"
+                study.end(number, value_of(made, metric), pruned=pruned)
+            result = study.result(folder=path)
+            if failure is not None and len(result.trials) == MOST_FAILURES_FIRST == result.count("failed"):
+                raise RuntimeError(
+                    f"the first {MOST_FAILURES_FIRST} trials have failed: {one_line(failure)}"
+                ) from failure
+        return study.result(folder=path)
 
 
 def value_of(made: Runner | float, metric: str) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ignite_hooks.run.trials import MISSING, Trial, make_pruner, storage_of
+from ignite_hooks.run.trials import MISSING, Trial, close_storage, make_pruner, storage_of
 from ignite_hooks.secrets import masked
 from ignite_hooks.text import number as in_words
 from ignite_hooks.text import one_line, table
@@ -169,6 +169,11 @@ class Study:
                     raise ValueError(masked(words)) from None
                 time.sleep(pause)
         raise AssertionError
+
+    def close(self) -> None:
+        """Close the connections to the database; a later question opens new ones."""
+        for storage in (self._study._storage, self._beats):
+            close_storage(storage)
 
     def repeat_interrupted(self) -> int:
         """Let the trials be repeated whose search was killed; return their number.

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ignite_hooks.search.study import FEW, MOST_REPEATS, SearchResult, Study, TrialRow
@@ -24,6 +25,24 @@ def tried(study: Study, most: int = 99) -> list[Any]:
         found.append(values)
         study.end(number, values["x"])
     return found
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_closed_study_holds_no_connection_and_can_be_asked_again(is_shared: bool, tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+
+    def held() -> list[str]:
+        return [each.path for each in psutil.Process().open_files() if each.path == str(file)]
+
+    storage: dict[str, Any] = {"storage": f"sqlite:///{file}", "study": "one"} if is_shared else {}
+    study = Study(SearchSection(SPACE, trials=2, sampler="random", **storage), None if is_shared else file)
+    assert len(tried(study, 1)) == 1
+    assert held()
+    study.close()
+    assert held() == []
+    assert len(tried(study)) == 1
+    study.close()
+    assert held() == []
 
 
 def test_random_trials_are_the_same_however_often_the_search_is_interrupted(tmp_path: Path) -> None:
