@@ -67,7 +67,7 @@ class Stalled:
 
     def end(self) -> None:
         """End the thread."""
-        self.hook.cleanup()
+        self.hook.cleanup(self.runner)
 
 
 def copying(clock: Callable[[], float], *tensors: Any) -> Callable[[], float]:
