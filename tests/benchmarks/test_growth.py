@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROWS = {
     "an iteration, hooks that are not due": [10, 60],
     "an iteration, hooks that act": [10, 60],
@@ -20,15 +16,6 @@ ROWS = {
     "a quiet iteration of the logging set, so late in a run": [100, 500],
 }
 """The sizes at which each is counted here: small ones, as counts have no noise."""
-
-
-@pytest.fixture
-def growth(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yield the script, which is outside of the package."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("growth")
-    for name in ("growth", "meter"):
-        sys.modules.pop(name)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -1,23 +1,10 @@
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def measure(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the module, which is outside of the package."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("measure")
-    sys.modules.pop("measure")
 
 
 def counting(names: list[str]) -> tuple[dict[str, Callable[[], float]], Counter[str]]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -9,15 +8,7 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the runner, which is a script outside of the package."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("run")
-    sys.modules.pop("run")
+from tests.benchmarks.conftest import BENCHMARKS
 
 
 def bar(median: float) -> dict[str, float]:

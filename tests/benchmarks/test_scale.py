@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import importlib
 import json
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,11 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.benchmarks.conftest import BENCHMARKS
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ITERATIONS = 10_000
 LEAK = ITERATIONS * 32 / 1024 / 2
 """Kilobytes that half of the run would add to a list of its losses."""
-
-
-@pytest.fixture
-def scale(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yield the script, which is outside of the package."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("scale")
-    sys.modules.pop("scale")
 
 
 @pytest.fixture(scope="module")
