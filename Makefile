@@ -80,7 +80,7 @@ format: $(VENV)/.installed-test  ## format the code and apply the safe lint fixe
 	$(RUN) -m ruff format .
 
 .PHONY: bench
-bench: $(BENCH)/.installed  ## measure beside Ignite, MMEngine, Lightning and timm; writes docs/benchmarks.md; ten minutes
+bench: $(BENCH)/.installed  ## measure beside Ignite, MMEngine, Lightning and timm; writes docs/benchmarks.md; twenty minutes
 	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
 .PHONY: scale
