@@ -128,7 +128,8 @@ def test_citation_and_conda_recipe_have_the_version_of_the_package() -> None:
 
 
 def test_the_conda_recipe_requires_what_setup_requires() -> None:
-    renamed = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
+    renamed = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+    renamed |= {name: f"python-{name}" for name in ("xxhash", "zlib-ng")}
     lines = [line for line in setup()["options"]["install_requires"].splitlines() if line.strip()]
     asked = {plain(line): line[len(plain(line)) :].strip() for line in lines}
     run = [line.partition(" ") for line in recipe()["requirements"]["run"]]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from zlib_ng.zlib_ng import crc32
 
 from ignite_hooks.store.pickling import pickle_state
 from ignite_hooks.store.plain import without_content
@@ -125,7 +126,7 @@ class Image:
             header = records.headers[index]
             view[start - len(header) : start] = header
             end = start + size
-            after = records.finish(index, zlib.crc32(view[start:end]))
+            after = records.finish(index, crc32(view[start:end]))
             view[end : end + len(after)] = after
 
 

@@ -24,6 +24,8 @@ MEGABYTE = 1024 * 1024
 PAGE: Final = mmap.PAGESIZE
 # Each piece releases the GIL, and may wait 5 ms to get it back.
 BLOCK: Final = 4 * MEGABYTE
+# Filling a block again that the disk has just read takes four times as long; after five others, as long as a copy.
+MOST_BLOCKS: Final = 6
 AT_ONCE: Final = 32 * MEGABYTE
 
 
@@ -44,7 +46,7 @@ class HashingFile:
         self.size = 0
         self.failure: OSError | None = None
         self._algorithm, self._hash = algorithm, new_hash(algorithm)
-        self._block, self._used = _take_block(), 0
+        self._blocks, self._used = [_take_block()], 0
         self._past_cache: bool | None = None
         self._descriptor = os.open(path, flags, 0o666)
 
@@ -63,12 +65,12 @@ class HashingFile:
             rest = rest[whole:]
         while rest:
             taken = rest[: BLOCK - self._used]
-            self._block[self._used : self._used + len(taken)] = taken
+            self._blocks[0][self._used : self._used + len(taken)] = taken
             self._used += len(taken)
             rest = rest[len(taken) :]
             if self._used == BLOCK:
-                self._put(memoryview(self._block))
-                self._used = 0
+                self._put(memoryview(self._blocks[0]))
+                self._next_block()
         return len(data)
 
     def flush(self) -> None:
@@ -80,13 +82,19 @@ class HashingFile:
             raise self.failure
         if self._used:
             self._pass_cache(False)
-            self._put(memoryview(self._block)[: self._used])
+            self._put(memoryview(self._blocks[0])[: self._used])
             self._used = 0
         host.sync(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
-        _blocks.append(self._block)
+        _unused_blocks.extend(self._blocks)
+
+    def _next_block(self) -> None:
+        """Make the block first that was written longest ago, or a new one."""
+        block = _take_block() if len(self._blocks) < MOST_BLOCKS else self._blocks.pop()
+        self._blocks.insert(0, block)
+        self._used = 0
 
     def _put(self, view: memoryview) -> None:
         """Hash and write a piece that begins a page in memory and in the file."""
@@ -119,14 +127,14 @@ class HashingFile:
         self._past_cache = wanted
 
 
-_blocks: list[mmap.mmap] = []
+_unused_blocks: list[mmap.mmap] = []
 """Blocks that no file uses: touching new memory costs more than filling them."""
 
 
 def _take_block() -> mmap.mmap:
     """Return memory of `BLOCK` bytes that begins a page."""
     try:
-        return _blocks.pop()
+        return _unused_blocks.pop()
     except IndexError:
         return host.new_memory(BLOCK)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
+
+from zlib_ng.zlib_ng import crc32
 
 ALIGNMENT: Final = 64
 NEEDS_ZIP64: Final = 1 << 30
@@ -90,7 +91,7 @@ class Records:
         checksum = 0
         file.write(self.headers[number])
         for piece in pieces:
-            checksum = zlib.crc32(piece, checksum)
+            checksum = crc32(piece, checksum)
             file.write(piece)
         file.write(self.finish(number, checksum))
 

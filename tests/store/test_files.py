@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -13,7 +14,16 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from ignite_hooks.store.files import BLOCK, PAGE, explain, new_file, open_regular, set_aside, temporary_path
+from ignite_hooks.store.files import (
+    BLOCK,
+    MOST_BLOCKS,
+    PAGE,
+    explain,
+    new_file,
+    open_regular,
+    set_aside,
+    temporary_path,
+)
 
 
 def test_a_new_file_knows_its_size_and_checksum(tmp_path: Path) -> None:
@@ -64,6 +74,23 @@ def test_large_pieces_past_the_cache_are_the_same_bytes(
     assert (file.size, file.checksum) == (len(expected), "xxh3_128:" + xxhash.xxh3_128_hexdigest(expected))
     if refusal in ("flag", "first write"):
         assert not any(past[1:])
+
+
+def test_a_large_file_is_written_from_a_few_blocks_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, at = os.write, list[int]()
+
+    def noting_write(descriptor: int, data: memoryview) -> int:
+        at.append(ctypes.addressof(ctypes.c_char.from_buffer(data)))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", noting_write)
+    content = random.Random(1).randbytes((2 * MOST_BLOCKS + 1) * BLOCK + 5)
+    with new_file(tmp_path / "a") as file:
+        for start in range(0, len(content), BLOCK - 3):
+            file.write(content[start : start + BLOCK - 3])
+    assert (tmp_path / "a").read_bytes() == content
+    assert len(set(at[:MOST_BLOCKS])) == MOST_BLOCKS == len(set(at))
+    assert at[MOST_BLOCKS : 2 * MOST_BLOCKS] == at[:MOST_BLOCKS]
 
 
 def test_small_files_do_not_pass_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
