@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,12 +36,14 @@ class Handlers:
         self._resting: dict[Callable[..., Any], tuple[Any, Any]] = {}
 
     def add(self, event: Any, handler: Callable[..., Any], order: HandlerOrder = HandlerOrder.LAST) -> None:
-        """Add a handler to an event, in an order relative to the handlers that are there now."""
+        """Add a handler to an event, in an order relative to the handlers that are there now.
+
+        It is called with what the event brings, such as an exception, and without the engine.
+        """
         handlers = self._engine._event_handlers
-        before = list(handlers.get(event, []))
-        self._engine.add_event_handler(event, handler)
+        # Not by add_event_handler(), which reads the signature of each handler twice, at every run and evaluation.
         # A new list: Ignite may be iterating over the old one.
-        handlers[event] = _seated(before, handlers[event][-1], order)
+        handlers[event] = _seated(handlers.get(event, []), (handler, (), {}), order)
         self._ours.append((event, handler, order))
 
     def add_table(
@@ -229,13 +230,4 @@ def guarded(run: Any, method: Callable[..., None]) -> Callable[..., None]:
             with run.runner.installation.handling():
                 method(*args, **kwargs)
 
-    # Ignite asks for it, twice for each handler.
-    handle.__signature__ = _signature(method.__func__)  # type: ignore[attr-defined]
     return handle
-
-
-@functools.cache
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a method of ours without its first parameter."""
-    signature = inspect.signature(function)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -98,8 +98,8 @@ def test_handlers_are_called_at_their_places() -> None:
     log: list[Any] = []
     handlers = Handlers(trainer)
 
-    def note(name: str) -> Callable[[Engine], None]:
-        return lambda engine: log.append((name, "mean" in engine.state.metrics))
+    def note(name: str) -> Callable[[], None]:
+        return lambda: log.append((name, "mean" in trainer.state.metrics))
 
     trainer.add_event_handler(Events.EPOCH_COMPLETED, note("script, before the metric"))
     Average().attach(trainer, "mean")
