@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress, count
 
 from ignite_hooks.terminal import width_of
 from ignite_hooks.text import escaped, html_table, table
@@ -61,9 +62,9 @@ class Tally:
             '0.053 0.100 0.100'
         """
         wanted, seen = share * self.timed, 0
-        for bucket, count in enumerate(self.lengths[:-1]):
-            seen += count
-            if count and seen >= wanted:
+        for bucket in compress(range(len(self.lengths) - 1), self.lengths):
+            seen += self.lengths[bucket]
+            if seen >= wanted:
                 return min(self.worst, float(2 ** (bucket / STEPS_PER_DOUBLING)) * SHORTEST)
         return self.worst
 
@@ -78,8 +79,9 @@ class Tally:
             whole.timed += tally.calls
             whole.seconds += tally.total
             whole.worst = max(whole.worst, tally.worst)
-            for bucket, count in enumerate(tally.lengths):
-                whole.lengths[bucket] += round(count * weight)
+            # Few of the buckets hold any calls.
+            for bucket in compress(count(), tally.lengths):
+                whole.lengths[bucket] += round(tally.lengths[bucket] * weight)
         return whole
 
     @property
@@ -137,7 +139,10 @@ class Report:
 
     def costs(self) -> list[dict[str, str]]:
         """Return the total cost of each hook as rows of a table."""
-        return [{"hook": hook, **self._cost(tally)} for hook, tally in self.hooks().items() if tally.calls]
+        return self._costs(self.hooks())
+
+    def _costs(self, hooks: Mapping[str, Tally]) -> list[dict[str, str]]:
+        return [{"hook": hook, **self._cost(tally)} for hook, tally in hooks.items() if tally.calls]
 
     def _cost(self, tally: Tally) -> dict[str, str]:
         return {
@@ -171,9 +176,9 @@ class Report:
         return found + [f"{hook} {text}" for hook, text in self.slowed.items()]
 
     def brief(self) -> str:
-        """Return the cost of each hook, without a row for every point, then what failed or stands out."""
+        """Return the cost of each hook that the log tells, without a row for every point, then what failed."""
         lines = [*self.failure_lines(), *self.finding_lines()]
-        return "\n".join([table(self.costs()) or "no hook was called", *lines])
+        return "\n".join([table(self._costs(self.logged)) or "no hook was called", *lines])
 
     def __str__(self) -> str:
         return self._text(None)
