@@ -187,7 +187,6 @@ class Lifecycle:
             runner.note_once(f"starts from {runner.installation.starts_from}")
         state.first_iteration, state.rank_times = self.trainer.state.iteration, ()
         identify(runner)
-        rehearse(runner)
         self._begin_epoch_at(self.trainer.state.iteration)
         self.dispatcher.start_clocks()
         if self.budget is not None:
@@ -216,15 +215,18 @@ class Lifecycle:
     def start_epoch(self) -> None:
         """Call ``before_epoch`` and ``before_train_epoch``."""
         self.close_epoch()
-        self.checkpoints.script.started()
-        state, iteration = self.state, self.trainer.state.iteration
-        if self.trainer._dataloader_iter is None:
-            self._begin_epoch_at(iteration)
-        else:
-            # The previous epoch may have ended early, but this one has its full length.
-            state.epoch_began_at = iteration
-        state.in_epoch, state.epoch_complete = True, False
-        self.position.epoch_started()
+        script, state, iteration = self.checkpoints.script, self.state, self.trainer.state.iteration
+        with script.one_search():
+            begins = script.started()
+            if self.trainer._dataloader_iter is None:
+                self._begin_epoch_at(iteration)
+            else:
+                # The previous epoch may have ended early, but this one has its full length.
+                state.epoch_began_at = iteration
+            state.in_epoch, state.epoch_complete = True, False
+            self.position.epoch_started()
+            if begins:
+                rehearse(self.runner)
         self.dispatcher.run("before_epoch")
         self.dispatcher.run("before_train_epoch")
         self.stopping.stop_if_agreed(self.trainer, VotePoint.EPOCH_START)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,8 @@ from ignite_hooks.checkpoint.script.objects import (
     ScriptObject,
     hand_iterated,
     has_unknown_scheduler,
-    held_by_handlers,
     in_words,
     is_reset_each_epoch,
-    known_memory,
     names_taken_from,
     script_objects,
     script_variables,
@@ -30,6 +29,7 @@ from ignite_hooks.checkpoint.script.objects import (
 from ignite_hooks.checkpoint.script.own_generators import generator_state, set_generator_state
 from ignite_hooks.checkpoint.script.own_state import OwnState
 from ignite_hooks.checkpoint.script.progress import Progress, named
+from ignite_hooks.checkpoint.script.search import Search
 from ignite_hooks.model.optimizers import param_groups
 from ignite_hooks.model.parts import each
 from ignite_hooks.model.trained import is_optimizer
@@ -73,6 +73,7 @@ class ScriptState:
         self._user: dict[str, Any] = {}
         self._variables: Mapping[str, Any] = {}
         self._told: set[str] = set()
+        self._search: Search | None = None
         self.optimizers: list[Any] = []
         """The optimizers among what was last captured, which the script has not passed."""
 
@@ -81,6 +82,18 @@ class ScriptState:
         runner = self._runner_ref()
         assert runner is not None
         return runner
+
+    @contextlib.contextmanager
+    def one_search(self) -> Iterator[None]:
+        """Search once for all that is asked in here, where no code of the script runs."""
+        self._search = Search(self._runner)
+        try:
+            yield
+        finally:
+            self._search = None
+
+    def _found_now(self) -> Search:
+        return self._search or Search(self._runner)
 
     # -- saving -----------------------------------------------------------------------------------------------
 
@@ -91,12 +104,11 @@ class ScriptState:
             in_mid_epoch: Whether the epoch goes on: else metrics that begin anew with the next one are left out.
         """
         runner, found, missing = self._runner, dict[str, Any](), list[str]()
-        held = held_by_handlers(runner)
-        objects = script_objects(runner, held)
-        self.optimizers = [one.thing for one in objects if is_optimizer(one.thing)]
-        if values := self._values.state(script_variables(runner, objects), known_memory(runner, objects)):
+        search = self._found_now()
+        self.optimizers = [one.thing for one in search.objects if is_optimizer(one.thing)]
+        if values := self._values.state(search.variables, search.memory):
             found[VARIABLES] = {"kind": "variables", "state": values}
-        for each_object in objects:
+        for each_object in search.objects:
             key, thing, kind = each_object
             if kind == "metric" and not in_mid_epoch and is_reset_each_epoch(thing, runner.trainer):
                 continue
@@ -108,7 +120,7 @@ class ScriptState:
             missing += parts
             if plain is not None:
                 found[key] = {"kind": kind, "state": plain}
-        iterated = hand_iterated(runner, held)
+        iterated = hand_iterated(runner, search.held)
         for name in iterated:
             self._tell(
                 f"checkpoints do not hold how far the script is in {name}, which it draws from itself: resuming will "
@@ -189,32 +201,40 @@ class ScriptState:
         self._user = {key: copy.deepcopy(getattr(self._runner.trainer.state, key)) for key in keys}
         self._in_mid_epoch = isinstance(data, Mapping) and data.get("at") == "iteration"
 
-    def started(self) -> None:
-        """Put it back once, after the script's handlers of the start of a run, and name what fits nothing."""
+    def started(self) -> bool:
+        """Put it back once, after the script's handlers of the start of a run, and name what fits nothing.
+
+        Return False if that is done already.
+        """
         if not self._is_starting:
-            return
-        runner, self._is_starting = self._runner, False
-        found = script_objects(runner)
+            return False
+        runner, search, self._is_starting = self._runner, self._found_now(), False
         # What handlers have set at the start of the run is no progress.
-        self._values.begin(script_variables(runner, found), names_taken_from(runner))
-        if has_unknown_scheduler(runner, found):
+        self._values.begin(search.variables, names_taken_from(runner))
+        if has_unknown_scheduler(runner, search.objects):
             self._tell("checkpoints do not hold the scheduler of this optimizer: pass scheduler=... to attach_hooks()")
-        if self._path is None:
-            return
-        self._put_back(self._not_weights(), self._path)
+        if self._path is not None:
+            self._resume_started(search.objects, self._path)
+            if self._search is not None:
+                # What was put back may hold other objects.
+                self._search = Search(runner)
+        return True
+
+    def _resume_started(self, found: list[ScriptObject], path: Path) -> None:
+        runner = self._runner
+        self._put_back(self._not_weights(), path)
         self._put_back_variables(is_first=True)
         self._put_back_user_keys()
         here = {each_object.key for each_object in found}
         for key in self._of_kind(without=UNCHANGED) - here:
             self._tell(
-                f"{self._path.name} holds the state of {in_words(key)} of the script, which is not there now: "
-                f"{_remedy(key)}"
+                f"{path.name} holds the state of {in_words(key)} of the script, which is not there now: {_remedy(key)}"
             )
         for missing in found:
             trained = missing.kind == "module" and missing.thing.is_trained
             if missing.key not in self._of_kind(without=UNCHANGED) and (missing.kind == "stateful" or trained):
                 self._tell(
-                    f"{self._path.name} holds no state of {missing.words} of the script, which begins anew: "
+                    f"{path.name} holds no state of {missing.words} of the script, which begins anew: "
                     f"{_remedy(missing.key)}"
                 )
         for other in found:
