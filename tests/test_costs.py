@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from ignite.engine import Engine, Events, create_supervised_evaluator
 from ignite.metrics import Loss, RunningAverage
 
-from benchmarks.meter import FIRST, Cost, cost_of, mean_cost_of
+from benchmarks.meter import FIRST, Cost, Meter, cost_of, mean_cost_of
 from ignite_hooks import BaseHook, IterTimerHook, attach_hooks
 from ignite_hooks.model.averaging_kernels import TOGETHER
 from tests.ranks import run_ranks
@@ -82,6 +83,11 @@ LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
     "the default set": (default_set, Cost(20, 17, 720)),
 }
 """What an iteration may cost in the mean, lines of the log included: one in 50."""
+
+STARTS = Cost(23_600, 28_900, 762_000)
+"""What the default set may cost from `attach_hooks` to the first batch, in a process that has had a run."""
+ENDS = Cost(24_100, 28_700, 714_000)
+"""What it may cost from the last batch to the end of the run: an evaluation, two checkpoints, a result."""
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +174,50 @@ def test_the_mean_with_log_lines_stays_below_its_ceiling(name: str, tmp_path: Pa
     # In a process of its own: here, trackers and pytest listen to every line, which costs calls that are not ours.
     [counted] = run_ranks(cost_with_lines, name, str(tmp_path), ranks=1)
     assert_at_most(Cost(*counted), LINES[name][1])
+
+
+class Stretch:
+    """Data of one short epoch; counts what a run does before its first batch, and after its last one is asked for."""
+
+    def __init__(self) -> None:
+        self.meter = Meter()
+        self.start = NOTHING
+
+    def __len__(self) -> int:
+        return 3
+
+    def begin(self) -> None:
+        sys.setprofile(self.meter.profile)
+        sys.settrace(self.meter.trace)
+
+    def stop(self) -> Cost:
+        sys.settrace(None)
+        sys.setprofile(None)
+        counted, self.meter = Cost(self.meter.calls, self.meter.c_calls, self.meter.opcodes), Meter()
+        return counted
+
+    def __iter__(self) -> Iterator[int]:
+        self.start = self.stop()
+        yield from range(2)
+        self.begin()
+        yield 2
+
+
+def cost_of_start_and_end(folder: str) -> tuple[Cost, Cost]:
+    """Return what the default set costs before the first batch and after the last, in the second run of a process."""
+    for run in ("first", "second"):
+        stretch = Stretch()
+        stretch.begin()
+        trainer = engine(default_set(), Path(folder, run))
+        trainer.run(stretch, max_epochs=1)
+        end = stretch.stop()
+    return stretch.start, end
+
+
+def test_a_start_and_an_end_stay_below_their_ceilings(tmp_path: Path) -> None:
+    [(start, end)] = run_ranks(cost_of_start_and_end, str(tmp_path), ranks=1)
+    assert_at_most(Cost(*start), STARTS)
+    assert_at_most(Cost(*end), ENDS)
 
 
 def test_an_old_run_costs_no_more_than_a_young_one(tmp_path: Path) -> None:
