@@ -77,6 +77,14 @@ class Rounds:
         shared = [turn for turn in found[0] if all(turn in each for each in found)]
         return Spread.of([combine(*(each[turn] for each in found)) for turn in shared])
 
+    def against(self, case: str, other: str, without: str) -> Spread:
+        """Return what a case takes more than `without`, as a multiple of the median of what another takes more.
+
+        Not round by round: where the other takes hardly more, noise would make a ratio of any size.
+        """
+        least = self.combined(lambda a, b: a - b, other, without).median
+        return self.combined(lambda a, b: (a - b) / least, case, without)
+
 
 def interleaved(
     cases: Mapping[str, Callable[[], float]], rounds: int, every: Mapping[str, int] | None = None

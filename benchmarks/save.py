@@ -77,18 +77,15 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread, saves: dict[s
     def slower(case: str, than: str = "Python alone") -> Spread:
         return rounds.combined(lambda a, b: a / b, case, than)
 
-    def against(case: str, other: str, without: str) -> Spread:
-        return rounds.combined(lambda a, b, none: (a - none) / max(b - none, 1e-9), case, other, without)
-
     def computed(where: str, case: str, other: str, without: str) -> Spread:
-        return against(*(f"{where}, {name}, processor" for name in (case, other, without)))
+        return rounds.against(*(f"{where}, {name}, processor" for name in (case, other, without)))
 
-    def in_a_loop(where: str) -> Spread:
-        cases = (f"loop, {where}, ours, hidden", f"loop, {where}, nobody", "loop, memcpy")
+    def in_a_loop(where: str, saver: str = "ours, hidden") -> Spread:
+        cases = (f"loop, {where}, {saver}", f"loop, {where}, nobody", "loop, memcpy")
         return rounds.combined(lambda a, b, copy: (a - b) / saves["loop"] / copy, *cases)
 
     def in_turn(where: str, saver: str) -> Spread:
-        return against(f"{where}, {saver}", f"{where}, torch", f"{where}, nobody")
+        return rounds.against(f"{where}, {saver}", f"{where}, torch", f"{where}, nobody")
 
     targets = {"hidden": MOST_HIDDEN, "at once": MOST_AT_ONCE, "synchronous": None, "Ignite": None}
     return [
@@ -100,7 +97,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread, saves: dict[s
         *(
             Figure(
                 f"{label}, synchronous / torch.save with fsync of file and folder",
-                against(f"{label}, synchronous", f"{label}, torch.save and fsync", f"{label}, no save"),
+                rounds.against(f"{label}, synchronous", f"{label}, torch.save and fsync", f"{label}, no save"),
                 "×",
                 MOST_SYNCHRONOUS,
                 WHY_SYNCHRONOUS,
@@ -109,8 +106,9 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread, saves: dict[s
         ),
         Figure("independent loop, idle: time lost per save / memcpy", in_a_loop("idle"), "×", MOST_IN_A_LOOP, WHY),
         Figure("independent loop, busy cores: time lost per save / memcpy", in_a_loop("busy"), "×", None, WHY),
-        Figure("... synchronous: time lost / by torch.save", in_turn("loop, idle", "ours, synchronous"), "×"),
-        Figure("... busy cores: time lost / by torch.save", in_turn("loop, busy", "ours, hidden"), "×"),
+        Figure("... idle, synchronous", in_a_loop("idle", "ours, synchronous"), "×"),
+        Figure("... idle, torch.save", in_a_loop("idle", "torch"), "×"),
+        Figure("... busy cores, torch.save", in_a_loop("busy", "torch"), "×"),
         Figure(
             "independent loop, 100 MB: processor time of saves / of torch.save",
             computed("loop, idle", "ours, hidden", "torch", "nobody"),
@@ -158,6 +156,8 @@ def pace_of(case: str) -> int:
             return 1
         return {"100 MB": 2}.get(label, 3) if "fsync" in name or name == "synchronous" else 5
     if case == "loop, memcpy":
+        return 1
+    if case in ("loop, idle, nobody", "loop, idle, ours, hidden"):
         return 1
     return 5 if "busy" in case else 4 if case == "loop, idle, ours, synchronous" else 2
 

@@ -43,6 +43,13 @@ def test_a_ratio_is_of_values_of_the_same_round(measure: Any) -> None:
     assert found == measure.Spread.of([3 - 10, 6 - 20, 9 - 30])
 
 
+def test_what_a_case_takes_more_is_compared_with_the_median_of_another_that_may_take_less_in_a_round(
+    measure: Any,
+) -> None:
+    rounds = measure.Rounds({"ours": [13, 14, 15], "theirs": [12, 10, 14], "none": [10, 10, 10]})
+    assert rounds.against("ours", "theirs", "none") == measure.Spread.of([1.5, 2, 2.5])
+
+
 def test_a_ratio_of_cases_without_a_round_in_common_is_refused(measure: Any) -> None:
     cases, _ = counting(["a", "b"])
     rounds = measure.interleaved(cases, 5, {"a": 2, "b": 5})
