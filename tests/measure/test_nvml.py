@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ignite_hooks.measure.nvml import Gpus, visible
+from ignite_hooks.measure.nvml import Gpus, named, numbered, used_by_torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,8 +40,14 @@ def with_driver(driver: Path, code: str, **environment: str) -> list[str]:
 
 
 READ = """
-import ctypes, json
+import ctypes, json, torch
+from types import SimpleNamespace
 from ignite_hooks.measure.nvml import Gpus
+if used := {used}:
+    # CUDA has begun, and counts in an order of its own.
+    torch.cuda.is_initialized = lambda: True
+    torch.cuda.device_count = lambda: len(used)
+    torch.cuda.get_device_properties = lambda number: SimpleNamespace(uuid=used[number])
 gpus = Gpus({settings})
 print(gpus.open())
 print(json.dumps(gpus.read()))
@@ -52,6 +58,8 @@ print(ctypes.CDLL("libnvidia-ml.so.1").nvml_stub_opened())
 
 FIRST = {"gpu0/percent": 20.0, "gpu0/temperature_c": 60.0, "gpu0/power_w": 250.0, "gpu0/memory_mb": 512.0}
 SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 513.0}
+PART = SECOND | {"gpu1/memory_mb": 514.0}
+"""The readings of the second, with the memory of its part."""
 
 
 @pytest.mark.parametrize(
@@ -61,58 +69,96 @@ SECOND = {"gpu1/percent": 30.0, "gpu1/temperature_c": 61.0, "gpu1/memory_mb": 51
         ("", {"CUDA_VISIBLE_DEVICES": "1"}, SECOND),
         ("", {"CUDA_VISIBLE_DEVICES": "GPU-8ae0-11"}, SECOND),
         ("", {"CUDA_VISIBLE_DEVICES": "GPU-1f,GPU-nobody,GPU-8a"}, FIRST),
-        ("", {"CUDA_VISIBLE_DEVICES": "MIG-7b21-22"}, SECOND),
+        ("", {"CUDA_VISIBLE_DEVICES": "MIG-7b21-22"}, PART),
+        ("", {"CUDA_VISIBLE_DEVICES": "GPU-8ae0", "NVML_STUB_LOST": "1"}, None),
         ("use=False", {}, {"gpu0/memory_mb": 512.0, "gpu1/memory_mb": 513.0}),
         ("memory=False", {"CUDA_VISIBLE_DEVICES": "0"}, {k: v for k, v in FIRST.items() if "memory" not in k}),
     ],
 )
 def test_the_real_pynvml_reads_each_gpu(
-    driver: Path, settings: str, environment: dict[str, str], expected: dict[str, float]
+    driver: Path, settings: str, environment: dict[str, str], expected: dict[str, float] | None
 ) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=settings), **environment)
-    assert opened == "None"
-    assert json.loads(found) == expected
+    opened, found, left = with_driver(driver, READ.format(settings=settings, used=[]), **environment)
+    assert opened == ("there is none" if expected is None else "None")
+    assert json.loads(found) == (expected or {})
     assert left == "0", "the library is closed as often as it was opened"
 
 
+@pytest.mark.parametrize(
+    ("used", "given", "expected"),
+    [
+        (["8ae0-11"], None, SECOND),
+        (["8ae0-11"], "0", SECOND),
+        (["7b21-22"], None, PART),
+        (["7b21-22"], "MIG-7b21-22", PART),
+        (["8ae0-11", "1f4c-00"], "1,0", FIRST | SECOND),
+        (["of another driver"], "0", FIRST),
+        (["of another driver"], "GPU-1f", FIRST),
+    ],
+)
+def test_gpus_are_those_that_torch_uses_once_it_has_looked(
+    driver: Path, used: list[str], given: str | None, expected: dict[str, float]
+) -> None:
+    environment = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
+    opened, found, left = with_driver(driver, READ.format(settings="", used=used), **environment)
+    assert (opened, json.loads(found), left) == ("None", expected, "0")
+
+
+def test_cuda_is_not_begun_to_name_the_gpus() -> None:
+    assert used_by_torch() == set()
+
+
 def test_a_gpu_that_is_lost_leaves_the_others(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="1")
+    opened, found, left = with_driver(driver, READ.format(settings="", used=[]), NVML_STUB_LOST="1")
     assert (opened, json.loads(found), left) == ("None", FIRST, "0")
 
 
 def test_a_driver_that_counts_no_gpus_says_why(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), NVML_STUB_LOST="all")
+    opened, found, left = with_driver(driver, READ.format(settings="", used=[]), NVML_STUB_LOST="all")
     assert (opened, found, left) == ("GPU is lost", "{}", "0")
 
 
 def test_no_visible_gpu_is_reported(driver: Path) -> None:
-    opened, found, left = with_driver(driver, READ.format(settings=""), CUDA_VISIBLE_DEVICES="7")
+    opened, found, left = with_driver(driver, READ.format(settings="", used=[]), CUDA_VISIBLE_DEVICES="7")
     assert (opened, found, left) == ("there is none", "{}", "0")
 
 
 @pytest.mark.parametrize(
     ("given", "seen"),
     [
+        (None, [0, 1]),
+        ("0,1", [0, 1]),
+        ("1, 0", [1, 0]),
         ("-1", []),
         ("0,-1,1", [0]),
         ("1,7,0", [1]),
+        ("1,1", []),
         ("", []),
+        (" ", []),
         ("NoDevFiles", []),
-        ("GPU-8ae0", [1]),
-        ("GPU-8ae0, GPU-1", [1, 0]),
-        ("GPU-", []),
-        ("MIG-7,MIG-7", [0]),
-        ("GPU-8,0", [1]),
         ("0,GPU-8", [0]),
     ],
 )
-def test_gpus_are_hidden_as_cuda_hides_them(given: str, seen: list[int]) -> None:
-    assert visible(given, 2, [("GPU-1f4c", "MIG-77"), ("GPU-8ae0",)]) == seen
+def test_gpus_without_a_number_are_hidden_as_cuda_hides_them(given: str | None, seen: list[int]) -> None:
+    assert numbered(given, 2) == seen
 
 
-@pytest.mark.parametrize("given", [None, "0,1", "3, 1", "MIG-GPU-5", " "])
-def test_visible_gpus_are_among_those_there_are(given: str | None) -> None:
-    assert set(visible(given, 2)) <= {0, 1}
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ("GPU-8ae0", ["second"]),
+        ("GPU-8ae0, GPU-1", ["second", "first"]),
+        ("GPU-", []),
+        ("GPU-8,GPU-8ae0", []),
+        ("MIG-7", ["part"]),
+        ("MIG-7,MIG-7", []),
+        ("GPU-8,,GPU-1", ["second"]),
+        ("GPU-8,0", ["second"]),
+        ("GPU-0,GPU-8", []),
+    ],
+)
+def test_gpus_without_a_uuid_are_hidden_as_cuda_hides_them(given: str, seen: list[str]) -> None:
+    assert named(given, {"GPU-1f4c": "first", "MIG-77": "part", "GPU-8ae0": "second"}) == seen
 
 
 def test_a_machine_without_a_driver_has_no_readings() -> None:
