@@ -40,7 +40,9 @@ def attributes_read_in(classes: Iterable[type], of: str | None = None) -> frozen
         >>> sorted(attributes_read_in([Ball])), sorted(attributes_read_in([Ball], of="wall"))
         (['distance', 'weight'], ['distance'])
     """
-    return _attributes(classes, of, ("LOAD_ATTR", "LOAD_METHOD"))
+    # Of `super()` from Python 3.12 on; it is no attribute of a variable.
+    of_parents = ("LOAD_SUPER_ATTR",) if of is None else ()
+    return _attributes(classes, of, ("LOAD_ATTR", "LOAD_METHOD", *of_parents))
 
 
 def words_in(classes: Iterable[type]) -> frozenset[str]:
@@ -83,8 +85,11 @@ def keeps_keywords(classes: Iterable[type]) -> bool:
 
 
 def _loaded(step: dis.Instruction) -> tuple[Any, ...]:
-    loads = step.opname.startswith("LOAD_FAST")
-    return (step.argval if isinstance(step.argval, tuple) else (step.argval,)) if loads else ()
+    """Return the variables that an instruction loads; from Python 3.13 on one may load two, or store one before."""
+    if "LOAD_FAST" not in step.opname:
+        return ()
+    variables = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return variables[1:] if step.opname.startswith("STORE_FAST_") else variables
 
 
 def _attributes(classes: Iterable[type], of: str | None, operations: tuple[str, ...]) -> frozenset[str]:
@@ -94,7 +99,5 @@ def _attributes(classes: Iterable[type], of: str | None, operations: tuple[str, 
         for step in dis.get_instructions(method):
             if step.opname in operations and of in (None, variable):
                 found.add(step.argval)
-            variable = step.argval if step.opname.startswith("LOAD_FAST") else None
-            if isinstance(variable, tuple):  # two loads in one instruction
-                variable = variable[-1]
+            variable = (_loaded(step) or (None,))[-1]
     return frozenset(found)
