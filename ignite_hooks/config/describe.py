@@ -48,7 +48,7 @@ COMMON_HELP = {
     "by_epoch": "whether the interval counts epochs",
     "start": "the first iteration or epoch at which it fires",
     "begin": "another word for start",
-    "every": "how often it fires, as '50 iter', '2 epoch' or '10 min'",
+    "every": "how often it fires, as '50 iter', '2 epoch', '10 min', or EPOCH_COMPLETED(every=2) as in Ignite",
 }
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from ignite_hooks.checkpoint.capture import has_method
 from ignite_hooks.checkpoint.script.state import forget_deleted_files
-from ignite_hooks.config.ignite_events import EventFilter, read_event
 from ignite_hooks.errors import ConfigError, Problem, SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, Situation
 from ignite_hooks.plan.hook_problems import never_runs
 from ignite_hooks.plan.hook_settings import give, words_of
+from ignite_hooks.plan.ignite_events import EventFilter, read_event
 from ignite_hooks.plan.methods import method_of
 from ignite_hooks.plan.points import POINTS
 from ignite_hooks.run.ranking import main_evaluator

@@ -22,6 +22,8 @@ Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NO_DATA = object()
 """Stands for a value that a file cannot hold."""
+EVERY = r"^\s*([0-9]+(\.[0-9]+)?\s*[A-Za-z]+|(Events\.)?(ITERATION|EPOCH)_(STARTED|COMPLETED)\s*(\(.*\))?)\s*$"
+"""A number with a unit, or an event of Ignite."""
 
 
 def configuration_schema() -> Schema:
@@ -222,7 +224,7 @@ def _held_against(setting: Setting, definitions: dict[str, Schema]) -> Schema:
     if not made or {} in made.get("anyOf", ()):
         made = {"anyOf": [*(choice for choice in made.get("anyOf", ()) if choice), _reference("service")]}
     if setting.name == "every":
-        made |= {"pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[A-Za-z]+\s*$", "examples": ["50 iter", "2 epoch", "10 min"]}
+        made |= {"pattern": EVERY, "examples": ["50 iter", "2 epoch", "10 min", "EPOCH_COMPLETED(every=2)"]}
     if setting.name in ("interval", "frequency") and made == {"type": "integer"}:
         made["minimum"] = 1
     return made

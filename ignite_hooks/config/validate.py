@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from ignite_hooks.config.describe import COMMON_TYPES, Setting, describe, type_in_words
-from ignite_hooks.errors import Problem
+from ignite_hooks.errors import Problem, SettingError
 from ignite_hooks.hooks.base_hook import SPELLINGS, PriorityLike
+from ignite_hooks.plan.event_schedule import is_event, when_of_event
 from ignite_hooks.plan.points import misspelt_points
 from ignite_hooks.plan.priority import Priority
 from ignite_hooks.plan.schedule import parse_every
@@ -83,6 +84,8 @@ def validate_value(value: Any, setting: Setting) -> str:
         return TOO_LARGE
     if setting.name == "priority" and setting.annotation in _PRIORITIES:
         return _wrong_priority(value)
+    if setting.name == "every" and setting.annotation is COMMON_TYPES["every"] and is_event(value):
+        return _wrong_event(value)
     adapter = type_adapter(setting.annotation)
     if adapter is None:
         return ""
@@ -116,6 +119,14 @@ def _wrong_priority(value: Any) -> str:
             Priority.value_of(priority)
         except ValueError as error:
             return f"{point}: {error}" if point else str(error)
+    return ""
+
+
+def _wrong_event(value: Any) -> str:
+    try:
+        when_of_event(value, None, lambda: None)
+    except SettingError as error:
+        return error.message
     return ""
 
 

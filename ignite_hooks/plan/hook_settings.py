@@ -16,6 +16,7 @@ from ignite_hooks.plan.class_code import (
     methods_in,
     words_in,
 )
+from ignite_hooks.plan.event_schedule import schedule_given
 from ignite_hooks.plan.methods import (
     answers_of,
     answers_only_epochs,
@@ -26,7 +27,7 @@ from ignite_hooks.plan.methods import (
 )
 from ignite_hooks.plan.points import EPOCH_POINTS, ITERATION_POINTS
 from ignite_hooks.plan.priority import Priorities
-from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When, read_when
+from ignite_hooks.plan.schedule import SCHEDULE_WORDS, When
 from ignite_hooks.system.python import signature_of
 from ignite_hooks.text import did_you_mean
 
@@ -69,12 +70,13 @@ def when_of(hook: object) -> When:
 def schedule_of(hook: object, *, by_epoch: bool | None = None) -> When:
     """Return the schedule that the settings of a hook spell; ``by_epoch`` is for one that gives the word a meaning."""
     words = words_of(hook)
-    return read_when(
+    return schedule_given(
         interval=words.get("frequency", words.get("interval")),
         by_epoch=words.get("by_epoch") if by_epoch is None else by_epoch,
         start=words.get("start", words.get("begin")),
         every=words.get("every"),
         epochs_by_default=answers_only_epochs(answers_of(hook)),
+        engine=lambda: getattr(getattr(hook, "runner", None), "trainer", None),
     )
 
 

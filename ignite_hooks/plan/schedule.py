@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ignite_hooks.errors import SettingError
 from ignite_hooks.text import plain_number
@@ -67,6 +67,9 @@ class When:
         >>> when.following(5)
         7
     """
+
+    asks: ClassVar[bool] = False
+    """Whether it has to be asked each time, as no number says when it fires next."""
 
     interval: float = 1
     unit: Unit = "iter"

@@ -25,7 +25,7 @@ class Slot:
     when: When | None = None
     """None where no schedule governs the method."""
     decides: bool = False
-    """Whether the hook's own ``should_trigger`` decides instead of the schedule."""
+    """Whether a function decides instead of numbers: the hook's own ``should_trigger``, or the filter of an event."""
     slowed: int = 1
     """The factor by which the interval is longer than the settings say."""
     on_error: str = "raise"
@@ -66,6 +66,8 @@ class Slot:
             [2, 4, 6]
         """
         if self.decides:
+            if self.when is not None and self.when.asks:
+                return self.when.due(n)
             return bool(self.owner.should_trigger(n - 1))  # type: ignore[attr-defined]
         if self.when is None or self.acts_always:
             return True
@@ -75,7 +77,7 @@ class Slot:
     def how_often(self) -> str:
         """Its schedule in words."""
         if self.decides:
-            return "as should_trigger decides"
+            return str(self.when) if self.when is not None and self.when.asks else "as should_trigger decides"
         own = own_method(type(self.owner), "how_often")
         said = None if own is None else own(self.owner, self.method)
         if self.slowed > 1 and self.when is not None:
@@ -106,6 +108,9 @@ def slots_of(name: str, hook: object, slowed: int = 1, settings: HookSettings | 
     decides = own_method(type(hook), "should_trigger") is not None or "should_trigger" in (given or {})
     settings = read_settings(hook) if settings is None else settings
     when = settings.when
+    if decides and when.asks:
+        when = When(unit=when.unit)  # what the hook decides goes first
+    decides = decides or when.asks
     when = when if slowed == 1 else replace(when, interval=when.interval * slowed)
     by_schedule = governed_points(answers, when)
     found = []

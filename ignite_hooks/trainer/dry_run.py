@@ -97,8 +97,9 @@ def _eager(registry: Registry, entry: HookEntry) -> Any:
         said = word in changed or (word in own and word in AT_ONCE)
         if said and (word not in own or _counts(own[word])):
             changed[word] = value
-    if isinstance(changed.get("every"), str):
-        changed["every"] = "1 epoch" if "epoch" in changed["every"] else "1 iter"
+    if changed.get("every") is not None:
+        spelt = str(getattr(changed["every"], "name", changed["every"])).lower()
+        changed["every"] = "1 epoch" if "epoch" in spelt else "1 iter"
         for word in ("interval", "frequency"):
             changed.pop(word, None)
     return changed

@@ -16,9 +16,10 @@ from ignite_hooks.errors import SettingError
 from ignite_hooks.hooks.base_hook import BaseHook, settings
 from ignite_hooks.model.optimizers import param_groups, set_rate
 from ignite_hooks.model.wrapping import unwrapped
+from ignite_hooks.plan.event_schedule import schedule_given
 from ignite_hooks.plan.methods import at
 from ignite_hooks.plan.priority import AtEnd
-from ignite_hooks.plan.schedule import When, read_when
+from ignite_hooks.plan.schedule import When
 from ignite_hooks.run.progress import planned_epochs
 from ignite_hooks.run.state import Delivered
 from ignite_hooks.text import counted, one_line
@@ -77,8 +78,8 @@ class SWAHook(BaseHook):
         if self.every is not None:
             if "interval" in self.given:
                 raise SettingError("every", "says the same as 'interval': give one of them")
-            when = read_when(every=self.every)
-            if when.unit != "epoch":
+            when = schedule_given(every=self.every)
+            if when.unit != "epoch" or type(when) is not When or when.start > 1:
                 raise SettingError(
                     "every", f"weights are taken at the ends of epochs: write '2 epoch', not {self.every!r}"
                 )

@@ -58,7 +58,7 @@ def read_event(given: Any) -> ReadEvent:
         return ReadEvent(given, None, None, None)
     if getattr(event, "filter", None) is None:
         return ReadEvent(name, event, None, None)
-    told = _arguments_of(event.filter)
+    told = arguments_of(event.filter)
     words = ", ".join(f"{word}={value}" for word, value in told.items()) or "where event_filter says so"
     return ReadEvent(name, event, EventFilter(event, words), told["every"] if {*told} == {"every"} else None)
 
@@ -96,7 +96,7 @@ def _numbers(filters: str) -> dict[str, int] | None:
     return found if len(found) == len(call.keywords) and all(type(n) is int for n in found.values()) else None  # type: ignore[return-value]
 
 
-def _arguments_of(passes: Callable[..., Any]) -> dict[str, Any]:
+def arguments_of(passes: Callable[..., Any]) -> dict[str, Any]:
     """Return what an event of Ignite was given to filter by; nothing for a function of the script."""
     if getattr(passes, "__module__", "") != "ignite.engine.events":
         return {}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ignite.engine import Engine, Events
 
-from ignite_hooks.config.ignite_events import read_event
 from ignite_hooks.errors import SettingError
+from ignite_hooks.plan.ignite_events import read_event
 
 
 @pytest.mark.parametrize(
