@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
+import inspect
 import json
 import re
 import threading
@@ -19,6 +20,7 @@ import torch
 from ignite.engine import Engine, Events
 from matplotlib.figure import Figure
 from torch import nn
+from torch.autograd.profiler_util import FunctionEvent
 
 from ignite_hooks import BaseHook, ConfigError, HookError, Runner, attach_hooks, build_hook
 from ignite_hooks.hooks import profiler_hook
@@ -221,6 +223,9 @@ def test_the_page_needs_no_other_file(tmp_path: Path) -> None:
     assert "aten::<wbr>addmm" in page
 
 
+TELLS_FUNCTIONS = "is_python_function" in inspect.signature(FunctionEvent).parameters
+
+
 class Sleepy(torch.autograd.Function):
     """A function that sleeps in the backward pass."""
 
@@ -310,6 +315,8 @@ def test_a_slow_loader_is_found_and_named_in_real_time(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("enough_processors")
 @pytest.mark.parametrize("with_stack", [False, True])
 def test_a_backward_pass_that_sleeps_is_found_and_named(tmp_path: Path, with_stack: bool) -> None:
+    # The profiler of torch 2.7 tells no functions of Python.
+    named = with_stack and TELLS_FUNCTIONS
     # A thread that waits all the time is no finding.
     over = threading.Event()
     waits = threading.Thread(target=over.wait, daemon=True)
@@ -320,9 +327,9 @@ def test_a_backward_pass_that_sleeps_is_found_and_named(tmp_path: Path, with_sta
         over.set()
         waits.join()
     assert "the backward pass takes" in found
-    assert ("<built-in function sleep> takes" if with_stack else "SleepyBackward takes") in found
-    assert ("): backward" in found) == with_stack
-    assert ("## Functions by time" in report) == with_stack
+    assert ("<built-in function sleep> takes" if named else "SleepyBackward takes") in found
+    assert ("): backward" in found) == named
+    assert ("## Functions by time" in report) == named
     assert "threading.py" not in found
 
 
