@@ -268,7 +268,7 @@ class _ClearML(Tracker):
     def watch(self, stop: Callable[[], None], timeout: float) -> None:
         """Stop the run when somebody aborts the task."""
         self._watch.close()
-        self._watch.enter_context(stopping_on_abort(self._task, stop, timeout))
+        self._watch.enter_context(stopping_on_abort(self._task, stop, timeout, ours=self.is_ours))
 
     def delivered(self) -> Delivered:
         """Return the last step of each number; pictures and histograms of a step replace those that are there."""

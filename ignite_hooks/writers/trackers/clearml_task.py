@@ -206,17 +206,25 @@ def ending_as_stopped(task: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stopping_on_abort(task: Any, stop: Callable[[], None], timeout: float) -> Iterator[None]:
+def stopping_on_abort(task: Any, stop: Callable[[], None], timeout: float, *, ours: bool = True) -> Iterator[None]:
     """Stop the run when somebody aborts the task, and then call what the script has registered for it.
 
     Args:
         task: The task.
         stop: Stops the run, and returns when everything is saved and closed: the SDK then ends the process.
         timeout: Seconds after which the SDK does not wait any longer.
+        ours: Whether it is closed at the end of the run, with the state that this has; the script's own stays open.
     """
     theirs = getattr(getattr(task, "_dev_worker", None), "_abort_cb", None)
+    was_aborted = False
 
     def stop_and_tell() -> None:
+        nonlocal was_aborted
+        was_aborted = True
+        at_exit = getattr(type(task), "_Task__exit_hook", None)
+        if at_exit is not None and not ours:
+            # What the SDK sets before it ends the process; one that ends first would complete the task.
+            at_exit.remote_user_aborted = True
         stop()
         if theirs is not None:
             theirs()
@@ -231,7 +239,8 @@ def stopping_on_abort(task: Any, stop: Callable[[], None], timeout: float) -> It
         raise
     finally:
         if not was_dropped:
-            task.register_abort_callback(theirs, timeout)
+            # The SDK asks on, until the process has ended: the script is told once.
+            task.register_abort_callback((lambda: None) if was_aborted else theirs, timeout)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,7 @@ import torch
 from PIL import Image
 
 from ignite_hooks import attach_hooks
+from ignite_hooks.hooks.trackers.clearml_hook import single_values
 from ignite_hooks.testing import tiny_run
 from ignite_hooks.writers.trackers import clearml as writers_clearml
 from ignite_hooks.writers.trackers.clearml import ClearMLWriter, _ClearML
@@ -118,6 +120,31 @@ def test_the_table_of_tasks_shows_best_and_last_values(folder: Path, session: zi
     assert single["val_accuracy"] == pytest.approx(accuracies[-1])
     assert single["seconds"] > 0
     assert single["iterations per second"] == pytest.approx(12 / single["seconds"])
+
+
+def test_the_table_of_tasks_shows_how_fast_a_run_was() -> None:
+    run = tiny_run()
+    services = {**run.services, "train_loader": torch.utils.data.DataLoader(list(range(8)), 8)}
+    runner = attach_hooks(run.trainer, [], **services)
+    assert single_values(runner, 2.0, 12) == {
+        "seconds": 2.0,
+        "iterations per second": 6.0,
+        "samples per second": 48.0,
+    }
+    runner.detach()
+
+
+@pytest.mark.parametrize(
+    ("layout", "shown"),
+    [("metric", {("loss", "train"), ("loss", "val")}), ("split", {("loss", "loss"), ("val", "loss")})],
+)
+def test_the_layout_says_which_numbers_share_a_plot(layout: Any, shown: set[tuple[str, str]], tmp_path: Path) -> None:
+    writer = ClearMLWriter(layout=layout, mode="offline", work_dir=tmp_path, deadline=240.0)
+    for kind in ("train", "val"):
+        writer.write_scalars({"loss": 1.0}, 1, kind=kind)
+    writer.close()
+    found = events(opened(tmp_path), "training_stats_scalar")
+    assert {(event["metric"], event["variant"]) for event in found} == shown
 
 
 def test_pictures_and_histograms_are_recorded_once(session: zipfile.ZipFile) -> None:
@@ -377,12 +404,14 @@ class Looks(BaseHook):
 hook = {"type": "ClearMLHook", "project": "digits", "task_name": "first", "log_model": True}
 weights = Path(sys.argv[1], "given.pth")
 torch.save(tiny_run(batches=4).services["model"].state_dict(), weights)
-train(Path(sys.argv[1]), hook, hooks=[{"type": "ReportHook"}, Looks()], load_from=weights)
+hooks = [{"type": "ReportHook"}, Looks()]
+train(Path(sys.argv[1]), hook, hooks=hooks, load_from=weights, class_names=["cat", "dog", "owl"])
 """
 
 
 FETCHES = """
 import sys
+import urllib.request
 from pathlib import Path
 from clearml import Task
 from ignite_hooks.writers.trackers.clearml_models import fetched
@@ -390,7 +419,11 @@ from ignite_hooks.writers.trackers.clearml_models import fetched
 print()
 task = Task.get_task(sys.argv[1])
 print(fetched(task, "last", Path(sys.argv[2])))
-print(fetched(task, "best", Path(sys.argv[2]))[0])
+path, address = fetched(task, "best", Path(sys.argv[2]))
+print(path)
+# The SDK keeps what it has fetched, and knows it by its address alone.
+urllib.request.urlopen(urllib.request.Request(address, data=b"another", method="PUT"))
+print(fetched(task, "best", Path(sys.argv[2], "again"))[0].read_bytes())
 """
 
 
@@ -417,6 +450,7 @@ def in_a_process(*command: str, code: int = 0, run: Callable[..., Any] = warm.ru
 def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLServer, tmp_path: Path) -> None:
     said = in_a_process("-c", IN_ITS_OWN_PROCESS, str(tmp_path))
     assert "FETCHED the best model while the run goes on" in said
+    assert f"ClearML: {server.url}/projects/" in said
     written = as_written(tmp_path)
     assert told(server) == written
     [task] = server.tasks.values()
@@ -430,6 +464,7 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     # A short run has ended before the server has answered: its page is written again for the link.
     assert f'This run in clearml: <a href="{server.url}/projects/' in (tmp_path / "report.html").read_text()
     assert "after_val_epoch" in artifacts["plan"]["type_data"]["preview"]
+    assert "iterations: 12" in artifacts["summary"]["type_data"]["preview"]
     console = "".join(event["msg"] for event in server.events if event["type"] == "log")
     assert "INFO     run ended after 3 epochs, 12 iterations" in console
     [best] = tmp_path.glob("best*.pth")
@@ -439,6 +474,9 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     uploaded = {name: server.uploads[path] for name, path in paths.items()}
     assert uploaded == files
     assert models["best"]["tags"] == ["best"]
+    assert models["best"]["framework"] == "PyTorch"
+    assert models["best"]["labels"] == {"cat": 0, "dog": 1, "owl": 2}
+    assert "ClearMLHook" in str(models["best"]["design"])
     assert models["best"]["metadata"]["file"]["value"] == best.name
     assert {"val_accuracy", "iteration", "checksum", "run"} <= models["best"]["metadata"].keys()
     outputs = {one["name"]: one["model"] for one in task["models"]["output"]}
@@ -446,9 +484,10 @@ def test_online_everything_reaches_the_server_and_nothing_twice(server: ClearMLS
     assert input_models(server, task) == {"load_from": (tmp_path / "given.pth").as_uri()}
     # So a task ends that is killed before its upload.
     models["last"]["uri"] = f"{server.url}/uploading_file"
-    *_, last, fetched = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()
+    *_, last, fetched, again = in_a_process("-c", FETCHES, task["id"], str(tmp_path / "fetched")).splitlines()
     assert last == "None"
     assert Path(fetched).read_bytes() == best.read_bytes()
+    assert again == "b'another'"
     pictures = [(e["metric"], e["variant"], e["iter"]) for e in server.events if e["type"] == "training_debug_image"]
     assert sorted(pictures) == [("predictions", "cat", 4), ("predictions", "cat", 12)]
     assert list(tmp_path.glob("*.spool")) == []
@@ -546,6 +585,53 @@ from tests.hooks.trackers.tracked import train
 train(Path(sys.argv[1]), {"type": "ClearMLHook", "log_model": True, "interval": 1000}, epochs=100_000)
 """
 ASKS_OFTEN = "sdk { development { worker { report_period_sec: 1, ping_period_sec: 1 } } }"
+TELLS_THE_SCRIPT = """
+import sys
+import threading
+from pathlib import Path
+import torch
+from clearml import Task
+from ignite_hooks.store import FolderStore
+from tests.hooks.trackers.tracked import train
+
+folder = Path(sys.argv[1])
+
+def hear():
+    kept = [entry for entry in FolderStore(folder).entries() if entry.name == "last.pth"]
+    print("\\nTHE SCRIPT HEARS OF IT AFTER ITERATION", kept[0].iteration, flush=True)
+
+made = {"auto_connect_arg_parser": False, "auto_resource_monitoring": False, "auto_connect_streams": False}
+task = Task.init("mine", "mine", auto_connect_frameworks=False, **made)
+task.register_abort_callback(hear, 30)
+train(folder, {"type": "ClearMLHook", "interval": 1000, "abort_timeout": 200}, epochs=100_000)
+if STAYS:
+    threading.Event().wait(240)  # the SDK ends the process
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stays", [False, True])
+def test_the_script_hears_of_an_abort_when_everything_is_saved(
+    stays: bool, server: ClearMLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clearml.conf").write_text(ASKS_OFTEN)
+    monkeypatch.setenv("CLEARML_CONFIG_FILE", str(tmp_path / "clearml.conf"))
+    asked = "_abort_callback_timeout"
+
+    def abort() -> None:
+        # Before that, the script alone would hear of it.
+        until(lambda: [task["runtime"].get(asked) for task in [*server.tasks.values()]] == [200.0], seconds=240)
+        server.abort(next(iter(server.tasks)))
+
+    aborting = threading.Thread(target=abort)
+    aborting.start()
+    said = in_a_process(
+        "-c", TELLS_THE_SCRIPT.replace("STAYS", str(stays)), str(tmp_path / "run"), code=-signal.SIGKILL if stays else 0
+    )
+    aborting.join()
+    assert "the task is aborted in ClearML" in said
+    assert said.count("THE SCRIPT HEARS OF IT AFTER ITERATION") == 1
+    assert [task["status"] for task in server.tasks.values()] == ["stopped"]
 
 
 @pytest.mark.faults

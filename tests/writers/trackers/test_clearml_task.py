@@ -83,6 +83,20 @@ def test_a_task_whose_server_has_died_is_forgotten(monkeypatch: pytest.MonkeyPat
     abandon_task()
 
 
+def test_the_script_hears_of_an_abort_when_the_run_is_closed() -> None:
+    called: list[str] = []
+    worker = Mock(_abort_cb=lambda: called.append("of the script"))
+    task = Mock(_dev_worker=worker)
+    with stopping_on_abort(task, lambda: called.append("closed"), 1.0):
+        task.register_abort_callback.call_args.args[0]()
+    # The SDK asks and calls again each second until the process has ended.
+    task.register_abort_callback.call_args.args[0]()
+    assert called == ["closed", "of the script"]
+    with stopping_on_abort(task, lambda: None, 1.0):
+        pass
+    assert task.register_abort_callback.call_args.args[0] is worker._abort_cb, "as it was: nobody has aborted the task"
+
+
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_watch_that_is_dropped_asks_no_server(dropped: bool) -> None:
     """It goes at the end of a process whose task was abandoned, because its server answers no more."""
