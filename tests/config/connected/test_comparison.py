@@ -148,6 +148,7 @@ def test_objects_of_the_script_take_their_places_again() -> None:
     assert restored({"hooks": ["<object>", "EMAHook"]}, {"hooks": [thing]}, {}, []) == {"hooks": [thing, "EMAHook"]}
 
 
-def test_a_task_names_no_modules_that_the_file_does_not() -> None:
-    assert [p.place for p in foreign_imports({"imports": ["os"]}, {})] == ["imports"]
-    assert foreign_imports({"imports": ["a"]}, {"imports": ["a"]}) == []
+@pytest.mark.parametrize("key", ["imports", "_base_"])
+def test_a_task_names_no_modules_and_no_files_that_the_file_does_not(key: str) -> None:
+    assert [problem.place for problem in foreign_imports({key: ["os"]}, {})] == [key]
+    assert foreign_imports({key: ["a"]}, {key: ["a"]}) == []

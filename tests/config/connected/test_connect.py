@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ignite_hooks import BaseTrainer, attach_hooks, load_config
+from ignite_hooks.cli.app import main
 from ignite_hooks.cli.validate import review_file
 from ignite_hooks.config.connected.connect import (
     Connected,
@@ -25,6 +26,7 @@ from ignite_hooks.config.connected.connect import (
 )
 from ignite_hooks.config.connected.parameters import parameters_of
 from ignite_hooks.config.connected.yaml_text import read_text
+from ignite_hooks.config.overrides import with_overrides
 from ignite_hooks.errors import Problem
 from ignite_hooks.secrets import Masks
 from ignite_hooks.testing import tiny_run
@@ -66,6 +68,10 @@ def test_by_hand_the_text_is_shown_as_written_without_secrets(file: Path) -> Non
     assert found.views.parameters["Training/optimizer/lr"] == "0.01"
     assert found.views.parameters["Tracker/api_key"] == '"***"'
     assert SECRET not in str(found.views)
+    by_set = with_overrides(load_config(file), ["training.optimizer.lr=0.5"], [])
+    assert connected(by_set, text=text_in(file)).views == views_of(
+        Masks(by_set).tree(by_set), CONFIG.replace("0.01", "0.5")
+    )
 
 
 def test_only_the_keys_that_are_asked_for_are_connected(file: Path) -> None:
@@ -118,6 +124,16 @@ def test_what_is_not_asked_for_stays_in_the_task() -> None:
     assert "epochs: 1" in views.text
 
 
+def test_a_secret_of_a_variable_is_trained_and_written_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IGNITE_HOOKS_SECRET_TRACKER_API_KEY", "k-0987654321")
+    own, problems = read_text(CONFIG, ""), list[Problem]()
+    del own["tracker"]
+    content, views = taken_from(recorded(), own, problems, is_checked=bool)
+    assert problems == []
+    assert content["tracker"] == {"api_key": "k-0987654321"}
+    assert "k-0987654321" not in str(views)
+
+
 def test_a_task_without_a_record_gets_that_of_the_file() -> None:
     own = read_text(CONFIG, "")
     content, views = taken_from(Recorded(None, None, {"Training/epochs": "4"}), own, [], text=CONFIG, is_checked=bool)
@@ -161,13 +177,6 @@ def test_attach_hooks_shows_what_load_config_connected(tmp_path: Path) -> None:
     runner = attach_hooks(run.trainer, dict(content), work_dir=tmp_path / "run", replace=True, **run.services)
     assert runner.connected is not None
     assert "Run/width" not in runner.connected.parameters
-
-
-def test_validate_makes_no_task(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("clearml")
-    monkeypatch.setenv("CLEARML_TASK_ID", "of nobody")
-    monkeypatch.setenv("CLEARML_API_HOST", "http://127.0.0.1:1")
-    assert review_file(str(file)).problems == []
 
 
 def test_under_an_agent_the_values_of_the_file_are_never_trained_instead(
@@ -251,6 +260,17 @@ def set_parameter(task: dict[str, Any], name: str, value: str) -> None:
     task["hyperparams"][section][key]["value"] = value
 
 
+@pytest.mark.parametrize("task", ["", "of nobody"])
+@pytest.mark.parametrize("words", [("validate",), ("explain",), ("train", "--dry-run")], ids=" ".join)
+def test_looking_at_a_configuration_makes_no_task(
+    words: tuple[str, ...], task: str, server: ClearMLServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEARML_TASK_ID", task)
+    command, *more = words
+    assert main([command, str(file), *more]) == 0
+    assert server.asked == 0
+
+
 @pytest.mark.slow
 def test_an_edited_clone_trains_what_its_page_says(server: ClearMLServer, file: Path, tmp_path: Path) -> None:
     trained(file, tmp_path / "first")
@@ -293,19 +313,21 @@ def test_a_wrong_value_fails_the_task_with_the_message_of_validate(
     content = read_text(CONFIG, "")
     views = views_of(Masks(content).tree(content), CONFIG)
     task = server.tasks[server.add_task(name="wrong", project="5" * 32, status="queued")]
-    objects = {"ignite_hooks": views.text, "ignite_hooks.base": views.base}
+    objects = {"ignite_hooks": views.text.replace("lr: 0.01", "lr: 0.5"), "ignite_hooks.base": views.base}
     task["configuration"] = {name: {"name": name, "value": value} for name, value in objects.items()}
     task["hyperparams"] = {}
-    for name, value in {**views.parameters, "Hooks/EMAHook/momentum": "lots"}.items():
+    wrong_ones = {"Hooks/EMAHook/momentum": "lots", "Hooks/EMAHok/x": "3", "Training/optimizer/lr": "0.7"}
+    for name, value in {**views.parameters, **wrong_ones}.items():
         section, _, key = name.partition("/")
         task["hyperparams"].setdefault(section, {})[key] = {"section": section, "name": key, "value": value}
     said = trained(file, tmp_path / "run", task=task["id"], code=2)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(CONFIG.replace("momentum: 0.9", "momentum: lots"))
     [problem] = review_file(str(wrong)).problems
-    message = problem.removeprefix(f"{wrong}: ")
-    assert message in said
-    assert message in task["status_message"]
+    twice = "Training/optimizer/lr: is 0.7 among the hyper-parameters and 0.5 in the configuration 'ignite_hooks'"
+    for message in (problem.removeprefix(f"{wrong}: "), "no hook is called 'EMAHok', did you mean 'EMAHook'?", twice):
+        assert message in said
+        assert message in task["status_message"]
     assert task["status"] == "failed"
     assert not (tmp_path / "run").exists()
 

@@ -14,7 +14,7 @@ from ignite_hooks.writers.trackers.clearml import ClearMLWriter, _ClearML, has_c
 from ignite_hooks.writers.trackers.clearml_models import Models
 from ignite_hooks.writers.trackers.delivered import Delivered
 from ignite_hooks.writers.trackers.spool import TrackerRecord
-from ignite_hooks.writers.trackers.tracker import Offline
+from ignite_hooks.writers.trackers.tracker import Offline, Refused
 from tests import warm
 from tests.tools import trackers_at
 
@@ -91,24 +91,47 @@ def test_gaps_of_short_curves_are_filled_and_long_ones_go_on(tmp_path: Path) -> 
     assert missing(tracker.arrived()) == [["lr"], ["loss", "lr"], ["loss", "lr"], ["loss", "lr"]]
 
 
-@pytest.mark.parametrize("run_id", [None, "3f"])
+@pytest.mark.parametrize(
+    ("agent", "shown"), [("", ["a line", "run_id (iteration 3)\n7"]), ("4", ["run_id (iteration 3)\n7"])]
+)
+def test_lines_of_the_log_are_sent_where_no_agent_records_the_console(
+    agent: str, shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEARML_TASK_ID", agent)
+    said: list[str] = []
+    log = types.SimpleNamespace(report_text=lambda text, print_console: said.append(text))
+    tracker = _ClearML(types.SimpleNamespace(get_logger=lambda: log), "metric", tmp_path, offline=False, ours=True)
+    for name, text in (("log", "a line"), ("run_id", "7")):
+        tracker.text(TrackerRecord("text", 3, 0.0, {"name": name, "text": text}))
+    assert said == shown
+
+
+@pytest.mark.parametrize("run_id", [None, "3f", "77"])
 def test_a_task_says_how_it_is_repeated_also_when_it_goes_on(
-    run_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The SDK replaces it by the command line that has resumed the run."""
     clearml = pytest.importorskip("clearml")
     task = types.SimpleNamespace(id="3f", output_uri="http://files", get_logger=lambda: None)
-    said: list[str] = []
+    said: list[Any] = []
     for name, value in (("current_task", None), ("is_offline", False)):
         monkeypatch.setattr(clearml.Task, name, lambda value=value: value)
     module = "ignite_hooks.writers.trackers.clearml"
-    monkeypatch.setattr(f"{module}.begun_task", lambda **settings: said.append("begun") or task)
+    monkeypatch.setattr(f"{module}.begun_task", lambda **settings: said.append(settings) or task)
     monkeypatch.setattr(f"{module}.write_script", lambda task: said.append("script"))
     monkeypatch.setattr(ClearMLWriter, "_is_offline", lambda self: False)
     writer = ClearMLWriter(mode="online", work_dir=tmp_path)
     writer.run_id = run_id
     writer._connected()
-    assert said == ["begun", "script"]
+    asked, then = said
+    assert then == "script"
+    # 0 shifts no step; None would go on after the last iteration.
+    goes_on = (run_id, 0) if run_id else (False, False)
+    assert (asked["reuse_last_task_id"], asked["continue_last_task"]) == goes_on
+    # The SDK makes another where it cannot load the one that it was told.
+    another = "the ClearML task 77 cannot be continued, so the run goes on in another: 3f"
+    assert caplog.messages == ([another] if run_id == "77" else [])
+    assert writer.run_id == "3f"
 
 
 def test_a_task_that_began_before_a_failure_is_not_the_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +176,30 @@ def test_an_aborted_task_takes_no_models(
         with pytest.raises(Offline):
             models.put(tmp_path / "last.pth", {"name": "last"})
     assert caplog.messages == ["the ClearML task was aborted, so its models wait for 'ignite-hooks send'"]
+
+
+@pytest.mark.parametrize("how", [None, OSError("no room")])
+def test_what_was_not_uploaded_is_not_registered(
+    how: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("clearml")
+    from clearml.storage.helper import StorageHelper
+
+    def upload(*_: Any, **__: Any) -> str | None:
+        if how is not None:
+            raise how
+        return None
+
+    monkeypatch.setattr(StorageHelper, "get", lambda address: types.SimpleNamespace(upload=upload))
+    # It has nothing with which a model could be registered.
+    task = types.SimpleNamespace(
+        output_uri="http://files", get_status=lambda: "in_progress", _get_output_destination_suffix=str
+    )
+    path = tmp_path / "last.pth"
+    path.write_bytes(b"weights")
+    with pytest.raises(Refused, match=r"last\.pth was not uploaded.*" + (str(how) if how else "http://files")):
+        Models(task, offline=False).put(path, {"name": "last", "details": {"checksum": "xxh3_128:3f"}})
+    assert path.read_bytes() == b"weights"
 
 
 TWO_SERVERS = """
