@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_VOTES = 0.05
 """The approximate time between two votes that are held only because of signals."""
 
-
-SECONDS_OF_A_SIGNAL = 5.0
-"""The time within which one signal reaches all ranks, as where Slurm sends it to several machines."""
-
-
 SECONDS_OF_A_SIGNAL = 5.0
 """The time in which one signal reaches all ranks, as where Slurm sends it to several machines."""
 
