@@ -97,16 +97,20 @@ class Agent:
             yield process
 
     @contextlib.contextmanager
-    def daemon(self, queue: str, *, dies: bool = False) -> Iterator[Path]:
+    def daemon(self, queue: str, *, dies: bool = False, looks_every: int = 1) -> Iterator[Path]:
         """Let an agent take tasks from a queue for as long as the context lasts; yield the file with its log.
 
         Args:
             queue: The name of the queue.
             dies: Whether it is killed at the end, with what it runs.
+            looks_every: The seconds between two looks at the queue and at the state of its task.
         """
         log = self.home / "daemon.log"
         command = [self._bin("clearml-agent"), "daemon", "--foreground", "--queue", queue, "--standalone-mode"]
-        with log.open("a") as file, self._group(command, file, CLEARML_AGENT_QUEUE_POLL_FREQ_SEC="1") as process:
+        with (
+            log.open("a") as file,
+            self._group(command, file, CLEARML_AGENT_QUEUE_POLL_FREQ_SEC=str(looks_every)) as process,
+        ):
             yield log
             if dies:
                 return

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ignite_hooks.store.folder import FolderStore
-from tests.agent.agent import Agent
+from tests.agent.agent import PATIENCE, Agent
 from tests.agent.test_trained import assert_same
 from tests.faults.tools import until
 
@@ -62,6 +62,31 @@ def test_an_abort_at_any_moment_leaves_a_checkpoint_and_the_state_stopped(agent:
             done.append((number, shown["status"], verified(folder)))
             print(*done[-1], flush=True)
     assert [state for _, state, _ in done] == ["stopped"] * ABORTS
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("by", ["torchrun", "script"])
+def test_an_aborted_task_is_stopped_also_where_the_exit_code_does_not_say_so(
+    by: str, agent: Agent, tmp_path: Path
+) -> None:
+    """An agent takes 0 for completed and 1 for failed: the first is how a script ends, the second how torchrun does."""
+    server = agent.server
+    (tmp_path / "digits.yaml").write_text(LONG.replace("100000", "1"))
+    (tmp_path / "train.py").write_text("from ignite_hooks import BaseTrainer\n\nBaseTrainer('digits.yaml').train()\n")
+    launch = ("-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "ignite_hooks", "train", "digits.yaml")
+    agent.by_hand(*(launch if by == "torchrun" else ("train.py",)), folder=tmp_path)
+    [made] = server.tasks
+    task = server.clone(made)
+    server.set_parameter(task, "Training/epochs", "100000")
+    server.enqueue(task, "short")
+    # The SDK hears of an abort within a second here, so mostly before the agent.
+    with agent.daemon("short", looks_every=20):
+        until(partial(_wants_to_be_asked, server.tasks[task]), seconds=PATIENCE)
+        server.abort(task)
+        until(partial(_has_ended, server.tasks[task]), seconds=PATIENCE)
+    [folder] = (agent.home / "runs").rglob(task)
+    assert verified(folder) > 0
+    assert server.tasks[task]["status"] == "stopped"
 
 
 @pytest.mark.parametrize(("moment", "machine"), [(100, "same"), (1000, "same"), (1000, "another")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 import weakref
@@ -27,11 +29,16 @@ from ignite_hooks.plan.schedule import parse_every
 from ignite_hooks.run.logger import LOGGER_NAME
 from ignite_hooks.secrets import masked
 from ignite_hooks.writers.interface import missing
-from ignite_hooks.writers.trackers.clearml_task import under_agent
+from ignite_hooks.writers.trackers.clearml_script import trained_file
+from ignite_hooks.writers.trackers.clearml_task import agent_has_heard_in, under_agent
 
 if TYPE_CHECKING:
     from ignite_hooks.run.runner import Runner
     from ignite_hooks.writers.interface import Writer
+
+
+ABORTED = "aborted in ClearML"
+"""Why a run stops that somebody has aborted on the page."""
 
 
 @settings
@@ -104,7 +111,7 @@ class ClearMLHook(TrackerHook):
             runner.logger.warning(
                 "the task is aborted in ClearML: the run stops after this iteration, saves and closes"
             )
-            runner.stop("aborted in ClearML")
+            runner.stop(ABORTED)
             self._closed.wait(self.abort_timeout)
 
         self._abort = abort
@@ -153,6 +160,10 @@ class ClearMLHook(TrackerHook):
         if is_main_process():
             # The other ranks send nothing, and are here while the first one may still send.
             forget_sent(runner.work_dir, "clearml")
+        was_aborted = (runner.stop_reason or "").startswith(ABORTED)  # several ranks agree on "... on rank 0"
+        if was_aborted and under_agent() and not ends_by_itself():
+            # On all ranks: torchrun ends with the first one.
+            time.sleep(agent_has_heard_in())
         self._closed.set()
 
     def make_writer(self, folder: Path) -> Writer:
@@ -189,6 +200,11 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         runner = self._runner()
         self._writer.write_text("log", masked(self.format(record)), runner.global_step if runner is not None else 0)
+
+
+def ends_by_itself() -> bool:
+    """Return whether an agent sees by the end of this process that it was stopped: it ends so without torchrun."""
+    return trained_file(sys.argv) is not None and "WORLD_SIZE" not in os.environ
 
 
 def _how_often(every: str) -> tuple[float, str]:

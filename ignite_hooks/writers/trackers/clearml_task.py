@@ -22,6 +22,8 @@ OURS: set[str] = set()
 """The tasks that were opened here, and are closed at the end of the run."""
 WORK_DIR = "IGNITE_HOOKS_WORK_DIR"
 """The variable with the folder in which an agent's runs have their work directories."""
+LOOKS_EVERY = "CLEARML_AGENT_QUEUE_POLL_FREQ_SEC"
+"""The variable with the seconds after which an agent looks at the state of its task again; 5 by default."""
 PATIENCE = 10.0
 """Seconds within which the server has to answer an agent's run."""
 
@@ -57,6 +59,20 @@ def under_agent(environment: Mapping[str, str] = os.environ) -> bool:
         (True, False)
     """
     return bool(environment.get("CLEARML_TASK_ID") or environment.get("TRAINS_TASK_ID"))
+
+
+def agent_has_heard_in(environment: Mapping[str, str] = os.environ) -> float:
+    """Return the seconds in which an agent has heard of an abort itself, and does not judge by the exit code any more.
+
+    Example:
+        >>> agent_has_heard_in({}), agent_has_heard_in({"CLEARML_AGENT_QUEUE_POLL_FREQ_SEC": "20"})
+        (8.0, 23.0)
+    """
+    try:
+        looks_every = float(environment.get(LOOKS_EVERY) or 5.0)
+    except ValueError:
+        looks_every = 5.0
+    return looks_every + 3.0
 
 
 def begun_task(**settings: Any) -> Any:
