@@ -276,6 +276,9 @@ def test_an_edited_clone_trains_what_its_page_says(server: ClearMLServer, file: 
     trained(file, tmp_path / "first")
     [first] = server.tasks
     assert "# lr found by hand" in server.tasks[first]["configuration"]["ignite_hooks"]["value"]
+    artifacts = {one["key"]: one["uri"] for one in server.tasks[first]["execution"]["artifacts"]}
+    kept = (tmp_path / "first" / "config.yaml").read_bytes()
+    assert server.uploads[artifacts["config"].removeprefix(server.url)] == kept
     assert SECRET.encode() not in server.received
 
     clone = server.clone(first)
