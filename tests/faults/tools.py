@@ -28,7 +28,8 @@ def times(short: int, long: int) -> int:
 
 def drawn() -> random.Random:
     """Return random numbers whose seed is printed; ``IGNITE_HOOKS_SEED`` repeats them."""
-    seed = int(os.environ.get("IGNITE_HOOKS_SEED") or random.randrange(2**32))
+    # Not `random` itself, which a script that ran before has seeded.
+    seed = int(os.environ.get("IGNITE_HOOKS_SEED") or random.SystemRandom().randrange(2**32))
     print(f"IGNITE_HOOKS_SEED={seed}")
     return random.Random(seed)
 
