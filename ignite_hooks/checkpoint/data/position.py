@@ -255,8 +255,8 @@ class PositionTracker:
         progress = progress or progress_of(runner)
         data, iteration = engine.state.dataloader, progress.iteration
         self._iterator_is_made()
-        own = self._own(data)
-        now = self._rng_at_run_end or rng_state(data, own)
+        with (own := self._own(data)).one_walk():
+            now, unkept, still = self._rng_at_run_end or rng_state(data, own), own.unkept(), own.still()
         length = self._length if length_of(data) is None else length_of(data)
         foreign = engine._dataloader_iter is not None if origin is None else origin.data is not data
         if data is not None and foreign:
@@ -288,14 +288,14 @@ class PositionTracker:
             "generators": {} if doubt == IN_ITERATION else now["generators"],
             "epochs": now["epochs"],
             "own": {} if doubt == IN_ITERATION else now["own"],
-            "unkept": own.unkept(),
+            "unkept": unkept,
             "order": order_of(data),
             "switched": self._has_other_data(),
             "seed": seed_of(engine),
             "again": bool(getattr(data, "persistent_workers", False)) and is_reused(data, origin),
             "doubt": doubt,
             "loader": state_of_loader(data) if used else None,
-            "still": own.still(),
+            "still": still,
             "untouched": self._workers is not None and self._workers.untouched(),
         }
         return DataPosition(iteration, progress.epoch, found, now["random"])

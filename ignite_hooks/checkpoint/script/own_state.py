@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import enum
 import itertools
@@ -60,9 +61,23 @@ class OwnState:
 
     def __init__(self, data: object) -> None:
         self._data = data
+        self._walk: tuple[list[Reached], list[Holder]] | None = None
         holders = _holders(data)
         self._before = {holder.place: _marks(holder) for holder in holders}
         self._first = {holder.place: _first_values(holder) for holder in holders}
+
+    @contextlib.contextmanager
+    def one_walk(self) -> Iterator[None]:
+        """Go through the objects once for all that is asked in here, where nothing is read from the data."""
+        everything = list(_everything(self._data))
+        self._walk = everything, _holders_among(everything)
+        try:
+            yield
+        finally:
+            self._walk = None
+
+    def _holders_now(self) -> list[Holder]:
+        return _holders(self._data) if self._walk is None else self._walk[1]
 
     def state(self, *, counters: bool = True) -> dict[str, Any]:
         """Return the state, as plain types and tensors; without counters it is what an evaluation may put back."""
@@ -70,11 +85,12 @@ class OwnState:
         stateful: dict[str, Any] = {}
         counted: dict[str, Any] = {}
         known = [*loader_generators(loader_parts(self._data)).values()]
-        everything = list(_everything(self._data))
+        everything = list(_everything(self._data)) if self._walk is None else self._walk[0]
         for reached in everything:
             if is_generator(reached.thing) and not any(reached.thing is other for other in known):
                 generators[reached.place] = generator_state(reached.thing)
-        for holder in _holders_among(everything) if counters else ():
+        holders = _holders_among(everything) if self._walk is None else self._walk[1]
+        for holder in holders if counters else ():
             if _keeps_itself(holder):
                 stateful[holder.place] = to_plain(
                     holder.thing.state_dict(), f"{named(holder)}.state_dict()", clone=True
@@ -106,13 +122,13 @@ class OwnState:
 
     def still(self) -> bool:
         """Return whether reading the data has changed nothing in its objects but generators, orders aside."""
-        read = [holder for holder in _holders(self._data) if not _arranging(holder.place)]
+        read = [holder for holder in self._holders_now() if not _arranging(holder.place)]
         return not any(_keeps_itself(one) or self._before.get(one.place) != _marks(one) for one in read)
 
     def unkept(self) -> list[str]:
         """Return what has changed and cannot be kept, in words."""
         found = []
-        for holder in _holders(self._data):
+        for holder in self._holders_now():
             if _keeps_itself(holder):
                 continue
             changed = self._changed(holder)
