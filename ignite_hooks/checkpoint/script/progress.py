@@ -31,17 +31,19 @@ class Progress:
         """The entries that mappings have had when the run began, in their order."""
         self._roots: set[str] = set()
         """What of the script has been looked at when a run began: the first two names of places."""
-        self._taken_from: frozenset[str] = frozenset()
+        self._names_taken_from: Callable[[], Collection[str]] = frozenset
+        self._taken_from: frozenset[str] | None = None
+        """The names that these are; None until a collection asks for them."""
         self._began = time.perf_counter()
 
-    def begin(self, found: Iterable[Variable], taken_from: Collection[str] = ()) -> None:
+    def begin(self, found: Iterable[Variable], taken_from: Callable[[], Collection[str]] = frozenset) -> None:
         """Note what the variables are; what was noted before stays.
 
         Args:
             found: The variables.
-            taken_from: The names of those that the code of the script takes something out of.
+            taken_from: Returns the names of those that the code of the script takes something out of.
         """
-        self._began, self._taken_from = time.perf_counter(), frozenset(taken_from)
+        self._began, self._names_taken_from, self._taken_from = time.perf_counter(), taken_from, None
         roots = set[str]()
         for variable in found:
             place, value = variable.place, variable.get()
@@ -94,7 +96,12 @@ class Progress:
     def _is_log(self, place: str, value: Any) -> bool:
         """Return whether a value is a collection that only becomes longer: a script keeps it to look at."""
         size = log_size(value)
-        if size is None or place in self._windows or not self._taken_from.isdisjoint(place.split(".")):
+        if size is None or place in self._windows:
+            return False
+        if self._taken_from is None:
+            # Most scripts keep no collections: their code need not be looked through.
+            self._taken_from = frozenset(self._names_taken_from())
+        if not self._taken_from.isdisjoint(place.split(".")):
             return False
         mark = mark_of(value)
         before, former = self._logs.get(place, (-1, mark))

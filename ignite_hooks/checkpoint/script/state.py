@@ -210,7 +210,7 @@ class ScriptState:
             return False
         runner, search, self._is_starting = self._runner, self._found_now(), False
         # What handlers have set at the start of the run is no progress.
-        self._values.begin(search.variables, names_taken_from(runner))
+        self._values.begin(search.variables, partial(_names_taken_from, weakref.ref(runner)))
         if has_unknown_scheduler(runner, search.objects):
             self._tell("checkpoints do not hold the scheduler of this optimizer: pass scheduler=... to attach_hooks()")
         if self._path is not None:
@@ -342,6 +342,11 @@ class ScriptState:
         if words not in self._told:
             self._told.add(words)
             self._runner.logger.warning("%s", words)
+
+
+def _names_taken_from(runner: weakref.ref[Runner]) -> set[str]:
+    there = runner()
+    return set() if there is None else names_taken_from(there)
 
 
 def _objects_in(state: Mapping[str, Any]) -> Mapping[str, Any]:

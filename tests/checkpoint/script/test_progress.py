@@ -55,7 +55,7 @@ def test_a_collection_that_only_becomes_longer_is_a_log(steps: list[Any], kept: 
 def test_a_list_that_code_takes_from_is_no_log() -> None:
     holder: dict[str, Any] = {"value": [], "log": []}
     progress, found = Progress(), [variable(holder), variable(holder, "log")]
-    progress.begin(found, {"value"})
+    progress.begin(found, lambda: {"value"})
     holder.update(value=[1.0, 2.0], log=[1.0, 2.0])
     saved = {"kind": "list", "items": [1.0, 2.0]}
     assert progress.state(found, ()) == {"values": {"step.value": saved}, "unkept": [], "logs": ["step.log"]}
