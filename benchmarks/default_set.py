@@ -1,8 +1,9 @@
 """What a complete set of hooks adds to the same work written by hand: by us, Ignite's handlers, MMEngine, Lightning.
 
 Checkpoint each epoch, log every 50 iterations, EMA, validation each epoch, early stopping, a timer: 4 epochs of 500
-iterations of a small MLP, as whole runs in turn. A run is timed from its first batch to its end, with a clock on the
-wall and by what its thread has computed; how long it takes to its first batch is measured beside it.
+iterations of a small MLP, as whole runs whose parts take turns. A run is timed from its first batch to its end, with a
+clock on the wall and by what its thread has computed; how long it takes to its first batch, and from its last one to
+its end, is measured beside it.
 """
 
 from __future__ import annotations
@@ -11,43 +12,40 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from itertools import repeat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from courses import Data, Found, whole_runs
 from ignite.engine import Engine, Events
 from ignite.handlers import Checkpoint, DiskSaver, EarlyStopping, EMAHandler, Timer
 from ignite.metrics import Loss, RunningAverage
-from measure import Chart, Figure, Result, Rounds, Spread, interleaved, script
+from measure import Chart, Figure, Result, Rounds, Spread, script
 from meter import Cost, mean_cost_of
 from peers import lightning_run, mmengine_run, peers_there
 from torch import nn
 
 from ignite_hooks import attach_hooks
+from ignite_hooks.store.folder import FolderStore
 
 MOST_US = 15.0
 MOST_SHARE = 1.02
+MOST_START_MS = 4.0
+MOST_END_MS = 10.0
+AT_START = (
+    "of its processor time a quarter goes into building and checking the hooks and their plan, a quarter into searches "
+    "for what the script keeps and a resumed run needs, a sixth into rehearsing a save, which finds what no checkpoint "
+    "can hold before training begins, and a tenth into the position in the data; by the clock, the folder of the "
+    "checkpoints is locked and written to"
+)
+AT_END = (
+    "half of its processor time goes into two checkpoints, that of the last epoch and last.pth, each of which searches "
+    "for what the script keeps anew, as its handlers may have run between them; a sixth is the evaluation after the "
+    "last epoch, a tenth the result of the run; by the clock, the first of the checkpoints is waited for, too"
+)
 EPOCHS, LENGTH, INTERVAL = 4, 500, 50
 MOMENTUM = 0.999
-
-
-class Data:
-    """A number of copies of one batch; records when the first one is requested."""
-
-    def __init__(self, batch: Any, length: int) -> None:
-        self.batch, self.length = batch, length
-        self.dataset = range(length * len(batch[1]))
-        self.began: tuple[float, float] | None = None
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.began is None:
-            self.began = time.perf_counter(), time.thread_time()
-        return repeat(self.batch, self.length)
 
 
 class Work:
@@ -217,36 +215,14 @@ CONTENDERS: dict[str, Callable[[Work, Path], None]] = {
 PEERS: dict[str, Callable[[Work, Path], None]] = {"MMEngine": mmengine_run, "Lightning": lightning_run}
 
 
-class Turns:
-    """Whole runs of one contender, each with a separate model and folder."""
-
-    def __init__(self, run: Callable[[Work, Path], None], make: Callable[[], Work], folder: Path) -> None:
-        self._run, self._make, self._folder = run, make, folder
-        self._turn = 0
-        self.cpu: list[float] = []
-        self.start: list[float] = []
-
-    def run(self) -> float:
-        """Return the microseconds per iteration by the clock; keep the thread's processor time and the start."""
-        self._turn += 1
-        work = self._make()
-        begin = time.perf_counter()
-        self._run(work, self._folder / str(self._turn))
-        end, cpu = time.perf_counter(), time.thread_time()
-        assert work.data.began is not None
-        iterations = EPOCHS * work.data.length
-        self.cpu.append((cpu - work.data.began[1]) / iterations * 1e6)
-        self.start.append((work.data.began[0] - begin) * 1e3)
-        return (end - work.data.began[0]) / iterations * 1e6
-
-
-def runs(make: Callable[[], Work], folder: Path, rounds: int) -> tuple[Rounds, Rounds, Rounds]:
-    """Return the times by the clock and the processor in µs per iteration, and the ms to the first batch."""
-    contenders = CONTENDERS | {name: run for name, run in PEERS.items() if name in peers_there()}
-    turns = {name: Turns(run, make, folder / name.replace(" ", "_")) for name, run in contenders.items()}
-    clock = interleaved({name: turn.run for name, turn in turns.items()}, rounds)
-    cpu = {name: turn.cpu[1:] for name, turn in turns.items()}
-    return clock, Rounds(cpu), Rounds({name: turn.start[1:] for name, turn in turns.items()})
+def one_write(folder: Path) -> float:
+    """Return the ms of writing the last checkpoint of a run once more, with nothing else to be done."""
+    with FolderStore(folder) as store:
+        (entry,) = [one for one in store.entries() if one.name == "last.pth"]
+        state = store.load(folder / entry.name)
+        start = time.perf_counter()
+        store.save(entry.name, state, kind="last", epoch=entry.epoch, iteration=entry.iteration)
+        return (time.perf_counter() - start) * 1e3
 
 
 def samples_for(milliseconds: float) -> int:
@@ -328,11 +304,19 @@ def measure(quick: bool) -> Result:
     torch.set_num_threads(1)
     quietly()
     length = 20 if quick else LENGTH
+    contenders = CONTENDERS | {name: run for name, run in PEERS.items() if name in peers_there()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clock, cpu, start = runs(lambda: Work(length), folder / "tiny", 2 if quick else 8)
+
+        def found(make: Callable[[], Work], rounds: int, every: int) -> Found:
+            where = folder / str(len(list(folder.iterdir())))
+            where.mkdir()
+            pace = {} if quick else dict.fromkeys(PEERS, every)
+            return whole_runs(contenders, make, where, EPOCHS, 2 if quick else rounds, pace, {"ours": one_write})
+
+        tiny = found(lambda: Work(length), 20, 4)
         samples = 64 if quick else samples_for(1.0)
-        at_1ms, cpu_1ms, _ = runs(lambda: Work(length, samples), folder / "1ms", 2 if quick else 5)
+        at_1ms = found(lambda: Work(length, samples), 10, 5)
     reason, by_itself = why(), averages_by_hand(50 if quick else 2000)
 
     def above(rounds: Rounds, case: str) -> Spread:
@@ -341,32 +325,51 @@ def measure(quick: bool) -> Result:
     def times(rounds: Rounds, case: str) -> Spread:
         return rounds.combined(lambda a, b: a / b, case, "by hand")
 
-    others = [name for name in clock.values if name not in ("by hand", "ours")]
+    clock, start, end = tiny.clock, tiny.start, tiny.end
+    others = [name for name in contenders if name not in ("by hand", "ours")]
     figures = [
         Figure("the default set, above the same by hand", above(clock, "ours"), "µs", MOST_US, reason),
-        Figure("... by the processor time of its thread", above(cpu, "ours"), "µs", MOST_US, reason),
+        Figure("... by the processor time of its thread", above(tiny.cpu, "ours"), "µs", MOST_US, reason),
         *(Figure(f"... {name}", above(clock, name), "µs") for name in others),
         Figure("the average in the loop by hand, between two steps", by_itself.spread("between steps"), "µs"),
         Figure("... right after one of its kind", by_itself.spread("right after another"), "µs"),
-        Figure("steps of 1 ms: the default set / by hand", times(at_1ms, "ours"), "×", MOST_SHARE, reason),
-        Figure("... by the processor time of its thread", times(cpu_1ms, "ours"), "×", MOST_SHARE, reason),
-        *(Figure(f"... {name}", times(at_1ms, name), "×") for name in others),
-        Figure("ms from the first line of the script to the first batch", start.spread("ours"), "ms"),
+        Figure("steps of 1 ms: the default set / by hand", times(at_1ms.clock, "ours"), "×", MOST_SHARE, reason),
+        Figure("... by the processor time of its thread", times(at_1ms.cpu, "ours"), "×", MOST_SHARE, reason),
+        *(Figure(f"... {name}", times(at_1ms.clock, name), "×") for name in others),
+        Figure(
+            "from the first line of the script to the first batch", start.spread("ours"), "ms", MOST_START_MS, AT_START
+        ),
+        Figure("... by the processor time of its thread", tiny.start_cpu.spread("ours"), "ms"),
         *(Figure(f"... {name}", start.spread(name), "ms") for name in others),
+        Figure(
+            "from the last batch to the end of the run, but for one write",
+            end.combined(lambda whole, write: whole - write, "ours", "ours, afterwards"),
+            "ms",
+            MOST_END_MS,
+            AT_END,
+        ),
+        Figure("... by the processor time of its thread, all of it", tiny.end_cpu.spread("ours"), "ms"),
+        Figure("... by the clock, all of it", end.spread("ours"), "ms"),
+        *(Figure(f"... {name}, all of it", end.spread(name), "ms") for name in ("by hand", *others)),
     ]
-    shown = [name for name in clock.values if name != "by hand"]
+    shown = [name for name in contenders if name != "by hand"]
     charts = [
         Chart("default_set", "The default set, above the same by hand", "µs per iteration", by(above, clock, shown)),
-        Chart("default_set_1ms", "Steps of 1 ms: a run / by hand", "×", by(times, at_1ms, shown), 1.0, "by hand"),
+        Chart("default_set_1ms", "Steps of 1 ms: a run / by hand", "×", by(times, at_1ms.clock, shown), 1.0, "by hand"),
         Chart("run_start", "From the first line to the first batch", "ms", {n: start.spread(n) for n in shown}),
+        Chart("run_end", "From the last batch to the end of the run", "ms", {n: end.spread(n) for n in shown}),
     ]
-    values = {
-        **clock.values,
-        **{f"{name}, processor": found for name, found in cpu.values.items()},
-        **{f"steps of 1 ms, {name}": found for name, found in at_1ms.values.items()},
-        **{f"steps of 1 ms, {name}, processor": found for name, found in cpu_1ms.values.items()},
-        **{f"to the first batch, {name} (ms)": found for name, found in start.values.items()},
+    kinds = {
+        "{}": clock,
+        "{}, processor": tiny.cpu,
+        "steps of 1 ms, {}": at_1ms.clock,
+        "steps of 1 ms, {}, processor": at_1ms.cpu,
+        "to the first batch, {} (ms)": start,
+        "to the first batch, {}, processor (ms)": tiny.start_cpu,
+        "from the last batch, {} (ms)": end,
+        "from the last batch, {}, processor (ms)": tiny.end_cpu,
     }
+    values = {form.format(name): found for form, rounds in kinds.items() for name, found in rounds.values.items()}
     about = f"microseconds per iteration of whole runs of {EPOCHS} x {length} iterations, one thread of torch"
     return Result(about, "µs", values, figures, charts)
 

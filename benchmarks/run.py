@@ -49,6 +49,12 @@ SECTIONS = (
         "the call itself.",
     ),
     Section(
+        "held",
+        "Memory",
+        "What an attached hook takes, and what a run of a million iterations with the default set and an empty step "
+        "adds to its memory after the first ten thousand.",
+    ),
+    Section(
         "logs",
         "Logging",
         "Console, `metrics.jsonl`, TensorBoard, learning rate and timer every 50 iterations, above the bare loop of "
@@ -379,9 +385,9 @@ def method() -> Iterator[str]:
         "Every case takes its turn in each round, or in each second to fifth if it takes seconds, in a new order each "
         "time, and a ratio or a difference is the median of those within the rounds: a machine that is slow for a "
         "second is slow for all. Quartiles are those of the rounds. Iterations are timed in the middle of runs, 200 at "
-        "a time; only the default set is timed as whole runs. Peers are set up as their documentation shows and do as "
-        "much as we do. `benchmarks/README.md` tells how to run one script alone, and `tests/test_costs.py` holds what "
-        "does not depend on a clock."
+        "a time; only the default set is timed as whole runs, whose parts take turns. Peers are set up as their "
+        "documentation shows and do as much as we do. `benchmarks/README.md` tells how to run one script alone, and "
+        "`tests/test_costs.py` holds what does not depend on a clock."
     )
 
 

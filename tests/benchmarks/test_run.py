@@ -97,7 +97,7 @@ def test_the_table_of_costs_gets_the_first_bars(run: Any, tmp_path: Path) -> Non
 
 def test_exactly_the_existing_scripts_are_run(run: Any) -> None:
     scripts = {section.script for section in run.SECTIONS}
-    helpers = {"growth", "run", "measure", "meter", "peers", "save_cases", "scale"}
+    helpers = {"courses", "growth", "run", "measure", "meter", "peers", "save_cases", "scale"}
     assert scripts | helpers == {path.stem for path in BENCHMARKS.glob("*.py")}
 
 
