@@ -59,6 +59,8 @@ class Data:
             course.pause()
         yield repeat(self.batch, self.length - half - 1)
         self.last = now()
+        if course is not None:
+            course.has_done(self.length - half - 1, self.last)
         yield repeat(self.batch, 1)
 
 
@@ -78,6 +80,8 @@ class Course:
         self._resumed: Moment | None = None
         self.clock = self.cpu = self.start = self.start_cpu = self.end = self.end_cpu = 0.0
         """Seconds by both clocks: of all parts, to the first batch, and from the last one to the end."""
+        self._inside = 0.0
+        self._iterations = 0
 
     def advance(self) -> None:
         """Run the next part."""
@@ -114,6 +118,17 @@ class Course:
         self._go.acquire()
         self._resumed = now()
 
+    def has_done(self, iterations: int, until: Moment) -> None:
+        """Note the end of the second half of an epoch, but for its last iteration."""
+        assert self._resumed is not None
+        self._inside += until.cpu - self._resumed.cpu
+        self._iterations += iterations
+
+    @property
+    def inside_cpu(self) -> float:
+        """The seconds that the thread computes in an iteration of the second half of an epoch."""
+        return self._inside / self._iterations
+
     def _add(self, until: Moment) -> None:
         since = self._resumed or self._work.data.began
         assert since is not None
@@ -130,6 +145,8 @@ class Found(NamedTuple):
     start_cpu: Rounds
     end: Rounds
     end_cpu: Rounds
+    inside_cpu: Rounds
+    """Of an iteration within an epoch: without starts, ends, evaluations, and most of what a save takes."""
 
 
 def whole_runs(
@@ -185,5 +202,6 @@ def whole_runs(
     each = 1e6 / (epochs * len(make().data))
     ends = of("end", 1e3) | {f"{name}, afterwards": values for name, values in later.items()}
     turns |= {f"{name}, afterwards": turns[name] for name in later}
-    found = of("clock", each), of("cpu", each), of("start", 1e3), of("start_cpu", 1e3), ends, of("end_cpu", 1e3)
+    starts = of("start", 1e3), of("start_cpu", 1e3)
+    found = of("clock", each), of("cpu", each), *starts, ends, of("end_cpu", 1e3), of("inside_cpu", 1e6)
     return Found(*(Rounds(values, {name: turns[name] for name in values}) for values in found))

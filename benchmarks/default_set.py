@@ -267,8 +267,10 @@ def why() -> str:
         "an iteration of the engine itself is in it (see the bare engine); of the opcodes and calls that we add, "
         f"{told(whole)}, the average, which also looks whether the weights are finite, takes {told(average)}, the "
         f"timer, which reads a clock four times, {told(timer)}, and the losses with their lines {told(logger)}; all "
-        "of it takes longer between two steps than by itself, as the average by hand does, too; by the clock, the "
-        "end of the run also waits until its last checkpoint is safe, which the loop by hand does not"
+        "of it takes longer between two steps than by itself, as the average by hand does, too; what is not within "
+        "epochs is what a run pays once, or once an epoch: its end, saves and evaluations, divided among the "
+        "iterations; by the clock, the end also waits until the last checkpoint is safe, which the "
+        "loop by hand does not"
     )
 
 
@@ -330,6 +332,10 @@ def measure(quick: bool) -> Result:
     figures = [
         Figure("the default set, above the same by hand", above(clock, "ours"), "µs", MOST_US, reason),
         Figure("... by the processor time of its thread", above(tiny.cpu, "ours"), "µs", MOST_US, reason),
+        Figure("... within epochs, by the processor time", above(tiny.inside_cpu, "ours"), "µs"),
+        Figure(
+            "... Ignite handlers, within epochs, by the processor time", above(tiny.inside_cpu, "Ignite handlers"), "µs"
+        ),
         *(Figure(f"... {name}", above(clock, name), "µs") for name in others),
         Figure("the average in the loop by hand, between two steps", by_itself.spread("between steps"), "µs"),
         Figure("... right after one of its kind", by_itself.spread("right after another"), "µs"),
@@ -362,6 +368,7 @@ def measure(quick: bool) -> Result:
     kinds = {
         "{}": clock,
         "{}, processor": tiny.cpu,
+        "{}, within epochs, processor": tiny.inside_cpu,
         "steps of 1 ms, {}": at_1ms.clock,
         "steps of 1 ms, {}, processor": at_1ms.cpu,
         "to the first batch, {} (ms)": start,
