@@ -84,9 +84,9 @@ LINES: dict[str, tuple[Callable[[], list[Any]], Cost]] = {
 }
 """What an iteration may cost in the mean, lines of the log included: one in 50."""
 
-STARTS = Cost(22_000, 26_450, 722_000)
+STARTS = Cost(22_600, 26_900, 735_000)
 """What the default set may cost from `attach_hooks` to the first batch, in a process that has had a run."""
-ENDS = Cost(23_150, 27_200, 690_000)
+ENDS = Cost(23_600, 27_700, 705_000)
 """What it may cost from the last batch to the end of the run: an evaluation, two checkpoints, a result."""
 
 
