@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ignite_hooks.cli.app import main
+from ignite_hooks.engine import tell
 
 CASES = {
     "runs/nowhere": "there is no such folder",
@@ -46,6 +47,8 @@ def test_every_command_says_what_is_wrong_with_a_folder(
     command: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # No run is there to take the order.
+    monkeypatch.setitem(tell.tell.__kwdefaults__ or {}, "patience", 0.01)
     for name in ("runs/first", "empty", "pictures"):
         Path(name).mkdir(parents=True)
     for name in ("notes.txt", "pictures/cat.png", "runs/first/metrics.jsonl"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ LOADERS: dict[str, dict[str, Any]] = {
 ALL, WEAK = {"Mosaic+MixUp+Flip"}, {"Flip"}
 
 
+KEPT: list[Engine] = []
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    """Keep the runs of a test to its end, which ends their workers: the garbage collector would wait 5 s for each."""
+    yield
+    KEPT.clear()
+
+
 def run(
     loader: Any,
     tmp_path: Path,
@@ -74,6 +85,7 @@ def run(
         return 0.0
 
     trainer = Engine(step)
+    KEPT.append(trainer)
     hooks = [
         {"type": "YOLOXModeSwitchHook", "num_last_epochs": 2, **given},
         {"type": "CheckpointHook", "save_best": False, "interval": 99},
