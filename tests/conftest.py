@@ -57,6 +57,16 @@ def few_objects() -> None:
     leave_out_modules()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: a sixth of that time, and nearly all that is made then stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 EVERYTHING = "IGNITE_HOOKS_EVERYTHING"
 """Set where everything has to be installed (`python -m tests`): there nothing is skipped for want of a package."""
 _OURS = re.compile(r"pip install '?ignite-hooks\[")
