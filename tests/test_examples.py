@@ -26,7 +26,7 @@ def test_a_training_is_recorded_without_a_network(tracker: str, tmp_path: Path) 
     command = [sys.executable, "examples/tracking.py", tracker, "--epochs", "1", "--work-dir", str(folder)]
     with trackers_at(tmp_path):
         environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
-        done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, cwd=ROOT, env=environment)
+        done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "look at it: " in done.stdout
     assert list(folder.glob("*.spool")) == []

@@ -40,9 +40,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-ALWAYS = ("torch", "ignite.engine", "ignite.metrics", "ignite.handlers", "numpy", "yaml", "psutil")
-LEARNS = ("torch._dynamo", "sklearn.datasets")
+ALWAYS = ("torch", "ignite.engine", "ignite.metrics", "ignite.handlers", "numpy", "yaml", "psutil", "torch._dynamo")
+"""What every server imports; the last is what the first optimizer of a process imports."""
+LEARNS = ("sklearn.datasets",)
 """What a training on the digits imports besides, for `also`."""
+TRACKERS = (
+    *LEARNS,
+    *("PIL.Image", "alembic", "attr", "click", "cryptography.x509", "fastapi", "google.protobuf.message", "hydra"),
+    *("jsonschema", "jwt", "pandas", "pydantic", "requests", "sqlalchemy"),
+)
+"""What the packages of trackers import, but not they themselves: they read their settings then."""
 READ_AT_THE_START = ("PYTHON", "LD_")
 READ_LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _AT_START = dict(os.environ)

@@ -86,9 +86,10 @@ class Job:
         said, errors, mine = list[int](), self.folder.with_name("errors.txt"), ("PROC_MASTER", "OFFLINE_MODE")
         environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
         command = [sys.executable, "-W", "ignore", "-c", *life]
+        also = warm.TRACKERS if LONG else ()
         with (
             errors.open("a") as told,
-            warm.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True, env=environment) as process,
+            warm.Popen(command, also=also, stdout=subprocess.PIPE, stderr=told, text=True, env=environment) as process,
         ):
             for line in process.stdout:
                 said += [int(line)] if line.strip().isdigit() else []

@@ -204,5 +204,5 @@ def test_trials_are_clones_that_say_what_they_try_and_are_ended_with_their_searc
         mine = ("PROC_MASTER", "OFFLINE_MODE")
         environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
         command = [sys.executable, "-W", "ignore", "-c", WITHOUT_AGENTS, str(tmp_path)]
-        done = warm.run(command, env=environment, capture_output=True, text=True)
+        done = warm.run(command, also=warm.TRACKERS, env=environment, capture_output=True, text=True)
     assert "ALL AS SAID" in done.stdout, done.stdout + done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from ignite_hooks.trainer.models import CNN
 from tests import warm
 
 pytest.importorskip("sklearn")
+LEARNING = partial(warm.run, also=warm.LEARNS)
 
 
-def run(folder: Path, *more: str, process: Any = warm.run, threads: int = 1) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *more: str, process: Any = LEARNING, threads: int = 1) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ignite_hooks", "demo", "--no-show", "--work-dir", str(folder), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     return process(command, capture_output=True, text=True, check=False, cwd=folder.parent, env=environment)
@@ -66,7 +68,7 @@ def test_it_is_the_same_to_the_bit_every_time(tmp_path: Path) -> None:
     place = [entry["type"] for entry in load_config(DEMO)["custom_hooks"]].index("ExportHook")
     two = ("--set", "training.epochs=2", "--set", f"custom_hooks.{place}.formats=[safetensors]")
     # A real process has another order of names in sets, too.
-    for name, process in (("one", subprocess.run), ("two", warm.run)):
+    for name, process in (("one", subprocess.run), ("two", LEARNING)):
         said.append(run(tmp_path / name, *two, process=process, threads=2).stderr)
         saved.append(torch.load(tmp_path / name / "last.pth", weights_only=True))
     for part in ("state_dict", "ema_state_dict"):

@@ -245,7 +245,7 @@ def trained(
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
     environment |= {"CLEARML_TASK_ID": task, "CLEARML_LOG_TASK_TO_BACKEND": "0"} if task else {}
     command = [sys.executable, "-W", "ignore", "-c", script, str(file), str(folder), *overrides]
-    done = warm.run(command, also=warm.LEARNS, capture_output=True, text=True, env=environment, timeout=500)
+    done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, env=environment, timeout=500)
     assert done.returncode == code, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
 

@@ -16,6 +16,7 @@ import textwrap
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,7 @@ def test_a_script_task_stays_open_and_duplicates_are_logged(tmp_path: Path) -> N
     # ClearML would take the new process for one of this one's workers.
     environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    done = warm.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     warned = [line for line in done.stderr.splitlines() if "captures" in line]
     assert len(warned) == 1
@@ -436,11 +437,12 @@ def told(server: ClearMLServer) -> Series:
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in found.items()}
 
 
-def in_a_process(*command: str, code: int = 0, run: Callable[..., Any] = warm.run) -> str:
+def in_a_process(*command: str, code: int = 0, run: Callable[..., Any] | None = None) -> str:
     """Return its output; ClearML reads its settings once per process, and offline stays offline."""
     mine = ("PROC_MASTER", "OFFLINE_MODE")
     environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
     started = [sys.executable, "-W", "ignore", *command]
+    run = run or partial(warm.run, also=warm.TRACKERS)
     done = run(started, capture_output=True, text=True, check=False, timeout=250, env=environment)
     assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done.stdout + done.stderr

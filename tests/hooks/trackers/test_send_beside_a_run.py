@@ -94,12 +94,13 @@ def test_a_run_that_still_delivers_is_left_alone(writer: str, mode: str, ends: s
 
         def send(*codes: int) -> str:
             command = [sys.executable, "-m", "ignite_hooks", "send", str(folder)]
-            done = warm.run(command, capture_output=True, text=True, env=environment, timeout=250)
+            done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, env=environment, timeout=250)
             assert done.returncode in codes, done.stdout + done.stderr
             return done.stdout
 
         command = [sys.executable, "-W", "ignore", "-c", RUN, writer, str(folder), mode]
-        with warm.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with warm.Popen(command, also=warm.TRACKERS, env=environment, text=True, **pipes) as process:
             until(lambda: [*folder.glob(WAITS[writer, mode])])
             before = place.runs()
             owner = f"a run (process {process.pid} on {socket.gethostname()})"
@@ -145,7 +146,7 @@ def test_what_a_client_would_ask_for_in_vain_is_one_line(
     with trackers_at(tmp_path):
         environment = {**os.environ, "HOME": str(tmp_path), "CLEARML_API_HOST": url, "WANDB_BASE_URL": url, **variables}
         command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path / "run")]
-        done = warm.run(command, capture_output=True, text=True, env=environment, timeout=100)
+        done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, env=environment, timeout=100)
     assert (done.returncode, done.stdout) == (1, "")
     server = f"{url} " if reason == "does not answer" else ""
     assert f"{waits}: Unreachable: {server}{reason}\n" in done.stderr

@@ -265,14 +265,15 @@ def test_undelivered_records_are_sent_later(tmp_path: Path, fails: bool) -> None
     def send() -> str:
         command = [sys.executable, "-m", "ignite_hooks", "send", str(tmp_path)]
         where = {"cwd": elsewhere, "env": environment}
-        return warm.run(command, **where, capture_output=True, text=True, check=True).stdout
+        return warm.run(command, also=warm.TRACKERS, **where, capture_output=True, text=True, check=True).stdout
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with wandb_server() as server:
         environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
         command = [sys.executable, "-W", "ignore", "-c", ONLINE, str(tmp_path)]
-        with warm.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with warm.Popen(command, also=warm.TRACKERS, env=environment, text=True, **pipes) as process:
             assert server.begun.wait(60)
             server.down = fails
             _, said = process.communicate("\n", timeout=120)
@@ -319,7 +320,7 @@ def test_a_resumed_run_goes_on_in_its_run_without_a_step_twice(on_resume: str, t
         environment = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"}
         for life in ("first", "second", *(["later"] if on_resume == "same" else [])):
             command = [sys.executable, "-W", "ignore", "-c", IN_TWO_LIVES, str(tmp_path), on_resume, life]
-            done = warm.run(command, also=warm.LEARNS, env=environment, capture_output=True, text=True, timeout=250)
+            done = warm.run(command, also=warm.TRACKERS, env=environment, capture_output=True, text=True, timeout=250)
             assert done.returncode == 0, done.stderr[-3000:]
     runs = {name: rows for name, rows in server.runs.items() if rows}
     if on_resume == "new":
@@ -389,7 +390,7 @@ def test_a_run_that_is_stopped_in_wandb_is_saved_and_closed(tmp_path: Path, swee
         environment |= {"WANDB_SWEEP_ID": sweep} if sweep else {}
         command = [sys.executable, "-W", "ignore", "-c", ASKED, str(tmp_path)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with warm.Popen(command, env=environment, text=True, **pipes) as process:
+        with warm.Popen(command, also=warm.TRACKERS, env=environment, text=True, **pipes) as process:
             assert process.stdout is not None
             begun = process.stdout.readline()
             server.stopped = True
@@ -439,7 +440,7 @@ def test_sounds_and_videos_are_media_of_wandb(tmp_path: Path) -> None:
 def test_a_test_of_an_offline_run_is_sent_with_the_run_and_into_it(tmp_path: Path) -> None:
     def life(*command: str) -> str:
         started = [sys.executable, "-W", "ignore", *command]
-        done = warm.run(started, env=environment, capture_output=True, text=True, timeout=250)
+        done = warm.run(started, also=warm.TRACKERS, env=environment, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr[-3000:]
         return str(done.stdout + done.stderr)
 

@@ -228,5 +228,5 @@ def test_a_later_run_uses_the_server_that_the_variables_name_by_then(tmp_path: P
         mine = ("PROC_MASTER", "OFFLINE_MODE")
         environment = {name: value for name, value in os.environ.items() if not any(word in name for word in mine)}
         command = [sys.executable, "-W", "ignore", "-c", TWO_SERVERS, str(tmp_path)]
-        done = warm.run(command, env=environment, capture_output=True, text=True)
+        done = warm.run(command, also=warm.TRACKERS, env=environment, capture_output=True, text=True)
     assert "TASKS 1 1" in done.stdout, done.stdout + done.stderr

@@ -40,7 +40,8 @@ def _trackers(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.slow
 def test_a_process_that_is_killed_while_tables_are_made_leaves_no_broken_database(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/runs/of/mine.db"
-    done = warm.run([sys.executable, "-W", "ignore", "-c", DIES, uri], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-W", "ignore", "-c", DIES, uri]
+    done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     writer = MLflowWriter(uri, "after", work_dir=tmp_path, deadline=240.0)
     for step in (1, 2):
