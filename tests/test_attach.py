@@ -15,6 +15,7 @@ import torch
 import ignite_hooks
 from ignite_hooks import ConfigError, attach_hooks
 from ignite_hooks.testing import RecordingHook, tiny_run
+from tests import warm
 from tests.tools import Log
 
 ROOT = Path(__file__).parent.parent
@@ -99,7 +100,9 @@ def test_the_example_trains_a_real_model(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     command = [sys.executable, "examples/attach_to_script.py", "--epochs", "3", "--work-dir", str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    done = warm.run(
+        command, also=warm.LEARNS, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("best accuracy 0.9")
     assert "run ended after 3 epochs, 72 iterations" in done.stderr

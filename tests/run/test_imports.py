@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from ignite_hooks.run.imports import import_ahead
+from tests import warm
 
 MODULE = "colorsys"
 """A module of the standard library that nothing here needs."""
@@ -40,6 +40,11 @@ def test_a_second_of_imports_is_logged(seconds: float, said: list[str], caplog: 
 
 WATCHED = """
 import json, sys, threading
+
+# What a process has imported that is forked for a test, and no script.
+for name in [name for name in sys.modules if name.partition(".")[0] in ("psutil", "yaml")]:
+    del sys.modules[name]
+
 from ignite.engine import Engine
 import torch
 from ignite_hooks import attach_hooks
@@ -92,7 +97,7 @@ def test_no_thread_of_ours_imports_anything_once_training_has_begun(tmp_path: Pa
     for module in ("mlflow", "wandb", "clearml"):
         pytest.importorskip(module)
     command = [sys.executable, "-c", WATCHED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = warm.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     found, lost = json.loads((tmp_path / "found.json").read_text())
     assert found == []

@@ -19,7 +19,7 @@ from tests.writers.trackers.wandb_server import wandb_server
 pytest.importorskip("wandb")
 CONFIG = """
 model: {type: mlp, hidden: [8]}
-dataset: {type: digits}
+dataset: {type: csv, path: table.csv, target: kind}
 training: {epochs: 1, batch_size: 512, optimizer: {type: SGD, lr: 0.1}}
 hooks: [{type: CheckpointHook}, {type: WandbHook, project: digits, mode: online}]
 """
@@ -38,6 +38,8 @@ SWEEP = {
 )
 def test_a_run_of_a_sweep_trains_what_the_sweep_tries(passes_them_on: bool, tmp_path: Path) -> None:
     (tmp_path / "digits.yaml").write_text(CONFIG)
+    # It needs no scikit-learn, which takes seconds to import.
+    (tmp_path / "table.csv").write_text("a,b,kind\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(300)))
     # `--set` of a command that all runs share, which the sweep wins over.
     command = [sys.executable, "-W", "ignore", "-m", "ignite_hooks", "train", "digits.yaml"]
     command += ["--set", "training.optimizer.lr=9", "--work-dir", "run", *(["${args}"] if passes_them_on else [])]
