@@ -10,9 +10,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -26,6 +26,8 @@ if "SLOW_FILES" not in os.environ:
     # What a killed process has written is not lost, and no test takes power from the machine. Tests of the order of
     # syncs record their calls; under load (tests.under_load) they are real, and slow.
     os.fsync = lambda descriptor: None
+
+T = TypeVar("T")
 
 _frozen, _file = 0, ""
 """The number of modules whose objects the garbage collector no longer visits, and the file of the latest test."""
@@ -106,8 +108,27 @@ def lacks(error: BaseException) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, in their random order, so that no process is left alone with a long one."""
-    items.sort(key=lambda item: not any(item.iter_markers("slow")) and not any(item.iter_markers("faults")))
+    """Begin with the slow tests in every process, so that none is left alone with a long one."""
+    slow = {item for item in items if any(item.iter_markers("slow")) or any(item.iter_markers("faults"))}
+    items[:] = slow_first(items, slow, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def slow_first(items: Sequence[T], slow: Set[T], processes: int) -> list[T]:
+    """Return the items in their order, but in each share that a process takes at first with the slow ones first.
+
+    Args:
+        items: What is to be run.
+        slow: Those that are slow.
+        processes: How many share them: `--dist worksteal` gives each a piece of the list, as long as those of others.
+    """
+    ordered: list[T] = []
+    rest = [item for item in items if item in slow], [item for item in items if item not in slow]
+    for others in range(processes, 0, -1):
+        first = len(rest[0]) // others
+        second = sum(map(len, rest)) // others - first
+        ordered += rest[0][:first] + rest[1][:second]
+        rest = rest[0][first:], rest[1][second:]
+    return ordered
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
-"""`conftest.py`: what a test lacks is said, and never hidden where everything is installed."""
+"""`conftest.py`: slow tests come first; what a test lacks is said, and never hidden where everything is installed."""
 
 from __future__ import annotations
 
 import pytest
 
 from ignite_hooks.errors import ConfigError, Problem
-from tests.conftest import EVERYTHING, lacks, without_extras
+from tests.conftest import EVERYTHING, lacks, slow_first, without_extras
 
 MISSING = ModuleNotFoundError("No module named 'nowhere'", name="nowhere.part")
 
@@ -37,6 +37,22 @@ def test_where_everything_is_to_be_there_it_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(EVERYTHING, "1")
     with pytest.raises(ModuleNotFoundError), without_extras():
         raise MISSING
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [0, 1, 7, 40])
+def test_each_process_begins_with_its_share_of_the_slow_tests(length: int, processes: int) -> None:
+    items = list(range(length))
+    slow = set(items[1::5])
+    ordered = slow_first(items, slow, processes)
+    assert sorted(ordered) == items
+    found = []
+    for left in range(processes, 0, -1):
+        # As `--dist worksteal` cuts it.
+        share, ordered = ordered[: len(ordered) // left], ordered[len(ordered) // left :]
+        found.append(len(slow & {*share}))
+        assert share == sorted(share, key=lambda item: (item not in slow, item))
+    assert max(found) - min(found) <= 1
 
 
 def test_other_errors_stay_errors() -> None:
