@@ -168,3 +168,8 @@ def test_a_machine_without_a_driver_has_no_readings() -> None:
     assert gpus.open() == "NVML Shared Library Not Found"
     assert gpus.read() == {}
     gpus.close()
+
+
+def test_without_its_package_it_says_which_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert str(Gpus().open()).startswith("the package nvidia-ml-py is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from ignite_hooks.errors import CheckpointError, ConfigError, SettingError
+from ignite_hooks.model import averaging_stream
 from ignite_hooks.run import averaging
 from ignite_hooks.run.averaging import (
     RankSync,
@@ -20,6 +22,7 @@ from ignite_hooks.run.averaging import (
     check_also,
     check_models,
     flat_averages,
+    momentum_at,
     refuse_step,
     update_or_begin,
     updates_beside,
@@ -204,6 +207,43 @@ def test_without_an_optimizer_updates_are_in_line_and_who_asked_is_told(
     with caplog.at_level(logging.INFO, logger=LOGGER.name):
         assert updates_beside(runner_at(1, []), nn.Linear(2, 1), steps, overlap, lambda runner: None) is None
     assert caplog.messages == said
+
+
+@pytest.mark.parametrize("is_on_gpu", [False, True])
+def test_what_was_asked_for_is_made_beside_the_training_of_its_device(
+    is_on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(averaging, "AveragingThread", lambda: begun.append("thread"))
+    monkeypatch.setattr(averaging_stream, "AveragingStream", lambda device: begun.append(f"stream of {device}"))
+    monkeypatch.setattr(averaging.Beside, "attach", lambda self, steps, readers, wait: wait())
+    model = nn.Linear(2, 1)
+    steps: Any = SimpleNamespace(optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    if is_on_gpu:
+        there = SimpleNamespace(device=torch.device("cuda", 0), requires_grad=False)
+        monkeypatch.setattr(model, "parameters", lambda: iter([there]))
+    runner: Any = SimpleNamespace(logger=LOGGER, checkpoints=SimpleNamespace(staging=SimpleNamespace(readers=[])))
+    waited: list[Any] = []
+    assert updates_beside(runner, model, steps, True, waited.append) is not None
+    assert begun == ["stream of cuda:0" if is_on_gpu else "thread"]
+    assert waited == [runner]
+
+
+@pytest.mark.parametrize(
+    ("step", "warm_up", "power", "momentum"),
+    [
+        (0, 0, None, 0.9),
+        (0, 100, None, 0.01),
+        (98, 100, None, 0.5),
+        (10_000, 100, None, 0.9),
+        (math.inf, 100, None, 0.9),
+        (0, 0, 1, 0.0),
+        (1, 0, 1, 0.25),
+        (1000, 0, 1, 0.9),
+    ],
+)
+def test_momentum_rises_to_its_value(step: float, warm_up: int, power: float | None, momentum: float) -> None:
+    assert momentum_at(step, 0.9, warm_up, power) == pytest.approx(momentum)
 
 
 def test_a_small_model_is_not_even_tried_beside_the_training(caplog: Any) -> None:
