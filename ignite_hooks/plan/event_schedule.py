@@ -157,6 +157,6 @@ def schedule_given(
         engine: Returns the engine that a function of the script is asked with.
         **words: The other settings of the schedule.
     """
-    if is_event(every):
+    if every is not None and is_event(every):
         return when_of_event(every, None if start is None else whole_number("start", start, least=0), engine)
     return read_when(every=every, start=start, **words)
