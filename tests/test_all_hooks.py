@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from ignite_hooks.plan.points import POINTS
 from ignite_hooks.plan.schedule import SCHEDULE_WORDS
 from ignite_hooks.plan.simulate import Step
 from ignite_hooks.testing import RecordingHook, check_hook, tiny_run
+from tests.conftest import EVERYTHING
 from tests.tools import trackers_at
 
 pytestmark = pytest.mark.usefixtures("few_objects")
@@ -158,10 +161,16 @@ def cls(name: str) -> Any:
     return found
 
 
+PACKAGES = {"ClearMLHook": "clearml", "MLflowHook": "mlflow", "WandbHook": "wandb"}
+
+
 def needs_its_own_environment(name: str) -> None:
-    """Skip where a hook needs what collides with our versions."""
+    """Skip where a hook needs what collides with our versions, or an extra that is not installed."""
     if name in ("TrackioHook", "trackio_hook"):
         pytest.importorskip("trackio", reason="Trackio is not installed: make trackio")
+    package = PACKAGES.get(name)
+    if package is not None and EVERYTHING not in os.environ and importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}: pip install -e '.[dev]'")
 
 
 def snake(name: str) -> str:
