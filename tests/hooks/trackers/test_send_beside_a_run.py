@@ -16,11 +16,15 @@ import pytest
 
 from tests import warm
 from tests.faults.tools import until
-from tests.hooks.trackers.test_clearml_hook import told
 from tests.tools import trackers_at
 from tests.writers.trackers.clearml_server import clearml_server
 from tests.writers.trackers.servers import unreachable
 from tests.writers.trackers.wandb_server import wandb_server
+
+for module in ("clearml", "wandb"):
+    pytest.importorskip(module)
+
+from tests.hooks.trackers.test_clearml_hook import told  # noqa: E402 - it needs what may be missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 RUN = """
