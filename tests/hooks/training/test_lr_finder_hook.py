@@ -54,9 +54,11 @@ def everything(services: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_following_run_equals_a_run_without_the_trial(workers: int, tmp_path: Path) -> None:
-    ends = []
+    ends, kept = [], []
     for hooks in ([], [SHORT]):
         trainer, loader, services = a_run(workers)
+        # Else the garbage collector ends the worker of the first one, and waits 5 s for it.
+        kept.append((trainer, loader))
         attach_hooks(trainer, hooks, work_dir=tmp_path / str(len(hooks)), **services)
         losses: list[float] = []
         trainer.add_event_handler(
