@@ -21,6 +21,9 @@ from ignite_hooks.writers.trackers.tracker_writer import TrackerWriter
 from ignite_hooks.writers.trackers.turn import Turn, every_turn
 
 MEANWHILE = "has been delivered meanwhile"
+NOTHING = "nothing was in it"
+WANDB_HEAD = 7
+"""The bytes with which a file of W&B begins, before its first record."""
 logger = logging.getLogger("ignite_hooks")
 
 
@@ -58,7 +61,7 @@ def _send_records(path: Path, make: Callable[..., Any]) -> str:
     if not header and not len(spool):
         # Its process was killed, or its disk full, before the first line.
         path.unlink()
-        return "nothing was in it"
+        return NOTHING
     kind = make(str(header.get("writer")))
     if not (isinstance(kind, type) and issubclass(kind, TrackerWriter)):
         raise ValueError(f"it is for {header.get('writer')}, which cannot send records later")
@@ -165,6 +168,11 @@ def _waits(path: Path) -> bool:
 
 
 def _sync(path: Path) -> str:
+    if path.stat().st_size <= WANDB_HEAD:
+        # Its process was killed before the first record; W&B would call that an error.
+        path.unlink()
+        path.with_name(f"{path.name}{UNSENT}").unlink(missing_ok=True)
+        return NOTHING
     from ignite_hooks.writers.trackers.wandb import why_unreachable
 
     # W&B would ask for minutes, and say nothing.

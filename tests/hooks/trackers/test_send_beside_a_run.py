@@ -145,7 +145,7 @@ def test_what_a_client_would_ask_for_in_vain_is_one_line(
     pytest.importorskip("wandb")
     waits = tmp_path / "run" / file
     waits.parent.mkdir(parents=True)
-    waits.touch()
+    waits.write_bytes(bytes(100))
     url = unreachable()
     with trackers_at(tmp_path):
         environment = {**os.environ, "HOME": str(tmp_path), "CLEARML_API_HOST": url, "WANDB_BASE_URL": url, **variables}

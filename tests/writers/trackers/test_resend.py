@@ -182,3 +182,16 @@ def test_a_run_that_nobody_knows_is_not_gone_on_with(tmp_path: Path) -> None:
     TrackerWriter.close(waits)
     assert send(tmp_path) == ["2 records sent to Shelf"], "behind what waits already"
     assert not Shelf(mode="disabled", work_dir=tmp_path).go_on("finished", 1.5)
+
+
+@pytest.mark.parametrize("kind", ["offline-run", "run"])
+@pytest.mark.parametrize("held", [b"", b":W&B\xe1\xbe\x00"], ids=["empty", "only its head"])
+def test_a_file_of_wandb_whose_run_was_killed_at_its_start_is_put_away(tmp_path: Path, kind: str, held: bytes) -> None:
+    """W&B itself fails on it with ``EOF``, each time."""
+    file = tmp_path / "wandb" / f"{kind}-20260101_000000-a" / "run-a.wandb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(held)
+    file.with_name("run-a.wandb.unsent").touch()
+    [(path, send)] = waiting(tmp_path, {}.__getitem__)
+    assert (path, send()) == (file, "nothing was in it")
+    assert list(file.parent.iterdir()) == []
