@@ -174,7 +174,7 @@ def measure(quick: bool) -> Result:
                 bars[title] = above(f"empty step, {case}", f"empty step, {peer}, no hooks")
     figures += [Figure(f"{who}, above its own bare loop", bar, "µs") for who, bar in bars.items() if "ours" not in who]
     figures += [
-        Figure(f"ours / {peer}, each above its own bare loop", share_of(rounds, young, peer), "×", most)
+        Figure(f"ours / {peer}, each above its own bare loop", share_of(rounds, young, peer), "×", most, reason)
         for peer, most in MOST_OF_PEERS.items()
         if peer in bars
     ]

@@ -63,6 +63,44 @@ def train_nothing(engine: Engine, batch: Any) -> None:
     """Do nothing, as the step of an engine that only exists to be passed to `Checkpoint`."""
 
 
+class Least:
+    """What no save beside the training can do without: copies as many bytes, and writes a file of them, by a thread.
+
+    Args:
+        size: The number of bytes.
+        path: The file.
+    """
+
+    BLOCK = 1 << 22
+
+    def __init__(self, size: int, path: Path) -> None:
+        self._from, self._to = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+        self._path, self._thread = path, threading.Thread()
+
+    def __call__(self) -> Callable[[], object]:
+        """Begin; return what waits for the copy."""
+        self.finish()
+        copied = threading.Event()
+
+        def work() -> None:
+            self._to.copy_(self._from)
+            copied.set()
+            whole = memoryview(self._to.numpy())
+            with self._path.open("wb", buffering=0) as file:
+                for start in range(0, len(whole), self.BLOCK):
+                    file.write(whole[start : start + self.BLOCK])
+                os.fsync(file.fileno())
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+        return copied.wait
+
+    def finish(self) -> None:
+        """Wait for the file."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+
 class Training:
     """A stack of square layers whose weights and AdamW state have a given size."""
 
@@ -79,6 +117,7 @@ class Training:
         self.size = size_in_bytes(to_plain(self.state()))
         self._from, self._to = (torch.ones(self.size, dtype=torch.uint8) for _ in range(2))
         self._ignite = self._ignite_saver(folder / "ignite")
+        self._least = Least(self.size, folder / "least.bin")
         self._torch_async = torch_async_saver(self.state, folder / "torch_async")
         self._lightning = lightning_savers(self.state, folder / "lightning")
         self._saves = 0
@@ -168,6 +207,7 @@ class Training:
             "synchronous": self._save,
             "torch.save and fsync": self._torch_save,
             "Ignite": self._ignite,
+            "copy and write": self._least,
             "torch async_save": self._torch_async,
             **self._lightning,
         }
@@ -202,6 +242,7 @@ class Independent:
     ) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.iterations, self.each = iterations, each
+        self._least: Least | None = None
 
     @classmethod
     def wide(cls, width: int, iterations: int) -> Independent:
@@ -233,16 +274,23 @@ class Independent:
 
         Args:
             folder: Where files go.
-            saver: Who saves: nobody, ours beside the training, ours synchronously, or torch.
+            saver: Who saves: nobody, ours beside the training, ours synchronously, torch, or a thread that only copies
+                and writes.
         """
         stamps: list[float] = []
+        if saver == "copy and write" and self._least is None:
+            self._least = Least(self.size(), folder.parent / "least.bin")
 
         def step(_engine: Engine, number: int) -> None:
             stamps.append(time.perf_counter())
             self.step()
-            if saver == "torch" and number % self.each == self.each - 1:
+            if number % self.each != self.each - 1:
+                return
+            if saver == "torch":
                 state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
                 torch.save(state, folder / "torch.pth")
+            elif saver == "copy and write":
+                self._least()
 
         trainer = Engine(step)
         if saver.startswith("ours"):
@@ -260,6 +308,8 @@ class Independent:
             trainer.run(range(self.iterations), max_epochs=1)
         finally:
             torch.set_num_threads(threads)
+            if self._least is not None:
+                self._least.finish()
         return stamps[-1] - stamps[0], time.process_time() - began
 
     def case(
@@ -294,7 +344,8 @@ def independent_cases(
     """Return loops that do not wait for a save, on idle cores and beside a process on each core."""
     loop = Independent.wide(width, iterations)
     source, target = (torch.ones(loop.size(), dtype=torch.uint8) for _ in range(2))
-    idle = [f"loop, idle, {saver}" for saver in ("nobody", "ours, hidden", "ours, synchronous", "torch")]
+    savers = ("nobody", "ours, hidden", "copy and write", "ours, synchronous", "torch")
+    idle = [f"loop, idle, {saver}" for saver in savers]
     busy = [f"loop, busy, {saver}" for saver in ("nobody", "ours, hidden", "torch")]
     return {
         **{name: loop.case(name, folder, processor) for name in idle},
@@ -328,14 +379,23 @@ def many_cases(
 
 
 def end_cases(folder: Path, megabytes: int) -> dict[str, Callable[[], float]]:
-    """Return how long the end of a run waits for a save that has just begun, and how long the save alone takes."""
+    """Return how long the end of a run waits for a save that has just begun, its copy, and a save that needs none."""
     state = {str(number): torch.ones(megabytes * 2500) for number in range(100)}
     store = FolderStore(folder / "end").open()
     given: dict[str, Any] = {"kind": "last", "epoch": 0, "iteration": 1}
 
+    def copied() -> float:
+        start = time.perf_counter()
+        saving = store.begin("a.pth", state, **given)
+        saving.wait_copied()
+        seconds = time.perf_counter() - start
+        saving.wait()
+        return seconds
+
     return {
         "end, waits": lambda: seconds_of(lambda: store.begin("a.pth", state, **given).wait()),
         "end, writes": lambda: seconds_of(lambda: store.save("a.pth", state, **given)),
+        "end, copies": copied,
     }
 
 
