@@ -47,7 +47,7 @@ WHY_SMALL = (
 WHY_SWAP = "assigning `tensor.data` 4,000 times takes the time of the line below"
 WHY_MANY = (
     "concatenating the weights, by one operation of torch, and asking where each of them lies take the shares of the "
-    "lines below, which is all of it but some hundredths; the handler is a loop of Python, which this machine is quick at"
+    "lines below, nearly all of it; the handler is a loop of Python, which this machine is quick at"
 )
 
 
