@@ -77,7 +77,7 @@ def test_a_cause_is_found_in_a_real_profile(cause: str, said: str | None, tmp_pa
     torch.use_deterministic_algorithms(cause == "fill")
     model = layers(20)
     also: dict[str, Callable[[], object]] = {
-        "fill": lambda: torch.empty(1000, 1000),
+        "fill": lambda: torch.empty(3000, 3000),
         "item": lambda: [torch.ones(1).item() for _ in range(9)],
     }
     kind = {"foreach": False} if cause == "foreach" else {"fused": True}

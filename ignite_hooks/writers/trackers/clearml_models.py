@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ignite_hooks.writers.trackers.clearml_session import METADATA
 from ignite_hooks.writers.trackers.clearml_task import TEXT, under_agent
 from ignite_hooks.writers.trackers.tracker import Offline, Refused
 
@@ -102,6 +103,8 @@ class Models:
         model.update_weights(
             str(path), target_filename=f"{name}{path.suffix}", auto_delete_file=False, async_enable=False
         )
+        # The SDK keeps no such thing of an offline model: `ignite-hooks send` completes it.
+        self._task._offline_output_models[-1][METADATA] = metadata_of(details) if details else {}
 
     def _drop(self, uri: str) -> None:
         """Remove a file that was uploaded by this task before, and that no model names any more."""

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -131,13 +132,17 @@ def _send_session(path: Path) -> str:
     from clearml import Task
 
     from ignite_hooks.writers.trackers.clearml import why_unreachable
+    from ignite_hooks.writers.trackers.clearml_session import complete, unpack
 
     # The SDK would ask for many minutes, and say nothing.
     if reason := why_unreachable():
         raise Unreachable(reason)
-    task = Task.import_offline_session(str(path))
+    with tempfile.TemporaryDirectory(prefix="clearml-") as folder:
+        metadata = unpack(path, Path(folder), Task._get_default_session().get_files_server_host())
+        task = Task.import_offline_session(folder)
     if not task:
         raise ConnectionError("ClearML did not take it")
+    complete(Task.get_task(task), metadata)
     path.rename(path.with_suffix(".sent"))
     note_new_name(path.parent, path.stem.removeprefix("clearml-"), str(task))
     return f"sent to ClearML as task {task}"

@@ -678,8 +678,19 @@ def test_offline_records_are_sent_later(server: ClearMLServer, folder: Path, tmp
     later.mkdir()
     [archive] = folder.glob("clearml-offline-*.zip")
     shutil.copy(archive, later)
+    # Its files are nowhere else: it was made on another machine.
+    with zipfile.ZipFile(archive) as packed:
+        task = json.loads(packed.read("task.json"))
+    assert not Path(task["offline_folder"]).exists()
     assert "sent to ClearML as task" in in_a_process("-m", "ignite_hooks", "send", str(later))
     assert told(server) == as_written(folder)
+    [sent] = server.tasks.values()
+    models = {one["name"]: server.models[one["model"]] for one in sent["models"]["output"]}
+    [best] = folder.glob("best*.pth")
+    uploaded = {name: server.uploads[model["uri"].removeprefix(server.url)] for name, model in models.items()}
+    assert uploaded == {"best": best.read_bytes(), "last": (folder / "last.pth").read_bytes()}
+    assert models["best"]["metadata"]["val_accuracy"]["value"]
+    assert models["last"]["metadata"]["iteration"] == {"key": "iteration", "value": "12", "type": "int"}
     assert [path.suffix for path in later.iterdir()] == [".sent"]
     assert "nothing waits to be sent" in in_a_process("-m", "ignite_hooks", "send", str(later))
 

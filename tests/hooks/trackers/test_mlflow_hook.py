@@ -247,7 +247,15 @@ class Served:
         with (self.folder / "server.log").open("wb") as log:
             command = [sys.executable, "-m", "mlflow", "server", *where]
             self._server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        until = time.monotonic() + 120
+        try:
+            self._wait()
+        except BaseException:
+            self.end()
+            raise
+
+    def _wait(self) -> None:
+        # It makes its database first: some forty tables, each synchronised with the disk.
+        until = time.monotonic() + 600
         while True:
             with contextlib.suppress(OSError):  # also of one that accepts and is too busy to answer
                 urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
