@@ -49,6 +49,10 @@ WHY = (
     "shares memory, caches and perhaps a core with it; ours computes checksums beside that, some milliseconds of a "
     "processor for 100 MB"
 )
+WHY_MANY = (
+    "by processor time it is less than half of it, see the lines below; by the clock, loops of two rounds differ by as "
+    "much as a save takes"
+)
 WHY_AT_END = (
     "the last periodic save copies the state before it writes, so that an evaluation can go on, which a write alone "
     "need not: see the share of the copy"
@@ -149,6 +153,7 @@ def all_figures(rounds: Rounds, labels: list[str], memory: Spread, saves: dict[s
             in_turn("many, loop", "ours, hidden"),
             "×",
             MOST_MANY,
+            WHY_MANY,
         ),
         Figure("... synchronous", in_turn("many, loop", "ours, synchronous"), "×"),
         *(
