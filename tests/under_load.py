@@ -14,20 +14,22 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("slow_files.c")
 
+PROCESSES = 3
+"""For each core: most of the time they wait for slow files."""
+
 
 def main() -> int:
     """Run the rounds one after the other; the same files are slow in all of them."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    rounds, cores = int(sys.argv[1]) if len(sys.argv) > 1 else 3, os.cpu_count() or 1
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
-        for _ in range(os.cpu_count() or 1):
+        for _ in range(cores):
             stack.callback(_end, subprocess.Popen([sys.executable, "-c", "while True: pass"]))
         codes = []
         for number in range(1, rounds + 1):
             print(f"round {number} of {rounds}, beside busy loops and with slow files", flush=True)
-            codes.append(
-                subprocess.run([sys.executable, "-m", "tests"], env=environment(folder), check=False).returncode
-            )
+            command = [sys.executable, "-m", "tests", "--numprocesses", str(PROCESSES * cores)]
+            codes.append(subprocess.run(command, env=environment(folder), check=False).returncode)
         print("exit codes of the rounds:", *codes)
     return int(any(codes))
 
