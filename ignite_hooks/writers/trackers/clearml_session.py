@@ -66,15 +66,19 @@ def _is_there(model: dict[str, Any], folder: Path, files: str) -> bool:
     return True
 
 
-def complete(task: Any, metadata: Mapping[str, Mapping[str, Mapping[str, str]]]) -> None:
+def complete(sent: str, metadata: Mapping[str, Mapping[str, Mapping[str, str]]]) -> None:
     """Let the models of a task that was sent show what they would have shown beside their files.
 
     Args:
-        task: The task.
+        sent: The id of the task, which is not sent again for want of this.
         metadata: What each model shows, by its name.
     """
-    from clearml import InputModel
+    from clearml import InputModel, Task
 
-    for one in (task.data.models.output or []) if task.data.models is not None else []:
-        if found := metadata.get(one.name):
-            InputModel(model_id=one.model).set_all_metadata({key: dict(value) for key, value in found.items()})
+    try:
+        task = Task.get_task(sent)
+        for one in (task.data.models.output or []) if task.data.models is not None else []:
+            if found := metadata.get(one.name):
+                InputModel(model_id=one.model).set_all_metadata({key: dict(value) for key, value in found.items()})
+    except Exception as error:  # the SDK has its own for each of its backends
+        logger.warning("the models of task %s lack their metadata: %s: %s", sent, type(error).__name__, error)

@@ -142,9 +142,9 @@ def _send_session(path: Path) -> str:
         task = Task.import_offline_session(folder)
     if not task:
         raise ConnectionError("ClearML did not take it")
-    complete(Task.get_task(task), metadata)
     path.rename(path.with_suffix(".sent"))
     note_new_name(path.parent, path.stem.removeprefix("clearml-"), str(task))
+    complete(str(task), metadata)
     return f"sent to ClearML as task {task}"
 
 
