@@ -67,10 +67,9 @@ def test_a_killed_process_has_no_turn_and_its_workers_neither(tmp_path: Path) ->
     def live(tell: Any) -> None:
         turn = Turn(spool.path, "run")
         turn.take()
-        worker = os.fork()
-        if worker == 0:
-            signal.pause()
-        tell(worker)
+        if os.fork() == 0:
+            # Not before it has let go of what it has inherited.
+            tell(os.getpid())
         signal.pause()
 
     with Life(live) as life:
