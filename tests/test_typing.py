@@ -85,6 +85,7 @@ def test_all_names_every_public_name() -> None:
 
 @pytest.mark.slow
 def test_mypy_finds_each_mistake_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
     (tmp_path / "user_code.py").write_text(USER_CODE)
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "user_code.py")]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -93,6 +94,7 @@ def test_mypy_finds_each_mistake_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_basedpyright_finds_each_mistake_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright")
     (tmp_path / "user_code.py").write_text(USER_CODE)
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "user_code.py"]
@@ -102,6 +104,7 @@ def test_basedpyright_finds_each_mistake_and_nothing_else(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_language_server_completes_the_settings_of_hooks_and_their_values(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright")
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     begin = "from ignite_hooks import EMAHook\n\n"
     with LanguageServer(tmp_path) as server:

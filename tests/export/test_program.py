@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_program_returns_what_the_model_does_for_any_number_of_samples(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("onnxscript")
     torch.manual_seed(0)
     make, inputs = MODELS[name]
     model = make().eval()
@@ -32,8 +33,8 @@ def test_a_program_returns_what_the_model_does_for_any_number_of_samples(tmp_pat
 
 
 def test_onnx_names_the_batch_and_says_nothing_of_the_machine(tmp_path: Path) -> None:
-    import onnx
-
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
     make, inputs = MODELS["norms"]
     model = make().eval()
     program = trace(model, Example.of(model, inputs()), dynamic=True)
@@ -55,6 +56,7 @@ def test_a_model_that_depends_on_values_cannot_be_traced() -> None:
 
 
 def test_a_program_runs_in_a_process_without_the_code_of_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
     make, inputs = MODELS["norms"]
     model = make().eval()
     write_onnx(tmp_path / "m.onnx", trace(model, Example.of(model, inputs()), dynamic=True), {})
