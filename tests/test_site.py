@@ -354,8 +354,7 @@ def test_zensical_makes_the_same_pages(folder: Path, tmp_path: Path) -> None:
         pytest.skip("Zensical is not installed: pip install zensical")
     shutil.copytree(folder / "docs", tmp_path / "docs")
     site = builders.built_by_zensical(tmp_path)
-    made_of = {
-        path.relative_to(folder / "docs").with_suffix(".html").as_posix() for path in folder.rglob("docs/**/*.md")
-    }
+    pages = [path.relative_to(folder / "docs").with_suffix(".html") for path in folder.rglob("docs/**/*.md")]
+    made_of = {path.with_stem(path.stem.replace("README", "index")).as_posix() for path in pages}
     assert builders.pages_of(site) == made_of
     assert links.problems(site) == []

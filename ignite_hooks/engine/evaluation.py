@@ -289,12 +289,15 @@ def _shared_by(engine: Engine, runner: Runner) -> SharedEvaluation | None:
 def _run_extra_evaluations(name: str, engine: Engine, data: object, run: Callable[[], object], runner: Runner) -> None:
     """Run the extra evaluations that hooks ask for; the engine keeps the metrics of the main evaluation."""
     # Where weights are chosen, they alone are evaluated.
-    extra = {} if runner.evaluation_options.weights is not None else runner.evaluation_options.extra
+    options = runner.evaluation_options
+    extra = {} if options.weights is not None else options.extra
+    found = options.found_by_extra[name] = {}
     for suffix, around in extra.items():
         with preserve_rng(data), around():
             run()
-        found = {f"{name}_{suffix}_{key}": value for key, value in engine.state.metrics.items()}
-        runner.metrics.publish(found, runner.global_step)
+        measured = {f"{suffix}_{key}": value for key, value in engine.state.metrics.items()}
+        found |= measured
+        runner.metrics.publish({f"{name}_{key}": value for key, value in measured.items()}, runner.global_step)
 
 
 def _is_training_data(name: str, data: object, runner: Runner) -> bool:

@@ -348,6 +348,8 @@ def evaluated(runner: Runner, kind: str) -> Evaluated:
     if hidden := not_shown(measured, results):
         runner.note_once(f"metrics of {name} that log, files and trackers do not show: {', '.join(hidden)}")
     before = "" if name == kind else f"{name}_"
+    if kind != "train":
+        metrics |= numbers_of(runner.evaluation_options.found_by_extra.get(name, {}), labels)
     scalars = {f"{before}{key}": value for key, value in metrics.items()}
     shown_results = {f"{before}{key}": result for key, result in results.items()}
     return Evaluated(int(progress.iteration), int(progress.epoch), name, metrics, scalars, shown_results)

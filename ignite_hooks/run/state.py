@@ -145,6 +145,8 @@ class EvaluationOptions:
 
     extra: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
     """The extra evaluations before each evaluation: the suffix of the name, and the context to run it in."""
+    found_by_extra: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the extra evaluations before the last one of each evaluator have found, as in ``raw_accuracy``."""
     for_script: dict[str, Callable[[], AbstractContextManager[Any]]] = field(default_factory=dict)
     """The contexts in which the script's handlers see the end of an evaluation, after ``after_val_epoch``."""
     shared: SharedEvaluation | None = None

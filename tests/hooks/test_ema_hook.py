@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import math
 import random
 import threading
@@ -382,6 +384,21 @@ def test_both_evaluates_and_names_the_raw_weights_first(tmp_path: Path) -> None:
         net.load_state_dict(state)
         assert found[0][name] == pytest.approx(nn.functional.mse_loss(net.eval()(x), y).item(), rel=1e-5)
     assert training.runner.evaluation_options.extra == {}
+
+
+@pytest.mark.parametrize(("ema", "name"), [({"evaluate": "both"}, "raw"), ({"also": {"slow": 0.9}}, "slow")])
+def test_what_other_weights_reach_is_logged_and_written_beside_it(
+    ema: dict[str, Any], name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ignite_hooks")
+    training = Training(tmp_path, EVAL, {"type": "LoggerHook"}, ema={**ema, "warm_up": 3}).run()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    found = [row["scalars"] for row in rows if row["kind"] == "val"]
+    assert [list(scalars) for scalars in found] == [["loss", f"{name}_loss"]] * 2
+    assert found[-1] == {key: training.runner.metrics[f"val_{key}"] for key in ("loss", f"{name}_loss")}
+    lines = [message for message in caplog.messages if message.startswith("val ")]
+    assert len(lines) == 2
+    assert all(f"  {name}_loss " in line for line in lines)
 
 
 def test_an_evaluation_before_the_first_update_sees_the_raw_weights(tmp_path: Path) -> None:
