@@ -25,16 +25,12 @@ def test_a_training_is_recorded_without_a_network(tracker: str, tmp_path: Path) 
     folder = tmp_path / "run"
     command = [sys.executable, "examples/tracking.py", tracker, "--epochs", "1", "--work-dir", str(folder)]
     with trackers_at(tmp_path):
-        environment = {name: value for name, value in os.environ.items() if "PROC_MASTER" not in name}
+        # Where our files are slow, those of the trackers are not: MLflow makes forty tables before it takes anything.
+        left_out = ("PROC_MASTER", "SLOW_FILES")
+        environment = {name: value for name, value in os.environ.items() if not any(word in name for word in left_out)}
         done = warm.run(command, also=warm.TRACKERS, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "look at it: " in done.stdout
-    if list(folder.glob("*.spool")):
-        # On a slow disk the end of the run has not waited for all of it.
-        assert f"ignite-hooks send {folder}" in done.stderr
-        with trackers_at(tmp_path):
-            sending = [sys.executable, "-m", "ignite_hooks", "send", str(folder)]
-            warm.run(sending, also=warm.TRACKERS, check=True, cwd=ROOT, env=environment)
     assert list(folder.glob("*.spool")) == []
 
 
