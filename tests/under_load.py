@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("slow_files.c")
 
-PROCESSES = 3
+PROCESSES = 5
 """For each core: most of the time they wait for slow files."""
 
 
