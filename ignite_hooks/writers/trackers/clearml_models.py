@@ -95,7 +95,8 @@ class Models:
         return model
 
     def _put_offline(self, path: Path, name: str, details: Mapping[str, Any]) -> None:
-        model = self._model(name, details)
+        model, before = self._model(name, details), self._task._offline_output_models
+        earlier = [one for one in before if one["init"]["name"] == name]
         if not hasattr(model._get_base_model(), "locked"):
             # ClearML 1.16 to 2.1 read this attribute, which an offline model does not have.
             model._get_base_model().locked = False
@@ -104,7 +105,12 @@ class Models:
             str(path), target_filename=f"{name}{path.suffix}", auto_delete_file=False, async_enable=False
         )
         # The SDK keeps no such thing of an offline model: `ignite-hooks send` completes it.
-        self._task._offline_output_models[-1][METADATA] = metadata_of(details) if details else {}
+        before[-1][METADATA] = metadata_of(details) if details else {}
+        for one in earlier:
+            # What has a newer file under its name would be uploaded first, in vain.
+            before.remove(one)
+            if one["weights"]["weights_filename"] != before[-1]["weights"]["weights_filename"]:
+                Path(one["weights"]["weights_filename"]).unlink(missing_ok=True)
 
     def _drop(self, uri: str) -> None:
         """Remove a file that was uploaded by this task before, and that no model names any more."""

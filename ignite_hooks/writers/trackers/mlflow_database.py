@@ -6,7 +6,9 @@ import contextlib
 import os
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ignite_hooks.system import host
 
@@ -32,7 +34,8 @@ def make_database(uri: str) -> None:
     # MLflow may keep it open, and on some systems what is open cannot be removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / "mlflow.db"
-        mlflow.MlflowClient(f"{PREFIX}{made}").search_experiments(max_results=1)
+        with _not_synchronised(made):
+            mlflow.MlflowClient(f"{PREFIX}{made}").search_experiments(max_results=1)
         with contextlib.closing(sqlite3.connect(made)) as source, contextlib.closing(sqlite3.connect(whole)) as target:
             source.backup(target)
     try:
@@ -43,3 +46,21 @@ def make_database(uri: str) -> None:
             host.replace(whole, path)
     finally:
         whole.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _not_synchronised(path: Path) -> Iterator[None]:
+    """Let MLflow write a database that nobody needs after a crash without waiting for the disk hundreds of times."""
+    from sqlalchemy import Engine, event
+
+    def connected(connection: Any, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            [(*_, file)] = connection.execute("PRAGMA database_list").fetchall()[:1]
+            if file and Path(file).resolve() == path.resolve():
+                connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", connected)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", connected)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from ignite_hooks.writers.trackers.mlflow import MLflowWriter
-from ignite_hooks.writers.trackers.mlflow_database import make_database
+from ignite_hooks.writers.trackers.mlflow_database import _not_synchronised, make_database
 from tests import warm
 from tests.tools import trackers_at
 
 mlflow = pytest.importorskip("mlflow")
+sqlalchemy = pytest.importorskip("sqlalchemy")
 
 DIES = """
 import os, signal, sys
@@ -51,6 +52,22 @@ def test_a_process_that_is_killed_while_tables_are_made_leaves_no_broken_databas
     [run] = client.search_runs([client.get_experiment_by_name("after").experiment_id])
     assert [point.step for point in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
     assert [path.name for path in (tmp_path / "runs/of").iterdir()] == ["mine.db"]
+
+
+def test_only_what_is_being_made_is_written_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    made, another = tmp_path / "made.db", tmp_path / "another.db"
+
+    def synchronous(path: Path) -> int:
+        engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+        with engine.connect() as connection:
+            found: int = connection.execute(sqlalchemy.text("PRAGMA synchronous")).scalar()
+        engine.dispose()
+        return found
+
+    off, full = 0, 2
+    with _not_synchronised(made):
+        assert (synchronous(made), synchronous(another)) == (off, full)
+    assert synchronous(made) == full
 
 
 @pytest.mark.parametrize("links", [True, False])
