@@ -201,7 +201,7 @@ def figures_of(rounds: Rounds, label: str, why: str) -> list[Figure]:
         Figure(f"{label}, beside: loop time lost / memcpy", lost("beside"), "×", MOST_BESIDE, why),
         Figure(f"{label}, synchronous: loop time lost / memcpy", lost("synchronous"), "×"),
         Figure(f"{label}, torch: loop time lost / memcpy", lost("torch"), "×"),
-        Figure("... processor time of a save beside / of torch.distributed.checkpoint", computed, "×", 1.0),
+        Figure(f"{label}: processor time of a save beside / of torch.distributed.checkpoint", computed, "×", 1.0),
     ]
 
 
