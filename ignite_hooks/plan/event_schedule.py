@@ -22,11 +22,8 @@ UNITS: Final[dict[str, Unit]] = {
 _SPELT: Final = re.compile(r"\s*(?:Events\.)?[A-Z]+_[A-Z_]+\s*(?:\(.*)?", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class AtNumbers(When):
-    """At these iterations or epochs alone."""
-
-    numbers: tuple[int, ...] = ()
+class Irregular(When):
+    """A schedule without an interval."""
 
     @property
     def always(self) -> bool:
@@ -35,6 +32,13 @@ class AtNumbers(When):
     @property
     def iterations(self) -> int:
         return 10_000
+
+
+@dataclass(frozen=True)
+class AtNumbers(Irregular):
+    """At these iterations or epochs alone."""
+
+    numbers: tuple[int, ...] = ()
 
     def due(self, n: int) -> bool:
         return n in self.numbers
@@ -69,19 +73,11 @@ class Before(When):
 
 
 @dataclass(frozen=True)
-class AsksEachTime(When):
+class AsksEachTime(Irregular):
     """A function of the script decides."""
 
     passes: Callable[[int], bool] = field(default=bool, compare=False, repr=False)
     asks = True
-
-    @property
-    def always(self) -> bool:
-        return False
-
-    @property
-    def iterations(self) -> int:
-        return 10_000
 
     def due(self, n: int) -> bool:
         return bool(self.passes(n))
