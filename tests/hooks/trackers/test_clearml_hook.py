@@ -184,6 +184,20 @@ def test_checkpoints_are_output_models_under_fixed_names(folder: Path, session: 
     assert not (folder / ".uploads").exists()
 
 
+def test_an_archive_has_the_newest_file_of_a_model_and_what_it_shows(tmp_path: Path) -> None:
+    writer = ClearMLWriter(mode="offline", work_dir=tmp_path, deadline=240.0)
+    for iteration in (4, 12):
+        path = tmp_path / f"best-{iteration}.pth"
+        path.write_bytes(b"%d" % iteration)
+        writer.write_model(path, "best.pth", {"iteration": iteration})
+    writer.close()
+    session = opened(tmp_path)
+    assert [name for name in session.namelist() if name.endswith(".pth")] == ["models/best-12.pth"]
+    [model] = task_of(session)["offline_output_models"]
+    assert model["metadata"] == {"iteration": {"value": "12", "type": "int"}}
+    assert {path.name for path in tmp_path.glob("*.pth")} == {"best-4.pth", "best-12.pth"}, "ours stay"
+
+
 def test_another_rank_leaves_what_the_first_one_still_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("clearml_hook", "tracker_hook"):
         monkeypatch.setattr(f"ignite_hooks.hooks.trackers.{module}.is_main_process", lambda: False)
